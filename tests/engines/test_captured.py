@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.captured import CapturedTrainer, shape_of
+from multigpu.engines.torch.captured import WIDTH, CapturedTrainer, is_ragged, shape_of, with_few_shapes
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.few_shapes import WIDTH, is_ragged, with_few_shapes
 from multigpu.record import Record
 from multigpu.run import Run
 from tests.equivalence.cases import make_context, replica
@@ -62,7 +61,7 @@ def stepped(run: Run, captured: bool) -> tuple[list[float], int | None]:
     """Losses of eight steps, and how many of them were left out."""
     trainer, feed = replica(run, 0, Path())
     trainer = CapturedTrainer(trainer) if captured else trainer
-    losses = [float(trainer.step(feed.shard(step))) for step in range(8)]
+    losses = [float(*trainer.step([feed.shard(step)])) for step in range(8)]
     left_out = trainer.skipped_steps()
     trainer.close()
     return losses, left_out

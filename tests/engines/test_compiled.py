@@ -35,7 +35,7 @@ def trained(execution: str, placement: str, device_type: str, shared: Path, **jo
     precision = "fp64" if device_type == "cpu" else "fp32"
     run = Run(execution=execution, placement=placement, device_type=device_type, batch_size=4, precision=precision, **job)
     trainer, feed = replica(run, 0, shared)
-    losses = [float(trainer.step(feed.shard(step))) for step in range(STEPS)]
+    losses = [float(*trainer.step([feed.shard(step)])) for step in range(STEPS)]
     values = trainer.full_values()
     feed.close()
     trainer.close()

@@ -16,7 +16,7 @@ import torch
 
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.loader import Loader
+from multigpu.engines.torch.loader import Workers
 from multigpu.inputs.encoded import jpeg_folder, normalised
 from multigpu.inputs.made_jpegs import made_folder
 from multigpu.run import Run, build_run
@@ -143,18 +143,18 @@ def test_a_file_that_is_no_image_is_one_sentence_from_wherever_it_is_read(tmp_pa
 
 
 def test_a_worker_that_is_killed_is_one_sentence(folder: Path) -> None:
-    loader = Loader(make(folder, input_workers=1), 0)
+    workers = Workers(make(folder, input_workers=1), 0)
     try:
-        loader.next()
+        workers.given(0)
         for worker in workers_of_this_process():
             os.kill(worker.pid, signal.SIGKILL)
         sentence = r"^an input worker of replica 0 ended before its batch was ready: DataLoader worker \(pid"
         with pytest.raises(RuntimeError, match=sentence) as caught:
-            for _ in range(3):
-                loader.next()
+            for step in range(1, 4):
+                workers.given(step)
         assert "\n" not in str(caught.value)
     finally:
-        loader.close()
+        workers.close()
 
 
 @pytest.mark.parametrize("inputs", ["jpeg_folder", "synthetic_host"])

@@ -44,7 +44,7 @@ def train(transport: MemoryTransport, run: Run, overflow_in: tuple[int, ...], ov
     for step in range(3):
         infinite = step in overflow_in and transport.rank == overflow_on
         hook = parameter.register_hook(lambda gradient: gradient * float("inf")) if infinite else None
-        loss = trainer.step(feed.shard(step))
+        (loss,) = trainer.step([feed.shard(step)])
         if hook:
             hook.remove()
         scale = getattr(trainer, "scale", None)

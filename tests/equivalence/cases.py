@@ -18,12 +18,10 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import Device, all_devices
-from multigpu.engines.torch.dispatch import trainer as dispatch_trainer
-from multigpu.engines.torch.dispatch import wire as dispatch_wire
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.reference import train_averaged, train_reference
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, open_context
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
 from multigpu.placements.partition_check import PARTITIONED
@@ -175,8 +173,8 @@ def all_cases() -> list[Case]:
 def make_context(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Context, Any]:
     """A replica's context and its source. wire: one that stands in for a process group's."""
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    device = Device(run, rank, threads=1)
-    return Context(run, rank, device, wire or Wire(rank, run.devices), source.capacity, shared, 60.0), source
+    devices = Devices([Device(run, rank, threads=1)])
+    return Context(run, devices, wire or Wire(rank, run.devices), source.capacity, shared, 60.0), source
 
 
 def replica(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Any, Feed]:
@@ -189,8 +187,8 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     """The trainer of all replicas in this process and their feeds. fed: another Run whose shards they are given."""
     fed = fed or run
     source = workloads()[fed.workload].inputs[fed.inputs](fed, fed.description)
-    devices = all_devices(run, threads=1)
-    trainer = build_trainer(dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared))
+    context = open_context(run, 0, 1, source.capacity, shared, 60.0)
+    trainer, devices = build_trainer(context), context.devices
     sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device
     return trainer, [Feed(source, run.copy_of(rank), devices.each[0] if sliced else device) for rank, device in enumerate(devices.each)]
 
@@ -202,10 +200,10 @@ def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
     for step in range(steps_of(case.run)):
         shard = feed.shard(step)
         if step < case.run.semantics.every:
-            loss, own = trainer.counted_step(shard)
+            (loss,), own = trainer.counted_step([shard])
             counted.update(own)
         else:
-            loss = trainer.step(shard)
+            (loss,) = trainer.step([shard])
         losses.append(float(loss))
     values, lookups = trainer.full_values(), feed.source.batch(0, case.run.copy_of(rank)).lookups
     feed.close()

@@ -175,9 +175,8 @@ def train_case(case: Case) -> dict[str, Any]:
     compiled where, and the reference."""
     from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
-    from multigpu.engines.tensorflow.feed import is_even
+    from multigpu.engines.tensorflow.feed import is_even, make_feed
     from multigpu.engines.tensorflow.graphs import where_ops_ran
-    from multigpu.engines.tensorflow.row_feed import make_feed
     from multigpu.engines.tensorflow.trainer import Context
     from multigpu.engines.tensorflow.variables import initial_values
 
@@ -248,8 +247,8 @@ def saved_case(case: Case) -> dict[str, Any]:
 
     from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import make_feed
     from multigpu.engines.tensorflow.parallel import ParallelTrainer, Single
-    from multigpu.engines.tensorflow.row_feed import make_feed
     from multigpu.engines.tensorflow.trainer import Context
 
     def made(run: Run) -> ParallelTrainer:

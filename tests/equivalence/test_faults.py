@@ -99,7 +99,7 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     """Some steps with a fault, and what this replica keeps after them."""
     trainer, feed = replica(RUNS[name], rank, folder)
     EVERY[name, fault](trainer)
-    counted = [Counter(trainer.counted_step(feed.shard(step))[1]) for step in range(steps_of(RUNS[name]))]
+    counted = [Counter(trainer.counted_step([feed.shard(step)])[1]) for step in range(steps_of(RUNS[name]))]
     cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
     found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": feed.source.batch(0, rank).lookups}
     if name in ("zero1", "fsdp2"):

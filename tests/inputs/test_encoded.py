@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from multigpu.inputs.encoded import AREA, EncodedImages, crop_box, jpeg_folder, normalised
-from multigpu.inputs.images import SPARE, synthetic_host
+from multigpu.inputs.images import SPARE, HostImages
 from multigpu.inputs.made_jpegs import SIZES, made_folder
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from tests.inputs.stand_ins import make_image_model, make_run, same
@@ -138,7 +138,7 @@ def test_models_that_do_not_fit_are_refused(folder: Path) -> None:
 
 def test_images_of_the_host_are_fresh_in_every_step_and_never_copied() -> None:
     run = make_run([4, 3], "synthetic_host", seed=7)
-    source, twin = (synthetic_host(run, make_image_model(8)) for _ in range(2))
+    source, twin = (HostImages(run, make_image_model(8)) for _ in range(2))
     batches = [source.batch(step, 1) for step in range(3)]
     assert same(batches[2], twin.batch(2, 1)) and source.period is None
     assert batches[0].arrays["images"].shape == (3, 3, 8, 8) and batches[0].arrays["images"].dtype == np.float32
@@ -146,6 +146,6 @@ def test_images_of_the_host_are_fresh_in_every_step_and_never_copied() -> None:
     assert np.shares_memory(batches[0].arrays["images"], source.batch(SPARE + 1, 1).arrays["images"])
     assert not np.array_equal(source.batch(0, 0).arrays["images"][:3], batches[0].arrays["images"])
     with pytest.raises(ValueError, match="reads no files: leave out data, which names x"):
-        synthetic_host(make_run([1], "synthetic_host", data=("x",)), make_image_model())
+        HostImages(make_run([1], "synthetic_host", data=("x",)), make_image_model())
     with pytest.raises(ValueError, match="'uint8' is for pixels of 3 channels: model 'm' takes 1"):
-        synthetic_host(make_run([1], "synthetic_host", image_dtype="uint8"), make_image_model(channels=1))
+        HostImages(make_run([1], "synthetic_host", image_dtype="uint8"), make_image_model(channels=1))

@@ -203,7 +203,7 @@ def test_captured_steps_on_sentences_of_different_lengths_train_as_eager_ones() 
         trainer, feed = replica(run, 0, Path())
         if execution == "captured":
             trainer = CapturedTrainer(trainer)
-        losses.append([float(trainer.step(feed.shard(step))) for step in range(50)])
+        losses.append([float(*trainer.step([feed.shard(step)])) for step in range(50)])
         if execution == "captured":
             assert 3 <= len(trainer.graphs) <= 8
         trainer.close()

@@ -75,12 +75,11 @@ def counted(run: Run, rank: int, folder: Path) -> int:
     feeds = [feeds] if alone else feeds
     for step in range(2):
         shards = [feed.shard(step) for feed in feeds]
-        trainer.step(shards[0] if alone else shards)
+        trainer.step(shards)
     for feed in feeds:
         feed.close()
     del feed, feeds, shards
-    modules = [trainer.module] if alone else trainer.modules
-    aside = [*on_host(trainer), *(buffer for module in modules for buffer in module.buffers())]
+    aside = [*on_host(trainer), *(buffer for module in trainer.modules.values() for buffer in module.buffers())]
     found = held({one.untyped_storage().data_ptr() for one in aside})
     trainer.close()
     return found

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.limits import communication_time_s
-from multigpu.placements.partition import bounds, bubble, crossings, part_shape, section_places, stages_of
+from multigpu.placements.partition import bounds, crossings, part_shape, section_places, stages_of
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run, build_run
 from multigpu.workloads import find_model, workloads
@@ -58,14 +58,6 @@ def test_stages_are_the_best_contiguous_cut():
 def test_the_projection_is_a_stage_of_its_own():
     places = section_places(find_model("nmt", "nmt000"), 4)
     assert places[-1] == 3 and places[-2] == 2 and places[0] == 0
-
-
-def test_bubbles_of_equal_stages_are_those_of_gpipe():
-    for stages in (1, 2, 4, 8):
-        for parts in (1, 2, 4, 8):
-            assert bubble([1.0] * stages, parts) == pytest.approx((stages - 1) / (parts + stages - 1))
-    assert bubble([1.0, 3.0], 1) == pytest.approx(0.5)
-    assert bubble([1.0, 3.0], 2) == pytest.approx(1 - 4 / (2 * 3.5))
 
 
 def test_bytes_of_stages_by_hand():

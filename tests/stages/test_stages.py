@@ -25,7 +25,7 @@ from multigpu.stages.cost import (
 from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
 from multigpu.stages.search import Search, cut_bytes, min_cut
 from multigpu.workloads import find_model
-from multigpu.workloads.deepconn.stages import stage_graph
+from multigpu.workloads.deepconn.description import stage_graph
 
 FIELDS: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "processes": "one", "batch_size": 32, "scaling": "strong"}
 DOCUMENT = stage_graph(find_model("deepconn", "deepconn"))

@@ -7,15 +7,16 @@ from typing import Any
 
 import torch
 
+from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.training.duties import Duties
 from multigpu.training.run import TrainingRun
-from multigpu.training.towers import AnyContext, AnyTrainer, replicas_of
+from multigpu.training.towers import replicas_of
 
 
 class OwnStart(Duties):
     """Every replica draws its own initial weights, as programs do that seed nothing; the broadcast must make them one."""
 
-    def build(self, context: AnyContext) -> AnyTrainer:
+    def build(self, context: Context) -> Trainer:
         trainer = super().build(context)
         for replica in replicas_of(trainer):
             with torch.no_grad():
@@ -27,14 +28,14 @@ class OwnStart(Duties):
 class NotBroadcast(OwnStart):
     """1 is not done."""
 
-    def start(self, trainer: AnyTrainer) -> None:
+    def start(self, trainer: Trainer) -> None:
         pass
 
 
 class NotSynchronised(Duties):
     """2 is not done: the all-reduce does nothing."""
 
-    def build(self, context: AnyContext) -> AnyTrainer:
+    def build(self, context: Context) -> Trainer:
         trainer = super().build(context)
         trainer.wire.all_reduce = lambda tensor: None  # type: ignore
         return trainer
@@ -43,7 +44,7 @@ class NotSynchronised(Duties):
 class FetchedApart(Duties):
     """2 is not done where variables are staged: the last replica computes its next step with something else than the others."""
 
-    def build(self, context: AnyContext) -> AnyTrainer:
+    def build(self, context: Context) -> Trainer:
         trainer = super().build(context)
         if trainer.context.rank:  # type: ignore
             for store in trainer.stores:  # type: ignore
@@ -75,7 +76,7 @@ class UnawareOfReplicas(Duties):
 class RateNotApplied(Duties):
     """4 is not done: the optimizer keeps the rate that it was made with."""
 
-    def apply_rate(self, trainer: AnyTrainer, rate: float) -> None:
+    def apply_rate(self, trainer: Trainer, rate: float) -> None:
         pass
 
 

@@ -110,7 +110,7 @@ def test_rates_kept_on_the_device_train_as_plain_ones(tmp_path: Path):
         session = session_of(Case(name, run), 0, tmp_path)
         session.warm_up()
         if name == "tensors":
-            state.make_rates_tensors(session.trainer)
+            state.make_rates_tensors(*session.replicas)
         (part,) = session.time()
         assert part["fault"] is None
         found.append((session.history.rate, session.trainer.full_values()))

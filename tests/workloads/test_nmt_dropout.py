@@ -13,7 +13,7 @@ from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.variables import initial_values
 from multigpu.run import Run
 from multigpu.workloads.nmt.description import MODELS, describe
-from multigpu.workloads.nmt.recurrence import dropped, fused, persistent, stepwise
+from multigpu.workloads.nmt.recurrence import Cells, dropped, fused, persistent, stepwise
 from multigpu.workloads.nmt.torch import Nmt
 
 T, B, UNITS, CELLS = 5, 3, 4, 2
@@ -31,13 +31,14 @@ def stack(seed: int = 0) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor
 def test_all_of_every_cells_input_and_nothing_of_its_state_is_dropped() -> None:
     x, state, kernels, biases, forget_bias = stack()
     # with every input element dropped, a cell is a function of its own state alone
-    y, after = fused(x, state, kernels, biases, forget_bias, dropout=1.0)
-    written_out, _ = stepwise(x, state, kernels, biases, forget_bias, dropout=1.0)
-    torch.testing.assert_close(persistent(x, state, kernels, biases, forget_bias, dropout=1.0)[0], y)
-    alone, _ = fused(torch.zeros_like(x), (state[0][1:], state[1][1:]), kernels[1:], biases[1:], forget_bias)
+    dropping = Cells(kernels, biases, forget_bias, dropout=1.0)
+    y, after = fused(x, state, dropping)
+    written_out, _ = stepwise(x, state, dropping)
+    torch.testing.assert_close(persistent(x, state, dropping)[0], y)
+    alone, _ = fused(torch.zeros_like(x), (state[0][1:], state[1][1:]), Cells(kernels[1:], biases[1:], forget_bias))
     torch.testing.assert_close(y, alone)
     torch.testing.assert_close(y, written_out)
-    plain, kept = fused(x, state, kernels, biases, forget_bias)
+    plain, kept = fused(x, state, Cells(kernels, biases, forget_bias))
     assert not torch.allclose(y, plain) and not torch.allclose(after[0], kept[0])
 
 
@@ -105,10 +106,10 @@ def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf:
     kernel = np.zeros((2, 4 * FEATURES, FEATURES), np.float32)
     kernel[0, 2 * FEATURES : 3 * FEATURES] = np.eye(FEATURES)
     bias = np.repeat(np.array([100, -100, 0, 100], np.float32), FEATURES)
-    telling = [nmt.matrix(tf.constant(kernel))] * CELLS, [tf.constant(bias)] * CELLS
+    telling = nmt.Cells([nmt.matrix(tf.constant(kernel))] * CELLS, [tf.constant(bias)] * CELLS, 1.0, DROPOUT)
     state = (tf.zeros([CELLS, ROWS, FEATURES]), tf.zeros([CELLS, ROWS, FEATURES]))
     run = getattr(nmt, WAYS[way])
-    found, _ = tf.function(lambda: run(tf.ones([TIMES, ROWS, FEATURES]), state, *telling, 1.0, None, DROPOUT))()
+    found, _ = tf.function(lambda: run(tf.ones([TIMES, ROWS, FEATURES]), state, telling, None))()
     zero = found.numpy() == 0
     # 1 - 0.8^2 of 40,000 elements, five standard deviations
     assert abs(float(zero.mean()) - 0.36) < 0.012 and len({position.tobytes() for position in zero}) == TIMES
@@ -125,8 +126,8 @@ def test_tensorflow_drops_nothing_of_a_cells_state(way: str, tf: Any, monkeypatc
     biases = [tf.constant(generator.normal(size=4 * FEATURES), tf.float32) for _ in range(CELLS)]
     run = getattr(nmt, WAYS[way])
     monkeypatch.setattr(nmt, "dropped", lambda x, dropout: tf.zeros_like(x) if dropout else x)
-    found, _ = run(x, tuple(state), matrices, biases, 1.0, None, DROPOUT)
-    alone, _ = run(tf.zeros_like(x), (state[0][1:], state[1][1:]), matrices[1:], biases[1:], 1.0, None)
+    found, _ = run(x, tuple(state), nmt.Cells(matrices, biases, 1.0, DROPOUT), None)
+    alone, _ = run(tf.zeros_like(x), (state[0][1:], state[1][1:]), nmt.Cells(matrices[1:], biases[1:], 1.0), None)
     assert float(tf.reduce_max(tf.abs(found - alone))) < 1e-6
 
 

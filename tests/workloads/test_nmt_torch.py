@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from multigpu.engines.torch.captured import with_few_shapes
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.few_shapes import with_few_shapes
 from multigpu.inputs.batch import Batch
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model

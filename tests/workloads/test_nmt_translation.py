@@ -17,10 +17,9 @@ from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.vocabulary import EOS, SOS
 from multigpu.training.record import MORE_IS_BETTER
 from multigpu.workloads.base import Optimizer
-from multigpu.workloads.nmt.bleu import corpus_bleu, floors
 from multigpu.workloads.nmt.decode import greedy
 from multigpu.workloads.nmt.description import NmtConfig, describe
-from multigpu.workloads.nmt.evaluate import floors_of, held_out_loss, scores
+from multigpu.workloads.nmt.evaluate import corpus_bleu, floors, floors_of, held_out_loss, scores
 from multigpu.workloads.nmt.torch import Nmt, build
 from tests.inputs.stand_ins import make_run
 

@@ -29,9 +29,6 @@ def plan_batches(buckets: np.ndarray, shard_sizes: Sequence[int], batching: Batc
     Args:
         buckets: shape (sentences,), the bucket of each.
         shard_sizes: sentences of each rank's shard.
-
-    Raises:
-        ValueError: the corpus is smaller than one joined batch; the sentence names both numbers.
     """
     if batching == "fixed":
         buckets = np.zeros_like(buckets)

@@ -1,4 +1,7 @@
-"""Inputs of the translation workload that are drawn: synthetic sentences, of one length or of document 000's lengths."""
+"""Inputs of the translation workload that are drawn: synthetic sentences, of one length or of document 000's lengths.
+
+Whatever makes a Source here raises ValueError, one sentence, where the Run names files, or asks for what the input has not.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,6 @@ class DrawnText:
         return tuple(TextShape.of(source, target, self._width) for source, target in sides)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         step %= self.period
         shapes = self.shapes(step)
         lengths, shape = self._lengths(step, rank), shapes[rank]
@@ -109,11 +111,7 @@ class DrawnText:
 
 
 def synthetic_text(run: Run, model: Model) -> DrawnText:
-    """Every sentence exactly `run.sequence_length` words on both sides (default 100); one batch a shard, the same in every step.
-
-    Raises:
-        ValueError: the Run names files.
-    """
+    """Every sentence exactly `run.sequence_length` words on both sides (default 100); one batch a shard, the same in every step."""
     no_files(run)
     return DrawnText(run, model, "synthetic", 1, run.sequence_length or SYNTHETIC_WORDS)
 
@@ -124,9 +122,6 @@ def lengths_000(run: Run, model: Model) -> DrawnText:
 
     48.37 words a pair by the law; the six buckets hold 15.1, 31.5, 24.8, 14.7, 7.6 and 6.3 percent of the sentences, and in
     30 steps of a shard 5, 9, 7, 5, 2 and 2 batches.
-
-    Raises:
-        ValueError: the Run names files, or a sequence length without batching "fixed".
     """
     refuse_fields(run)
     return DrawnText(run, model, "synthetic lengths of 000", law.PERIOD, None)
@@ -137,9 +132,6 @@ def bucket_means_000(run: Run, model: Model) -> DrawnText:
 
     A captured step needs a graph for each shape of step: six where replicas share the bucket, and one for every combination of
     the replicas' buckets where each draws its own.
-
-    Raises:
-        ValueError: the Run names files or a sequence length, or batching is "fixed", which knows no buckets.
     """
     refuse_fields(run)
     if run.batching == "fixed":

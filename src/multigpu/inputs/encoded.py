@@ -53,7 +53,7 @@ def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 @dataclass(frozen=True)
 class Example:
-    """One image of one epoch: its file and label, and what seeds its crop and its flip."""
+    """One image of one epoch: its file and label, and what seeds its crop and its flip. `decoded` refuses a file that is no image."""
 
     file: Path
     label: int
@@ -66,19 +66,11 @@ class Example:
         return crop_box(width, height, rng), flipped
 
     def size(self) -> tuple[int, int]:
-        """Width and height, from the file's head.
-
-        Raises:
-            ValueError: the file is no image; the sentence names it.
-        """
+        """Width and height, from the file's head."""
         return _size(self.file)
 
     def pixels(self, size: int) -> np.ndarray:
-        """The image as the model takes it but for its scale: (size, size, 3), uint8.
-
-        Raises:
-            ValueError: the file is no image; the sentence names it.
-        """
+        """The image as the model takes it but for its scale: (size, size, 3), uint8."""
         from PIL.Image import Image, Resampling
 
         def take(picture: Image) -> np.ndarray:
@@ -141,7 +133,6 @@ class EncodedImages:
         return Example(file, label, (self._seed, epoch, item))
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         examples = self.examples(step, rank)
         pixels = np.stack([example.pixels(self.size) for example in examples])
         images = pixels if self._bytes else normalised(pixels)

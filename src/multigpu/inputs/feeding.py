@@ -1,4 +1,4 @@
-"""How reviews reach a step, whatever the framework: kept on its devices, made when the step asks, or one step ahead."""
+"""How batches reach a step, whatever the framework: kept on its devices, made when the step asks, or one step ahead."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ class Feeding(ABC, Generic[Given]):
 
     mode: "arrays", "strings": copied when the step asks. "pipeline": one step ahead, by another thread (also what None does with batches
         that do not repeat).
+    ranks: of the shards of one step.
     waits: step -> seconds that the host waited until it had what the step is given; empty where that is kept.
     """
+
+    ranks: tuple[int, ...]
 
     def __init__(self, source: Source, mode: str | None) -> None:
         self.source = source
@@ -37,11 +40,6 @@ class Feeding(ABC, Generic[Given]):
         self.ready: dict[int, list[Batch]] = {}
         self.thread = ThreadPoolExecutor(max_workers=1) if self.pipeline else None
         self.next: tuple[int, Future[Given]] | None = None
-
-    @property
-    @abstractmethod
-    def ranks(self) -> tuple[int, ...]:
-        """Of the shards of one step."""
 
     @abstractmethod
     def put_all(self, batches: list[Batch]) -> Given:

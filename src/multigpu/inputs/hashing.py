@@ -36,11 +36,8 @@ def fingerprint(*parts: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, size: int, modified_ns: int) -> str:
-    digest = hashlib.sha256()
     with open_content(path) as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_digest(path: Path) -> str:

@@ -1,5 +1,8 @@
 """Inputs of the image workload and of stacks: random rows drawn where they are used or held by the host, scikit-learn's digits, CIFAR-10,
 a planted teacher's textures, and folders of images; all of them, or a part to train on beside one that is held out.
+
+Whatever makes a Source here raises ValueError, one sentence, where the Run names files that it does not read or lacks those that it does,
+or where the model does not fit (its channels, its classes, a joined batch larger than the data set).
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ class DrawnRows:
     period = 1
 
     def __init__(self, run: Run, model: Model, array: str, law: str, shape: tuple[int, ...]) -> None:
+        no_files(run)
         self.capacity: dict[str, int] = {}
         self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
         self._array, self._shape = array, shape
@@ -71,6 +75,7 @@ class HostImages:
     period = None
 
     def __init__(self, run: Run, model: Model) -> None:
+        no_files(run)
         self.capacity: dict[str, int] = {}
         self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
         self._shape = _image_shape(model)
@@ -92,7 +97,6 @@ class HostImages:
         return self._drawn[rank]
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         count, first = self._sizes[rank], step % (SPARE + 1)
         labels = np.random.default_rng([self._seed, rank, step]).integers(self._classes, size=count)
         return batch_of_rows(rank, self._sizes, {"images": self._images(rank)[first : first + count], "labels": labels})
@@ -124,7 +128,6 @@ class StoredImages:
         return self._plan.chosen(step, rank)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         images, labels = self._pictures.read(self.items(step, rank))
         return batch_of_rows(rank, self._sizes, {"images": images, "labels": labels})
 
@@ -160,94 +163,44 @@ class SplitImages(StoredImages):
 
 
 def synthetic_images(run: Run, model: Model) -> DrawnRows:
-    """Random images of the model's size, drawn by the engine on its device.
-
-    Raises:
-        ValueError: the Run names files.
-    """
-    no_files(run)
+    """Random images of the model's size, drawn by the engine on its device."""
     return DrawnRows(run, model, "images", "normal", _image_shape(model))
 
 
 def synthetic_samples(run: Run, model: Model) -> DrawnRows:
-    """Random rows of a stack's shape.
-
-    Raises:
-        ValueError: the Run names files.
-    """
-    no_files(run)
+    """Random rows of a stack's shape."""
     return DrawnRows(run, model, "samples", "samples", tuple(model.config.row_shape))
 
 
-def synthetic_host(run: Run, model: Model) -> HostImages:
-    """Random images of the model's size in the host's memory.
-
-    Raises:
-        ValueError: the Run names files, or asks for pixels of a model without three channels.
-    """
+def _digits(run: Run, model: Model) -> Digits:
     no_files(run)
-    return HostImages(run, model)
+    return Digits(model.config.image_size, model.config.channels)
 
 
 def digits(run: Run, model: Model) -> StoredImages:
-    """scikit-learn's digits: real labels, nothing to download.
+    """scikit-learn's 1,797 digits: real labels, nothing to download."""
+    return StoredImages(run, model, _digits(run, model))
 
-    Raises:
-        ValueError: the Run names files, the model tells fewer than 10 classes apart, or its joined batch exceeds 1,797.
-    """
-    no_files(run)
-    return StoredImages(run, model, Digits(model.config.image_size, model.config.channels))
+
+def digits_split(run: Run, model: Model) -> SplitImages:
+    """The same, 1,500 to train on, 297 held out."""
+    return SplitImages(run, model, _digits(run, model), DIGITS_HELD_OUT)
 
 
 def cifar10(run: Run, model: Model) -> StoredImages:
-    """CIFAR-10 from the folder that `run.data` names.
-
-    Raises:
-        ValueError: there is no such folder, its files are not CIFAR-10's, or the model does not fit (three channels, 10 classes).
-    """
+    """CIFAR-10 from the folder that `run.data` names."""
     if model.config.channels != CIFAR_CHANNELS:
         raise ValueError(f"CIFAR-10 has {CIFAR_CHANNELS} channels: model {model.name!r} takes {model.config.channels}")
     return StoredImages(run, model, Cifar10(named_files(run, "folder")[0], model.config.image_size))
 
 
 def image_folder(run: Run, model: Model) -> StoredImages:
-    """Your own images, folder/class/*.png or *.jpg; `run.data` names the folder.
-
-    Raises:
-        ValueError: there is no such folder, it holds no images, or the model does not fit; while reading, a file is no image.
-    """
+    """Your own images, folder/class/*.png or *.jpg; `run.data` names the folder. A file that is no image is refused when it is read."""
     return StoredImages(run, model, ImageFolder(named_files(run, "folder")[0], model.config.image_size, model.config.channels))
 
 
-def digits_split(run: Run, model: Model) -> SplitImages:
-    """scikit-learn's digits: 1,500 to train on, 297 held out.
-
-    Raises:
-        ValueError: the Run names files, the model tells fewer than 10 classes apart, or its joined batch exceeds 1,500.
-    """
-    no_files(run)
-    return SplitImages(run, model, Digits(model.config.image_size, model.config.channels), DIGITS_HELD_OUT)
-
-
-def _taught(run: Run, model: Model, name: str) -> SplitImages:
-    no_files(run)
-    train, held_out = TEACHER_SIZES[name]
-    return SplitImages(run, model, TaughtImages(train + held_out, model.config.image_size, model.config.channels), held_out)
-
-
 def teacher(run: Run, model: Model) -> SplitImages:
-    """Textures of the model's size labelled by a planted teacher: 50,000 to train on and 10,000 held out, as CIFAR-10.
-
-    Raises:
-        ValueError: as `digits_split`.
-    """
-    return _taught(run, model, "teacher")
-
-
-def teacher_small(run: Run, model: Model) -> SplitImages:
-    """As `teacher`, 4,000 and 1,000: for CPUs.
-
-    Raises:
-        ValueError: as `digits_split`.
-    """
-    return _taught(run, model, "teacher_small")
+    """Textures of the model's size labelled by a planted teacher, as many as `TEACHER_SIZES` has for the input that the Run names."""
+    no_files(run)
+    train, held_out = TEACHER_SIZES[run.inputs]
+    return SplitImages(run, model, TaughtImages(train + held_out, model.config.image_size, model.config.channels), held_out)

@@ -38,11 +38,6 @@ def bucket_shares() -> np.ndarray:
     return np.bincount(buckets, weights=target_probabilities(), minlength=BUCKETS)
 
 
-def words_a_pair() -> float:
-    """Expected source words + target words + 1; the source's mean is its target's length."""
-    return float(2 * (target_probabilities() * np.arange(1, LONGEST + 1)).sum() + 1)
-
-
 def draw_buckets(rng: np.random.Generator) -> np.ndarray:
     """The bucket of each of PERIOD steps, shape (30,), for one shard.
 
@@ -58,11 +53,8 @@ def draw_buckets(rng: np.random.Generator) -> np.ndarray:
 
 def _within(bucket: int | None) -> np.ndarray:
     """`target_probabilities` with 0 outside the bucket (None: as they are)."""
-    return (
-        np.where(bucket_of(np.arange(1, LONGEST + 1)) == bucket, target_probabilities(), 0)
-        if bucket is not None
-        else target_probabilities()
-    )
+    law = target_probabilities()
+    return law if bucket is None else np.where(bucket_of(np.arange(1, LONGEST + 1)) == bucket, law, 0)
 
 
 def mean_words(bucket: int) -> int:

@@ -162,9 +162,6 @@ def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], select
         sizes: pieces of source and target, special ones included.
         selection: what is kept; pieces are learned from its training catalogs whatever the length.
         longest: pieces to which a training sentence is cut.
-
-    Raises:
-        ValueError: as `Pieces`.
     """
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:

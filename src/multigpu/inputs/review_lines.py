@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from multigpu.inputs.corpora import TextFile, check_text
 from multigpu.inputs.hashing import file_digest
@@ -35,21 +35,6 @@ class Review:
     item: str
     text: str
     rating: float
-
-
-class Reviews(Protocol):
-    """Reviews that can be gone through several times, always in one order.
-
-    label: how tables name this input. fingerprint: of their content.
-    """
-
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    def __iter__(self) -> Iterator[Review]: ...
 
 
 def _is_number(value: Any) -> bool:
@@ -101,9 +86,5 @@ class ReviewFile:
 
 
 def read_reviews(path: str | Path) -> ReviewFile:
-    """The reviews in a file, plain or packed by gzip as Amazon ships them (its name ends in .gz); lines are parsed when they are read.
-
-    Raises:
-        ValueError: the file is missing, cannot be read or unpacked, is empty or is not UTF-8; the sentence names it.
-    """
+    """The reviews in a file that `check_text` takes, plain or packed as Amazon ships them; lines are parsed when they are read."""
     return ReviewFile(check_text(path))

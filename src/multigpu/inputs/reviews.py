@@ -1,4 +1,8 @@
-"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings."""
+"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings.
+
+Whatever makes a Source here raises ValueError, one sentence, where `run.data` names other files than it reads, a file or a line cannot be
+used, or the Run's joined batch has more rows than there are to train on.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,16 @@ from multigpu.inputs.check import named_files, no_files
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.hashing import fingerprint
 from multigpu.inputs.planted_reviews import PlantedReviews
-from multigpu.inputs.review_lines import ReviewFile, Reviews, read_reviews, review_words
+from multigpu.inputs.review_lines import ReviewFile, read_reviews, review_words
 from multigpu.inputs.vocabulary import SPECIAL, UNK, most_frequent
 from multigpu.workloads.deepconn.description import TABLE
 
 if TYPE_CHECKING:
     from multigpu.run import Run
     from multigpu.workloads.base import Model
+
+Reviews = ReviewFile | PlantedReviews
+"""Reviews that can be gone through several times, always in one order."""
 
 PADDING = UNK
 """Texts are filled up with the unknown word, as document 003 does."""
@@ -132,7 +139,7 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
 
 
 @lru_cache(maxsize=2)
-def _encode_once(reviews: ReviewFile | PlantedReviews, content: str, limit: int) -> EncodedReviews:
+def _encode_once(reviews: Reviews, content: str, limit: int) -> EncodedReviews:
     """`encode_reviews`, once for all Runs of a process; `content` is the fingerprint, so a changed file is read again."""
     return encode_reviews(reviews, limit)
 
@@ -173,7 +180,7 @@ class StoredReviews:
 
     period = None
 
-    def __init__(self, run: Run, model: Model, reviews: ReviewFile | PlantedReviews) -> None:
+    def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
         self.label = reviews.label
         self._rows = _encode_once(reviews, reviews.fingerprint, _vocabulary_size(model))
         self.fingerprint, self.repeated, self.silent = self._rows.fingerprint, self._rows.repeated, self._rows.silent
@@ -187,7 +194,6 @@ class StoredReviews:
         return np.concatenate(texts, axis=1), self._rows.ratings[rows]
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         return review_batch(rank, self._sizes, *self._arrays(self._rows.training[self._plan.chosen(step, rank)]))
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
@@ -196,30 +202,17 @@ class StoredReviews:
 
 
 def synthetic_reviews(run: Run, model: Model) -> DrawnReviews:
-    """Random words and ratings of the model's size.
-
-    Raises:
-        ValueError: the Run names files.
-    """
+    """Random words and ratings of the model's size."""
     no_files(run)
     return DrawnReviews(run, model)
 
 
 def review_file(run: Run, model: Model) -> StoredReviews:
-    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText and overall.
-
-    Raises:
-        ValueError: `run.data` does not name one file, the file or one of its lines cannot be used (the sentence says why), or the
-            Run's joined batch has more rows than there are to train on.
-    """
+    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText and overall."""
     return StoredReviews(run, model, read_reviews(*named_files(run, "file of reviews")))
 
 
 def planted_reviews(run: Run, model: Model) -> StoredReviews:
-    """4,000 reviews whose words tell the ratings, drawn from the Run's seed.
-
-    Raises:
-        ValueError: the Run names files, or its joined batch has more rows than there are to train on.
-    """
+    """4,000 reviews whose words tell the ratings, drawn from the Run's seed."""
     no_files(run)
     return StoredReviews(run, model, PlantedReviews(run.seed))

@@ -1,4 +1,8 @@
-"""Inputs of the translation workload that are read: the committed parallel corpus, and files of your own."""
+"""Inputs of the translation workload that are read: the committed parallel corpus, and files of your own.
+
+Whatever makes a Source here raises ValueError, one sentence, where `run.data` names other files than it reads, a file cannot be used, the
+Run asks for what the input has not, or its joined batch is larger than the corpus.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +47,6 @@ def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, long
     """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`.
 
     Memory: 4 bytes a word and 8 a sentence.
-
-    Raises:
-        ValueError: no pair has words on both sides.
     """
     vocabularies = count_vocabulary(text.source.sentences(), source_limit), count_vocabulary(text.target.sentences(), target_limit)
     numbered = (
@@ -146,7 +147,6 @@ class CorpusText:
         return tuple(TextShape.of(sides[0][pairs], sides[1][pairs], self._width) for pairs in chosen)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         shapes, pairs = self.shapes(step), self._chosen(step, rank)
         source, target = self._corpus.source, self._corpus.target
         lengths = np.stack([source.lengths[pairs], target.lengths[pairs]])
@@ -161,23 +161,14 @@ def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) ->
 
 
 def catalogs(run: Run, model: Model) -> CorpusText:
-    """The committed English-German corpus (data/README.md); words rarer than the model's vocabularies hold are `<unk>`.
-
-    Raises:
-        ValueError: the Run names files, or a sequence length without batching "fixed", or its joined batch is larger than the corpus.
-    """
+    """The committed English-German corpus (data/README.md); words rarer than the model's vocabularies hold are `<unk>`."""
     refuse_fields(run)
     files = (CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     return _corpus_source(run, model, files, "de-en catalogs")
 
 
 def text_files(run: Run, model: Model) -> CorpusText:
-    """Your own corpus: `run.data` names the source file and the target file, plain or .gz; vocabularies are counted in them.
-
-    Raises:
-        ValueError: `run.data` does not name two files, a file cannot be used (the sentence says why), the Run names a
-            sequence length without batching "fixed", or its joined batch is larger than the corpus.
-    """
+    """Your own corpus: `run.data` names the source file and the target file, plain or .gz; vocabularies are counted in them."""
     refuse_fields(run, data=True)
     files = named_files(run, "source", "target")
     return _corpus_source(run, model, files, f"text files {files[0].name}, {files[1].name}")

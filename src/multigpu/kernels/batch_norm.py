@@ -82,7 +82,7 @@ def batch_moments(
 
 
 @batch_moments.register_fake
-def _(x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float) -> tuple[Tensor, Tensor]:
+def _(x: Tensor, running_mean: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(running_mean), torch.empty_like(running_mean)
 
 
@@ -122,18 +122,8 @@ def batch_norm(
 
 
 @batch_norm.register_fake
-def _(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    after: Tensor | None,
-    mean: Tensor,
-    inverse: Tensor,
-    arrivals: Tensor,
-    relu: bool,
-    pool: list[int],
-    twice: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *_, pool, twice = others
     shape = Pool.of(pool).shape(x)
     y = x.new_empty(shape).contiguous(memory_format=LAST)
     taps = torch.empty_like(y, dtype=torch.uint8) if pool else x.new_empty((0,), dtype=torch.uint8)
@@ -167,20 +157,7 @@ def batch_norm_backward(
 
 
 @batch_norm_backward.register_fake
-def _(
-    dy: Tensor,
-    more: Tensor | None,
-    x: Tensor,
-    y: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    taps: Tensor,
-    arrivals: Tensor,
-    relu: bool,
-    pool: list[int],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(dy: Tensor, more: Tensor | None, x: Tensor, y: Tensor | None, weight: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dx = torch.empty_like(x, memory_format=LAST)
     dafter = x.new_empty((0,)) if y is None else torch.empty_like(dx)
     return dx, dafter, torch.empty_like(weight), torch.empty_like(weight)

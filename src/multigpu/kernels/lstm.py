@@ -94,17 +94,7 @@ def lstm(
 
 
 @lstm.register_fake
-def _(
-    x: Tensor,
-    h0: Tensor,
-    c0: Tensor,
-    kernel: Tensor,
-    bias: Tensor,
-    more_bias: Tensor,
-    lengths: Tensor | None,
-    beside: int,
-    products: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(x: Tensor, h0: Tensor, c0: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     positions, batch, n = x.shape
     y, gates, cells = x.new_empty(x.shape), x.new_empty(positions, batch, 4 * n), x.new_empty(positions + 1, batch, n)
     return y, x.new_empty(batch, n), c0.new_empty(batch, n), gates, cells, x.new_empty(2, 4 * n, n)
@@ -131,9 +121,7 @@ def lstm_backward(
 
 
 @lstm_backward.register_fake
-def _(
-    dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, lengths: Tensor | None, beside: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, n = dh.shape
     exact = dc.new_empty(batch, n), dc.new_empty(4 * n)
     return gates.new_empty(gates.shape), gates.new_empty(dy.shape), gates.new_empty(batch, n), *exact

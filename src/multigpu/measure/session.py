@@ -51,9 +51,7 @@ def open_session(
         hosts: `gathering`, the programs of the other hosts, for a session that starts processes there.
     """
     # a process for each device of a TensorFlow Run is started by its session
-    module = {("torch", "one"): "dispatch.session", ("tensorflow", "per_device"): "processes"}.get(
-        (run.framework, run.processes), "session"
-    )
+    module = "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
     if workloads()[run.workload].checked:
         module = "checked"
     if find_placement(run.placement).compute == "stage":

@@ -17,10 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from multigpu.engines.torch import told
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.trainer import Context
-from multigpu.engines.torch.wire import Wire
+from multigpu.engines.torch.trainer import open_context
 from multigpu.inputs.batch import Batch
 from multigpu.measure.machine import threads_for
 from multigpu.run import Run
@@ -71,11 +69,9 @@ class Trained:
         shared = Path(told.from_first(self.memory.name))
         job = replace(described.load(folder / "jobs"), model=module.cpu())
         with self._own_job(run, job) as own:
-            device = Device(own, self.rank, threads_for(self.replicas))
-            wire = Wire(self.rank, self.replicas)
             capacity = {name: table.ids * run.batch_size for name, table in described.tables.items()}
-            self.device = device
-            self.trainer = build_trainer(Context(own, self.rank, device, wire, capacity, shared, TIMEOUT_S))
+            context = open_context(own, self.rank, threads_for(self.replicas), capacity, shared, TIMEOUT_S)
+            self.device, self.trainer = context.device, build_trainer(context)
         self.run = own
 
     @contextmanager
@@ -110,7 +106,8 @@ class Trained:
         host = tensors_of(arrays, self.device.dtype)
         placed = {name: tensor.to(self.device.torch) for name, tensor in host.items()}
         shard = Shard(Batch({}, self.rank, sizes[0], sizes[0], tuple(sizes), lookups), placed, host)
-        loss = self.trainer.step(shard).detach().cpu()
+        (share,) = self.trainer.step([shard])
+        loss = share.detach().cpu()
         dist.all_reduce(loss)
         return float(loss)
 

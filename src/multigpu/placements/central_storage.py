@@ -9,12 +9,8 @@ PLACEMENT = Placement(
     source="tf.distribute.experimental.CentralStorageStrategy; 001: parameter_server on the CPU",
     summary="Variables live in host memory; every device reads them there and sends its gradients back; the host sums and updates.",
     variables="host",
-    embeddings="host",
-    lookup="host",
     merge="host",
-    slots="host",
     update="host",
-    travels="rows",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="central_storage"),),
     refusals={
         "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",

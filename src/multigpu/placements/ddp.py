@@ -9,12 +9,8 @@ PLACEMENT = Placement(
     source="torch DistributedDataParallel; 004's one process a GPU; 001's horovod",
     summary="Every device holds all variables; gradients are summed by bucketed all-reduce while backward still runs.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="all_reduce",
-    slots="replica",
     update="replica",
-    travels="nothing",
     overlap=True,
     engines=(Engine(executions=ONE_GRAPH),),
 )

@@ -14,12 +14,9 @@ PLACEMENT = Placement(
     " variables of a part of the model before its forward and again before its backward, each time for that long; a reduce-scatter sums"
     " its gradients while backward goes on.",
     variables="cut",
-    embeddings="cut",
     lookup="replica",
     merge="reduce_scatter",
-    slots="cut",
     update="cut",
-    travels="tables",
     overlap=True,
     engines=(Engine(executions=("eager",)),),
     refusals={"compiled": HOOKS, "captured": STREAMS, "compiled_captured": STREAMS},

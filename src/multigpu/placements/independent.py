@@ -10,13 +10,8 @@ PLACEMENT = Placement(
     source="001: variable_update=independent",
     summary="Every device trains its own model and nothing travels: the ceiling of any data-parallel placement on this host.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="none",
-    slots="replica",
     update="replica",
-    travels="nothing",
-    overlap=False,
     semantics=Semantics(kind="independent"),
     engines=(
         Engine(executions=ONE_GRAPH),

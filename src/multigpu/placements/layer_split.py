@@ -10,12 +10,8 @@ PLACEMENT = Placement(
     summary="Consecutive layers form a stage a device; activations travel from stage to stage and their gradients back, micro-batch by "
     "micro-batch. Further devices hold further copies of the model.",
     variables="sections",
-    embeddings="sections",
-    lookup="sections",
     compute="sections",
     merge="sections",
-    slots="sections",
     update="sections",
-    travels="activations",
     engines=(Engine(processes="one"),),
 )

@@ -13,12 +13,8 @@ PLACEMENT = Placement(
     summary="Every device trains a copy of the model on its own shard, with optimiser’s states of its own. After every so many steps"
     " (a Run’s local_steps) an all-reduce gives all of them the mean of their variables.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="average",
-    slots="replica",
     update="replica",
-    travels="nothing",
     semantics=Semantics(kind="averaged", every=5),
     engines=(Engine(executions=("eager", "compiled")),),
     refusals={"captured": TWO_STEPS, "compiled_captured": TWO_STEPS},

@@ -10,12 +10,8 @@ PLACEMENT = Placement(
     summary="GPU 0 slices the joined batch over all, concatenates their predictions and computes one loss; its one model is trained. "
     "Images and predictions travel too.",
     variables="gpu0",
-    embeddings="gpu0",
-    lookup="gpu0",
     merge="gpu0",
-    slots="gpu0",
     update="gpu0",
-    travels="rows",
     loss="gpu0",
     engines=(
         Engine(processes="one"),

@@ -76,9 +76,6 @@ def most_kept(run: Run) -> int:
     """Bytes of the device that needs most, activations aside: what it keeps, or where variables are cut what it needs besides for a part
     of the step (the largest part of the model whole, its gradients, and both once more as they arrive and leave), or at the start, when
     the whole model is made and cut.
-
-    Raises:
-        ValueError: as `kept_on`.
     """
     kept = [kept_on(run, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)

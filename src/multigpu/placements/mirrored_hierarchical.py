@@ -10,12 +10,8 @@ PLACEMENT = Placement(
     summary="Every device holds all variables; gradients are summed on the first device of each half of an even number, then on the"
     " first of all, and the sum goes back the same way.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="halves",
-    slots="replica",
     update="replica",
-    travels="nothing",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
     refusals={
         "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",

@@ -9,12 +9,8 @@ PLACEMENT = Placement(
     source="tf.distribute.MirroredStrategy with NcclAllReduce; 001: replicated with NCCL",
     summary="Every device holds all variables; gradients, packed into one message, are summed by NCCL, on CPUs by TensorFlow's ring.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="all_reduce",
-    slots="replica",
     update="replica",
-    travels="nothing",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
     refusals={
         "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",

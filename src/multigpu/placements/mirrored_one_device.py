@@ -9,12 +9,8 @@ PLACEMENT = Placement(
     source="tf.distribute.MirroredStrategy with ReductionToOneDevice",
     summary="Every device holds all variables; gradients are copied to the first device and summed there, and the sum is copied back.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="gpu0",
-    slots="replica",
     update="replica",
-    travels="nothing",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
     refusals={
         "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",

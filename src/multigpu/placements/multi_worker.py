@@ -10,12 +10,8 @@ PLACEMENT = Placement(
     summary="One process a device, each with all variables; gradients are summed by NCCL between the processes, on CPUs by"
     " TensorFlow's ring over gRPC.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="all_reduce",
-    slots="replica",
     update="replica",
-    travels="nothing",
     engines=(Engine(framework="tensorflow", processes="per_device", executions=("graph",), strategy="multi_worker"),),
     refusals={
         "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",

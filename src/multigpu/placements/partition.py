@@ -105,24 +105,9 @@ def typical_extents(model: Model) -> dict[str, int]:
 
 
 def section_places(model: Model, devices: int) -> list[int]:
-    """The device of each of the model's sections.
-
-    Raises:
-        ValueError: the model declares fewer sections than there are devices.
-    """
+    """The device of each of the model's sections."""
     extents = typical_extents(model)
     return stages_of([share_of_work(section, extents) for section in model.sections], devices)
-
-
-def bubble(stage_s: Sequence[float], micro_batches: int) -> float:
-    """The share of all devices' time in which they have nothing to do, of a pass of `micro_batches` equal parts of a batch.
-
-    stage_s: what each stage takes for the whole batch (any unit). The first micro-batch passes all stages, the others follow at the
-    pace of the slowest: sum + (m - 1) max, each divided by m. With equal stages this is GPipe's (G - 1) / (m + G - 1).
-    """
-    total, slowest = sum(stage_s), max(stage_s)
-    span = (total + (micro_batches - 1) * slowest) / micro_batches
-    return 1 - total / (len(stage_s) * span)
 
 
 # --- bytes --------------------------------------------------------------------------------------------------------------------

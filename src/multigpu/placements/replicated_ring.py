@@ -1,6 +1,6 @@
 """Replicated, merged by a ring written out."""
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_ring",
@@ -9,14 +9,9 @@ PLACEMENT = Placement(
     source="002: ring all-reduce",
     summary="Every device holds all variables; after backward, gradients go around a ring of sends and receives, a P-th at a time.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="all_reduce",
     algorithm="ring",
-    slots="replica",
     update="replica",
-    travels="nothing",
-    engines=(Engine(),),
     refusals=dict.fromkeys(
         ("compiled", "captured", "compiled_captured"),
         "its sends and receives are tested kernel by kernel only; replicated_allreduce merges the library's way in every form",

@@ -1,6 +1,6 @@
 """Replicated, merged by a central server."""
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_server",
@@ -9,14 +9,9 @@ PLACEMENT = Placement(
     source="002: parameter server",
     summary="Every device holds all variables; after backward, the first receives all gradients, adds them up and sends the sum back.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="all_reduce",
     algorithm="central_server",
-    slots="replica",
     update="replica",
-    travels="nothing",
-    engines=(Engine(),),
     refusals=dict.fromkeys(
         ("compiled", "captured", "compiled_captured"),
         "its sends and receives are tested kernel by kernel only; replicated_allreduce merges the library's way in every form",

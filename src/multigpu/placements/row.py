@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from multigpu.collectives import find_algorithm
 from multigpu.placements.semantics import Semantics
@@ -56,16 +57,26 @@ ONE_GRAPH = ("eager", "compiled", "captured", "compiled_captured")
 HOST_IN_THE_MIDDLE = "the host gathers rows, merges or updates in the middle of every step, and a graph of device work cannot wait for it"
 
 
+Travels = Literal["nothing", "rows", "tables", "activations"]
+
+
+def travelling(row: Mapping[str, Any]) -> Travels:
+    """What an embedding sends to a replica each step, or parts of one model each other, by the row's other fields."""
+    if row["compute"] in ("sections", "split"):
+        return "activations"
+    return "nothing" if row["embeddings"] == "replica" else "tables" if row["lookup"] == "replica" else "rows"
+
+
 class Placement(BaseModel):
     """Where each part of a training step lives and what travels between the parts.
 
-    variables, embeddings: homes of the dense variables and of the tables that are looked up by row.
-    lookup: where rows are gathered: on the replica (then whole tables travel to it) or at the table's home (rows do).
-    merge, slots, update: where gradients are summed, optimiser state lives and the update runs.
+    variables, embeddings: homes of the dense variables and of the tables that are looked up by row (which live with them unless said).
+    lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the replica (whole tables do).
+    merge, update: where gradients are summed and the update runs. slots: where optimiser state lives, which must be there too.
     compute: "sections": stretches of layers, each on its own device, which all shards pass; "split": every layer, cut over the devices
         of one copy of the model. Then everything else is "sections" or "split" too, further devices hold further copies of the model,
         and gradients of one part are joined with those of the same part of other copies (`partition.py`).
-    travels: what an embedding sends to a replica each step; "activations": what parts of one model send each other.
+    travels: what follows from that (`travelling`).
     algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and receives; None: the library's.
     overlap: whether merging starts before backward has ended.
     staged: whether a replica computes with what it fetched during the step before, while the next values are on their way.
@@ -83,13 +94,13 @@ class Placement(BaseModel):
     source: str
     summary: str
     variables: Home
-    embeddings: Home
-    lookup: Home
+    embeddings: Home = Field(default_factory=lambda row: row["variables"])
+    lookup: Home = Field(default_factory=lambda row: row["embeddings"])
     compute: Literal["replica", "stage", "sections", "split"] = "replica"
     merge: Merge
-    slots: Home
     update: Home
-    travels: Literal["nothing", "rows", "tables", "activations"]
+    slots: Home = Field(default_factory=lambda row: row["update"])
+    travels: Travels = Field(default_factory=travelling)
     algorithm: str | None = None
     overlap: bool = False
     staged: bool = False
@@ -132,8 +143,7 @@ class Placement(BaseModel):
             raise ValueError(
                 f"{self.name}: rows can be gathered on the replica or at the table's home {self.embeddings!r}, not at {self.lookup!r}"
             )
-        expected = "nothing" if self.embeddings == "replica" else "tables" if self.lookup == "replica" else "rows"
-        if self.travels != expected:
+        if self.travels != (expected := travelling(dict(self))):
             raise ValueError(
                 f"{self.name}: with embeddings at {self.embeddings!r} and look-up at {self.lookup!r},"
                 f" {expected} must travel, not {self.travels!r}"

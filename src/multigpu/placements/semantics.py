@@ -61,15 +61,10 @@ update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (f
 
 
 class Semantics(BaseModel):
-    """What a placement's result equals.
+    """What a placement's result equals: `FACTS` has a sentence for each kind.
 
-    joined: one process training on the joined batch; stale: the same with gradients `steps` updates old;
-    lossy: the joined batch within `tolerance` (norm of the difference over norm of the update);
-    averaged: every replica equals one process training on that replica's shard, whose variables become the mean of all replicas' after
-    each `every` steps;
-    independent: every replica equals one process training on that replica's shard alone;
-    asynchronous: every shard's update is applied exactly once, by its own mean, to variables that others may have changed since
-    they were read: on one replica the joined batch, on more a result that depends on their order.
+    steps: by how many updates stale gradients are old. tolerance: of lossy ones, norm of the difference over norm of the update.
+    every: after so many steps variables are averaged.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import Engine, Home, Look, Merge, Placement
 
 if TYPE_CHECKING:
     from multigpu.stages.graph import StageGraph
 
 Rule = Callable[["StageGraph"], dict[str, int]]
+
+_WHY_NOT = (
+    "a CUDA graph of one process holds one device's memory, and a compiled program runs on one device: on one GPU take placement 'ddp'"
+)
 
 
 class SplitPlacement(Placement):
@@ -20,7 +24,15 @@ class SplitPlacement(Placement):
     split: by which rule the stages are placed ("digits": the Run's `stage_devices` says). at_most: devices it can use.
     """
 
+    variables: Home = "stage"
     compute: Literal["replica", "stage"] = "stage"
+    merge: Merge = "stage"
+    update: Home = "stage"
+    engines: tuple[Engine, ...] = (
+        Engine(framework="torch", processes="one", executions=("eager",)),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager")),
+    )
+    refusals: dict[str, str] = dict.fromkeys(("captured", "compiled", "compiled_captured", "xla"), _WHY_NOT)
     split: Literal["one", "towers", "alternating", "digits"]
     at_most: int
 
@@ -57,81 +69,46 @@ def _as_colocated(graph: StageGraph, places: dict[str, int]) -> dict[str, int]:
 
 RULES: dict[str, Rule] = {"one": on_one, "towers": by_tower, "alternating": alternating}
 
-_ENGINES = (
-    Engine(framework="torch", processes="one", executions=("eager",)),
-    Engine(framework="tensorflow", processes="one", executions=("graph", "eager")),
+_ROWS = (
+    SplitPlacement(
+        name="single",
+        title="The whole model on one GPU",
+        source="003: single GPU",
+        summary="All stages run on the first GPU.",
+        split="one",
+        at_most=1,
+        look=Look(25, "one GPU", "#0072b2", "o"),
+    ),
+    SplitPlacement(
+        name="tower_per_gpu",
+        title="One tower a GPU",
+        source='003: "reasonable" placement',
+        summary="Each tower runs on a GPU of its own; the table both look words up in, and what joins the towers, live on the first.",
+        split="towers",
+        at_most=2,
+        look=Look(26, "one tower per GPU", "#d55e00", "^"),
+    ),
+    SplitPlacement(
+        name="alternating",
+        title="Devices alternate from stage to stage",
+        source='003: "exaggerated" placement',
+        summary="Each stage of a tower runs on the other GPU than the stage before it, so that everything it computes is copied.",
+        split="alternating",
+        at_most=2,
+        look=Look(27, "alternating GPUs", "#aa3377", "v"),
+    ),
+    SplitPlacement(
+        name="searched",
+        title="Stages where a search put them",
+        source="002: keep densely connected parts on one machine",
+        summary="Each stage runs where the Run's stage_devices says, one digit a stage; `stages.search` finds them from measured costs.",
+        split="digits",
+        at_most=8,
+        look=Look(28, "found by search", "#009e73", "s"),
+    ),
 )
-_WHY_NOT = (
-    "a CUDA graph of one process holds one device's memory, and a compiled program runs on one device: on one GPU take placement 'ddp'"
-)
 
-
-def _row(
-    name: str, title: str, source: str, summary: str, split: Literal["one", "towers", "alternating", "digits"], at_most: int, look: Look
-) -> SplitPlacement:
-    return SplitPlacement(
-        name=name,
-        title=title,
-        look=look,
-        source=source,
-        summary=summary,
-        variables="stage",
-        embeddings="stage",
-        lookup="stage",
-        merge="stage",
-        slots="stage",
-        update="stage",
-        travels="rows",
-        split=split,
-        at_most=at_most,
-        engines=_ENGINES,
-        refusals=dict.fromkeys(("captured", "compiled", "compiled_captured", "xla"), _WHY_NOT),
-    )
-
-
-SPLIT = MappingProxyType(
-    {
-        row.name: row
-        for row in (
-            _row(
-                "single",
-                "The whole model on one GPU",
-                "003: single GPU",
-                "All stages run on the first GPU.",
-                "one",
-                1,
-                Look(25, "one GPU", "#0072b2", "o"),
-            ),
-            _row(
-                "tower_per_gpu",
-                "One tower a GPU",
-                '003: "reasonable" placement',
-                "Each tower runs on a GPU of its own; the table both look words up in, and what joins the towers, live on the first.",
-                "towers",
-                2,
-                Look(26, "one tower per GPU", "#d55e00", "^"),
-            ),
-            _row(
-                "alternating",
-                "Devices alternate from stage to stage",
-                '003: "exaggerated" placement',
-                "Each stage of a tower runs on the other GPU than the stage before it, so that everything it computes is copied.",
-                "alternating",
-                2,
-                Look(27, "alternating GPUs", "#aa3377", "v"),
-            ),
-            _row(
-                "searched",
-                "Stages where a search put them",
-                "002: keep densely connected parts on one machine",
-                "Each stage runs where the Run's stage_devices says, one digit a stage; `stages.search` finds them from measured costs.",
-                "digits",
-                8,
-                Look(28, "found by search", "#009e73", "s"),
-            ),
-        )
-    }
-)
+SPLIT = MappingProxyType({row.name: row for row in _ROWS})
 """By name. No file is named after one: a row alone does not say how to draw or to predict them, a model's graph does."""
 
 HAND_WRITTEN: Sequence[str] = ("single", "tower_per_gpu", "alternating")

@@ -1,6 +1,6 @@
 """Matrices over devices."""
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import Look, Placement
 
 PLACEMENT = Placement(
     name="tensor_split",
@@ -10,12 +10,7 @@ PLACEMENT = Placement(
     summary="Every device holds a part of each layer's matrix and computes with the whole batch; partial sums are joined within the "
     "layers. Further devices hold further copies of the model.",
     variables="split",
-    embeddings="split",
-    lookup="split",
     compute="split",
     merge="split",
-    slots="split",
     update="split",
-    travels="activations",
-    engines=(Engine(),),
 )

@@ -33,16 +33,15 @@ def _check_messages(run: Run, placement: Placement) -> None:
             f"wire_dtype {run.wire_dtype!r} is the type of gradients in PyTorch's all-reduce with a process a device: leave it out"
             f" with placement {run.placement!r} in {run.framework!r} with processes {run.processes!r}"
         )
-    if run.bucket_update is not None and not (placement.overlap and torch_processes and run.execution == "captured"):
-        raise ValueError(
-            f"bucket_update {run.bucket_update!r} moves the update of gradients that merge during backward into it, in one captured step of"
-            f" 'torch': leave it out with placement {run.placement!r} and execution {run.execution!r}, or choose 'ddp' and 'captured'"
-        )
-    if run.bucket_send is not None and not (placement.overlap and torch_processes and run.execution == "captured"):
-        raise ValueError(
-            f"bucket_send {run.bucket_send!r} leaves gradients that merge during backward where they are, in one captured step of 'torch':"
-            f" leave it out with placement {run.placement!r} and execution {run.execution!r}, or choose 'ddp' and 'captured'"
-        )
+    for field, value, does in (
+        ("bucket_update", run.bucket_update, "moves the update of gradients that merge during backward into it"),
+        ("bucket_send", run.bucket_send, "leaves gradients that merge during backward where they are"),
+    ):
+        if value is not None and not (placement.overlap and torch_processes and run.execution == "captured"):
+            raise ValueError(
+                f"{field} {value!r} {does}, in one captured step of 'torch': leave it out with placement {run.placement!r} and execution"
+                f" {run.execution!r}, or choose 'ddp' and 'captured'"
+            )
     if run.bucket_update is not None and run.precision == "fp16":
         raise ValueError(
             f"bucket_update {run.bucket_update!r} cannot wait for the last bucket to know of an overflow: choose a precision but 'fp16'"

@@ -10,11 +10,7 @@ PLACEMENT = Placement(
     summary="Every device holds all variables. When backward has ended, a reduce-scatter sums a stretch of the gradients on each device,"
     " which alone keeps the optimiser’s states of that stretch and updates it. An all-gather brings the new values to all.",
     variables="replica",
-    embeddings="replica",
-    lookup="replica",
     merge="reduce_scatter",
-    slots="cut",
     update="cut",
-    travels="nothing",
     engines=(Engine(executions=ONE_GRAPH),),
 )

@@ -12,15 +12,16 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.training.run import TrainingRun
 from multigpu.training.state import copies_of, set_rate
-from multigpu.training.towers import AnyContext, AnyTrainer, replicas_of
+from multigpu.training.towers import replicas_of
 
 
 class Duties:
     """What a process does for its replica, or for all of them."""
 
-    def start(self, trainer: AnyTrainer) -> None:
+    def start(self, trainer: Trainer) -> None:
         """1. Identical initial weights: every replica takes rank 0's variables and running statistics.
 
         Only before training: scoring a model needs no other replica. Placements with one master a variable have nothing to send.
@@ -38,7 +39,7 @@ class Duties:
             with torch.no_grad():
                 tensor.copy_(sent)
 
-    def build(self, context: AnyContext) -> AnyTrainer:
+    def build(self, context: Context) -> Trainer:
         """2. Synchronised gradients: the trainer of the placement, whose step merges what all replicas computed."""
         return build_trainer(context)
 
@@ -50,7 +51,7 @@ class Duties:
         """4. A schedule that knows how many replicas there are (as far as the Run asks for it): step -> rate."""
         return training.schedule_of(steps_per_epoch).rate
 
-    def apply_rate(self, trainer: AnyTrainer, rate: float) -> None:
+    def apply_rate(self, trainer: Trainer, rate: float) -> None:
         """4, carried out before every step."""
         for replica in replicas_of(trainer):
             set_rate(replica, rate)

@@ -14,7 +14,6 @@ from multigpu.engines.errors import DidNotTrain
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.trainer import Trainer
 from multigpu.engines.torch.variables import distances
 from multigpu.inputs.batch import Source
 from multigpu.measure.machine import total_energy_j
@@ -29,7 +28,7 @@ from multigpu.training.evidence import Evidence, start_fault
 from multigpu.training.files import FileWatch
 from multigpu.training.history import History
 from multigpu.training.run import TrainingRun
-from multigpu.training.towers import AnyTrainer, Replica, open_process, replicas_of, step_of
+from multigpu.training.towers import Tower, open_process, replicas_of
 from multigpu.workloads import workloads
 
 LONGEST_SEGMENT = 200
@@ -80,11 +79,11 @@ class TrainingSession:
 
     def _build(self) -> None:
         training, duties, ranks = self.training, self.duties, self.process.ranks
-        self.trainer: AnyTrainer = duties.build(self.context)
+        self.trainer = duties.build(self.context)
         if training.clip_norm:
             for replica in replicas_of(self.trainer):
                 state.clip_updates(replica, training.clip_norm)
-        if isinstance(self.trainer, Trainer) and self.trainer.context.captured:
+        if self.context.captured:
             self.trainer = CapturedTrainer(self.trainer)
         self.per_epoch = steps_per_epoch(self.source)
         self.total = training.budget(self.per_epoch)
@@ -102,13 +101,13 @@ class TrainingSession:
         self.evaluations = [0 for _ in ranks]
 
     @property
-    def replicas(self) -> list[Replica]:
+    def replicas(self) -> list[Tower]:
         """Those of this process."""
         return replicas_of(self.trainer)
 
     def _hashes(self) -> list[str]:
         """Of all variables, as each replica has them or, where they have one master, finds them."""
-        return [state.weights_hash(state.inner(replica).full_values()) for replica in self.replicas]
+        return [state.weights_hash(replica.full_values()) for replica in self.replicas]
 
     # --- the start ------------------------------------------------------------------------------------------------------------
 
@@ -131,13 +130,14 @@ class TrainingSession:
         elif self.run.devices > 1:
             self.duties.start(self.trainer)
         if isinstance(self.trainer, CapturedTrainer):
-            state.make_rates_tensors(self.trainer)
+            for replica in self.replicas:
+                state.make_rates_tensors(replica)
         self.process.meet()  # masters in shared memory stand before anyone pulls them
         hashes = self.process.everyone(self._hashes())
         self.evidence = Evidence(self.training, self.source, self.history.audits, self.at)
         if not held:
             self.history.start_hashes = hashes
-            if fault := start_fault(hashes, state.is_replicated(self.replicas[0])):
+            if fault := start_fault(hashes, self.replicas[0].replicated):
                 raise DidNotTrain(fault)
             self._evaluate()
         self.energy_before = self._energy()
@@ -165,7 +165,7 @@ class TrainingSession:
             log.note(index, shard)
         shards = [feed.shard(index) for feed in self.feeds]
         self.units = [units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)]
-        return step_of(self.trainer, shards)
+        return self.trainer.step(shards)
 
     def _next_stop(self) -> int:
         ends = [self.total, self.at + LONGEST_SEGMENT]
@@ -229,7 +229,7 @@ class TrainingSession:
         if not self.training.evaluate_every:
             return
         began = time.perf_counter()
-        every = [state.inner(replica).full_values() for replica in self.replicas]
+        every = [replica.full_values() for replica in self.replicas]
         for place, scorer in self.scorers.items():
             self.evaluations[place] += 1
             scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
@@ -278,7 +278,7 @@ class TrainingSession:
             "threads": self.threads,
             "startup_s": self.startup_s,
             "build_s": self.build_s,
-            **distances(self.run, dict(replica.owned()), device.torch, device.dtype, replica.piece),
+            **distances(self.run, dict(replica.owned()), device.torch, device.dtype, self.trainer.piece),
         }
 
     def close(self) -> None:
@@ -286,10 +286,9 @@ class TrainingSession:
         for feed in self.feeds:
             feed.close()
         if hasattr(self, "trainer"):
-            if isinstance(self.trainer, Trainer):
-                self.trainer.close()
-            else:
+            if self.run.processes == "one":
                 self.process.clock.synchronise()  # copies may still be on their way to memory that is given back
+            self.trainer.close()
             del self.trainer
         self.context.closing.close()
         if self.run.processes == "one":

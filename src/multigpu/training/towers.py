@@ -11,62 +11,44 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.torch import told
-from multigpu.engines.torch.devices import Device, Devices, all_devices
-from multigpu.engines.torch.dispatch import trainer as dispatch
-from multigpu.engines.torch.dispatch.replicated import ReplicatedTrainer
-from multigpu.engines.torch.dispatch.wire import Wire as DispatchWire
-from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.wire import Wire, barrier
+from multigpu.engines.torch.captured import CapturedTrainer
+from multigpu.engines.torch.devices import Device, Devices
+from multigpu.engines.torch.trainer import Context, Trainer, open_context
+from multigpu.engines.torch.wire import barrier
 from multigpu.inputs.batch import Source
 from multigpu.run import Run
 
-AnyContext = Context | dispatch.Context
-AnyTrainer = Trainer | dispatch.Trainer
-
 
 class Tower:
-    """One replica of a trainer of all, seen as if it had a trainer of its own: what it holds, and what updates that."""
+    """One replica of a trainer, which may have several in this process: what it holds, and what updates that."""
 
-    def __init__(self, trainer: dispatch.Trainer, rank: int) -> None:
-        self.trainer, self.rank, self.replicas = trainer, rank, trainer.replicas
-        self.device, self.module = trainer.devices.each[rank], trainer.modules[rank]
+    def __init__(self, trainer: Trainer, rank: int) -> None:
+        self.trainer = trainer.trainer if isinstance(trainer, CapturedTrainer) else trainer
+        self.rank, self.replicas = rank, trainer.replicas
+        self.device, self.module = trainer.devices.of(rank), trainer.modules[rank]
 
     @property
     def replicated(self) -> bool:
         """Whether every replica keeps copies of all variables that must be equal."""
-        return isinstance(self.trainer, ReplicatedTrainer) and self.trainer.merge != "none" and self.replicas > 1
+        row = self.trainer.context.placement
+        return row.variables == "replica" and row.semantics.replicas_agree and self.replicas > 1
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that update what this replica answers for, in one order."""
         return self.trainer.optimizers_of(self.rank)
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:
-        """As `engines.torch.trainer.Trainer.owned`."""
+        """As `Trainer.owned`."""
         return self.trainer.owned(self.rank)
-
-    def piece(self, name: str, value: Tensor) -> Tensor:
-        """As `engines.torch.trainer.Trainer.piece`."""
-        return self.trainer.piece(name, value)
 
     def full_values(self) -> dict[str, Tensor]:
         """All variables on the CPU: this replica's copies, or the masters wherever they are."""
         return self.trainer.full_values(self.rank)
 
 
-Replica = Trainer | Tower
-
-
-def replicas_of(trainer: AnyTrainer) -> list[Replica]:
+def replicas_of(trainer: Trainer) -> list[Tower]:
     """The replicas that a trainer has in this process, by rank."""
-    if isinstance(trainer, dispatch.Trainer):
-        return [Tower(trainer, rank) for rank in range(trainer.replicas)]
-    return [trainer]
-
-
-def step_of(trainer: AnyTrainer, shards: list[Shard]) -> list[Tensor]:
-    """One step on a shard for each replica in this process; each one's share of the joined batch's mean loss."""
-    return trainer.step(shards) if isinstance(trainer, dispatch.Trainer) else [trainer.step(*shards)]
+    return [Tower(trainer, rank) for rank in trainer.ranks]
 
 
 @dataclass(frozen=True)
@@ -82,7 +64,7 @@ class Process:
     devices: list[Device]
     fed: list[Device]
     clock: Device | Devices
-    context: AnyContext
+    context: Context
 
     def meet(self) -> None:
         """Wait for the other processes."""
@@ -113,12 +95,10 @@ def open_process(run: Run, rank: int, threads: int, source: Source, shared: Path
     Args:
         rank: of this process (0 where it has all devices). threads: of the host, for it.
     """
-    if run.processes == "one":
-        devices = all_devices(run, threads)
-        context = dispatch.Context(run, devices, DispatchWire(devices), source.capacity, shared)
-        # a joined batch that is sliced lies on the first device
-        fed = [devices.each[0]] * run.devices if context.placement.loss == "gpu0" else devices.each
-        return Process(1, list(range(run.devices)), devices.each, fed, devices, context)
-    device = Device(run, rank, threads)
-    own = Context(run, rank, device, Wire(rank, run.devices), source.capacity, shared, timeout_s)
-    return Process(run.devices, [rank], [device], [device], device, own)
+    context = open_context(run, rank, threads, source.capacity, shared, timeout_s)
+    devices, each = context.devices, context.devices.each
+    if run.processes != "one":
+        return Process(run.devices, [rank], each, each, context.device, context)
+    # a joined batch that is sliced lies on the first device
+    fed = [context.device] * run.devices if context.placement.loss == "gpu0" else each
+    return Process(1, devices.ranks, each, fed, devices, context)

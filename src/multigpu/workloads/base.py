@@ -163,7 +163,7 @@ class Model:
 class Workload:
     """A family of models with one kind of input. Each framework's builder lives beside it in `<framework>.py`.
 
-    stages: how it offers itself to placements inside one model, whose functions lie in `<framework>_stages.py`; None: it does not.
+    stages: how it offers itself to placements inside one model, whose `stage_functions` lie in the builder's module; None: it does not.
     checked: whether each Run first trains a few steps beside one process on the joined batch (`checked` of its engine), since no test does.
     """
 

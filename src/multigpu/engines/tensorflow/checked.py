@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from multigpu.engines.compared import STEPS, compared, tolerance_of
+from multigpu.engines.compared import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import session
 from multigpu.engines.tensorflow.build import build_trainer
@@ -50,10 +50,6 @@ def equivalence(run: Run) -> Equivalence | None:
     )
 
 
-_known: dict[Run, Equivalence | None] = {}
-"""Of each Run of this process, once: repeats would only say it again."""
-
-
 class Session(session.Session):
     """As any other, once its placement was compared; what the comparison took is in no time."""
 
@@ -61,10 +57,8 @@ class Session(session.Session):
         if run.processes != "one":
             raise Unsupported("a user's Keras model is trained by one process for all devices: leave processes out")
         Devices(run)  # before the user's file: what it makes of TensorFlow fixes devices
-        if run not in _known:
-            _known[run] = equivalence(run)
+        self.told = told_once(run, lambda: equivalence(run))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
 
     def time(self) -> list[dict[str, Any]]:
-        told = _known[self.run]
-        return [part | {"equivalence": told.model_dump() if told else None} for part in super().time()]
+        return [part | self.told for part in super().time()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +10,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.inputs.feeding import Feeding
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import HOST
 from multigpu.run import Run
@@ -65,58 +64,45 @@ def join_shards(shards: list[Shard], devices: Devices) -> list[Shard]:
     return [Shard(shard.batch, {} if index else joined) for index, shard in enumerate(shards)]
 
 
-class Feed:
-    """Shards of all replicas, step after step. Batches that repeat are kept on the devices; others are fetched one ahead.
+def make_feed(source: Source, devices: Devices) -> Feed:
+    """The feed that the devices' Run asks for."""
+    return Feed(source, devices, devices.run.feed, slices_joined_batch(devices.run))
+
+
+class Feed(Feeding[list[Shard]]):
+    """Shards of all replicas, step after step; what is copied when the step asks is copied as a feed_dict does.
 
     join: whether each step's are joined on the first device.
-    waits: step -> seconds that the host waited until it had them; empty for batches that are kept.
     """
 
-    def __init__(self, source: Source, devices: Devices, join: bool = False) -> None:
-        self.source, self.devices, self.join = source, devices, join
-        self.kept: dict[int, list[Shard]] = {}
-        self.waits: dict[int, float] = {}
-        self.pool = None if source.period else ThreadPoolExecutor(max_workers=1)
-        self.ahead: tuple[int, Future[list[Shard]]] | None = None
+    def __init__(self, source: Source, devices: Devices, mode: str | None = None, join: bool = False) -> None:
+        super().__init__(source, mode)
+        self.devices, self.join, self.ranks = devices, join, devices.ranks
 
     def shards(self, step: int) -> list[Shard]:
         """The shard of every replica in step `step`, by rank."""
-        if self.source.period:
-            index = step % self.source.period
-            if index not in self.kept:
-                self.kept[index] = self._make(index)
-            return self.kept[index]
-        assert self.pool
-        began = time.perf_counter()
-        shards = self.ahead[1].result() if self.ahead and self.ahead[0] == step else self._make(step)
-        self.waits[step] = time.perf_counter() - began
-        self.ahead = (step + 1, self.pool.submit(self._make, step + 1))
-        return shards
+        return self.given(step)
 
-    def _make(self, step: int) -> list[Shard]:
-        batches = [self.source.batch(step, rank) for rank in self.devices.ranks]
-        if self.join:
-            return join_shards([self._place(batch, 0) for batch in batches], self.devices)
-        return [self._place(batch, place) for place, batch in enumerate(batches)]
+    def put_all(self, batches: list[Batch]) -> list[Shard]:
+        shards = [Shard(batch, self.put(batch, 0 if self.join else place)) for place, batch in enumerate(batches)]
+        return join_shards(shards, self.devices) if self.join else shards
 
-    def _draw(self, law: Draw) -> tf.Tensor:
-        return drawn(law, seed_of(law), self.devices.dtype)
-
-    def _place(self, batch: Batch, place: int) -> Shard:
+    def put(self, batch: Batch, place: int) -> Tensors:
+        """The batch's arrays on the device of replica `place`, ids and lengths on the host too."""
         tensors: Tensors = {}
         for name, array in batch.arrays.items():
-            with self.devices.at(place):
-                if isinstance(array, Draw):
-                    tensors[name] = self._draw(array)
-                    continue
-                tensor = tf.constant(array)
-                tensors[name] = tf.cast(tensor, self.devices.dtype) if tensor.dtype.is_floating else tf.identity(tensor)
-            if tensor.dtype.is_integer:
+            if isinstance(array, Draw):
+                with self.devices.at(place):
+                    tensors[name] = drawn(array, seed_of(array), self.devices.dtype)
+                continue
+            tensors[name] = self.copied(array, place)
+            if tensors[name].dtype.is_integer:
                 with self.devices.at(HOST):
                     tensors[f"{name}_host"] = tf.constant(array, tf.int32 if name.endswith("_length") else tf.int64)
-        return Shard(batch, tensors)
+        return tensors
 
-    def close(self) -> None:
-        """Stop fetching ahead."""
-        if self.pool:
-            self.pool.shutdown(cancel_futures=True)
+    def copied(self, array: np.ndarray, place: int) -> tf.Tensor:
+        """A new copy of `array` at `place`, in the Run's type where it is floating-point."""
+        with self.devices.at(place):
+            tensor = tf.constant(array)
+            return tf.cast(tensor, self.devices.dtype) if tensor.dtype.is_floating else tf.identity(tensor)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -32,41 +33,33 @@ class Form:
     recurrence: Literal["fused", "stepwise"] = "fused"
 
 
-class StepModule(Protocol):
+class StepModule(ABC):
     """A model as pure functions.
 
     lookup_arrays: embedding variable -> the batch's array with the ids of the rows that it looks up.
     statistics: running statistics that a step brings forward: name -> (shape, its value at the start, or values).
     """
 
-    lookup_arrays: dict[str, str]
-    statistics: Mapping[str, tuple[tuple[int, ...], Any]]
+    lookup_arrays: Mapping[str, str] = {}
+    statistics: Mapping[str, tuple[tuple[int, ...], Any]] = {}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
         """The order of axes in which TensorFlow wants this variable in memory, None for the description's own."""
-        ...
+        return None
 
+    @abstractmethod
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics that it brought forward.
 
         Args:
             values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).
         """
-        ...
 
 
 def form_of(run: Run, devices: Devices, even: bool) -> Form:
     """The form that this Run asks for."""
     recurrence: Literal["fused", "stepwise"] = "stepwise" if run.recurrence == "stepwise" else "fused"
-    return Form(
-        devices.cuda,
-        devices.dtype,
-        devices.compute,
-        even,
-        run.execution == "xla",
-        run.layout,
-        recurrence,
-    )
+    return Form(devices.cuda, devices.dtype, devices.compute, even, run.execution == "xla", run.layout, recurrence)
 
 
 def build_module(run: Run, form: Form) -> StepModule:

@@ -17,8 +17,7 @@ import tensorflow as tf
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices, prepare
 from multigpu.engines.tensorflow.feed import is_even
-from multigpu.engines.tensorflow.row_feed import StageFeed
-from multigpu.engines.tensorflow.stages import StagesTrainer
+from multigpu.engines.tensorflow.stages import StageFeed, StagesTrainer
 from multigpu.engines.tensorflow.trainer import Context
 from multigpu.run import Run
 from multigpu.stages.cost import CopyCost, Costs, HostModel, Part, StageCost

@@ -20,13 +20,15 @@ from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard
 from multigpu.engines.tensorflow.graphs import Graphs
 from multigpu.engines.tensorflow.module import Tensors
-from multigpu.engines.tensorflow.row_feed import StageFeed, word_strings
 from multigpu.engines.tensorflow.trainer import Context, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
+from multigpu.inputs.batch import Batch, Source
+from multigpu.inputs.feeding import plain_arrays
 from multigpu.placements.traffic import HOST
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of
 from multigpu.stages.graph import Stage
+from multigpu.workloads import workloads
 from multigpu.workloads.base import Variable
 
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
@@ -38,7 +40,7 @@ NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")
 
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow_stages").stage_functions(run.description)
+    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow").stage_functions(run.description)
 
 
 def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
@@ -51,6 +53,43 @@ def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
         and node.op not in HOST_OPS
         and not node.op.startswith(NO_WORK)
     )
+
+
+class StageFeed(Feed):
+    """One shard a step, its arrays on the devices of the stages that read them; words as strings where the Run asks for it."""
+
+    def __init__(self, source: Source, devices: Devices) -> None:
+        run = devices.run
+        super().__init__(source, devices, run.feed)
+        self.ranks = (0,)
+        staged = workloads()[run.workload].stages
+        assert staged
+        self.arrays, graph, places = staged.arrays, graph_of(run), places_of(run)
+        self.readers = {array: places[stage.name] for stage in graph.stages for array in stage.arrays}
+        self.words = {array for stage in graph.stages if stage.host for array in stage.arrays}
+        self.texts: dict[int, dict[str, np.ndarray]] = {}
+
+    def put(self, batch: Batch, place: int) -> Tensors:
+        tensors: Tensors = {}
+        for name, array in self.arrays(self.devices.run.description, plain_arrays(batch)).items():
+            if name in self.words:
+                with self.devices.at(HOST):
+                    tensors[name] = tf.constant(self._strings(name, array, batch))
+            else:
+                tensors[name] = self.copied(array, self.readers[name])
+        return tensors
+
+    def _strings(self, name: str, ids: np.ndarray, batch: Batch) -> np.ndarray:
+        """The words as Python's strings, as a reader of reviews has them; made once of a batch that repeats."""
+        known = self.texts.setdefault(id(batch), {}) if self.source.period else {}
+        if name not in known:
+            known[name] = word_strings(ids)
+        return known[name]
+
+
+def word_strings(ids: np.ndarray) -> np.ndarray:
+    """Stand-ins for the words behind these ids: "w17". An array of Python's bytes."""
+    return np.char.add("w", ids.astype(str)).astype(bytes).astype(object)
 
 
 class StagesTrainer(Trainer):

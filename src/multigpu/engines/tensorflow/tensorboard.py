@@ -31,26 +31,18 @@ def placed_graph(graphs: Graphs) -> tf.compat.v1.GraphDef:
     return placed
 
 
-def write(tag: str, value: float | str, step: int, plugin: str) -> None:
-    """One value for a plugin of TensorBoard, whose own package (that `tf.summary.scalar` wants) need not be here."""
-    metadata = tf.compat.v1.SummaryMetadata()
-    metadata.plugin_data.plugin_name = plugin
-    metadata.data_class = 1 if plugin == "scalars" else 2  # DATA_CLASS_SCALAR, DATA_CLASS_TENSOR
-    tf.summary.write(tag, tf.constant(value), step, metadata)
-
-
 def write_events(session: Session, durations: list[float], folder: Path) -> None:
     """Losses, step times (s, on the host's clock), bytes a step and the placed graph of a session that has run."""
     assert session.trainer.graphs
     with tf.device("/device:CPU:0"), tf.summary.create_file_writer(str(folder)).as_default():
         tf.summary.graph(placed_graph(session.trainer.graphs))
-        write("run", session.run.model_dump_json(indent=1), 0, "text")
+        tf.summary.text("run", session.run.model_dump_json(indent=1), 0)
         for step, loss in enumerate(joined_losses(session.run, [{"losses": mine} for mine in session.trainer.loss_shares()])):
-            write("loss", loss, step, "scalars")
+            tf.summary.scalar("loss", loss, step)
         for step, duration in enumerate(durations):
-            write("step time in s, host's clock", duration, step, "scalars")
+            tf.summary.scalar("step time in s, host's clock", duration, step)
         for kind, count in session.moved.items():
-            write(f"bytes a step/{kind}", float(count), 0, "scalars")
+            tf.summary.scalar(f"bytes a step/{kind}", count, 0)
 
 
 def folder_of(run: Run, logs: Path) -> Path:

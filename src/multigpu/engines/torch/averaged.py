@@ -23,14 +23,14 @@ class AveragedTrainer(ReplicatedTrainer):
         self.every = context.run.semantics.every
         self.optimizer.param_groups[0][TRAINED] = 0
 
-    def step(self, shard: Shard) -> Tensor:
-        loss = super().step(shard)
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        losses = super().step(shards)
         settings = self.optimizer.param_groups[0]
         settings[TRAINED] = (settings[TRAINED] + 1) % self.every
         if settings[TRAINED] == 0 and self.replicas > 1:
             with phase("merge"):
                 self._average()
-        return loss
+        return losses
 
     @torch.no_grad()
     def _average(self) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.averaged import AveragedTrainer
-from multigpu.engines.torch.dispatch import replicated, server
-from multigpu.engines.torch.dispatch import trainer as dispatch
+from multigpu.engines.torch.dispatch import replicated
 from multigpu.engines.torch.dispatch.parallel import ParallelTrainer
 from multigpu.engines.torch.dispatch.pipeline import PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
@@ -15,18 +14,18 @@ from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
 from multigpu.engines.torch.sharded_update import ShardedUpdateTrainer
 from multigpu.engines.torch.split import SplitTrainer
-from multigpu.engines.torch.stores import AnyContext
+from multigpu.engines.torch.trainer import Context
 
 
-def build_trainer(context: AnyContext) -> Any:
-    """The trainer of the Run's placement for this process's replica, or for all replicas.
+def build_trainer(context: Context) -> Any:
+    """The trainer of the Run's placement for the replicas of this process.
 
     Raises:
         Unsupported: the row asks for what this engine does not do.
     """
     placement = context.placement
     if {placement.variables, placement.embeddings} == {"replica"}:
-        if isinstance(context, dispatch.Context):
+        if context.run.processes == "one":
             return replicated.ReplicatedTrainer(context)
         kind = AveragedTrainer if placement.merge == "average" else ShardedUpdateTrainer if placement.update == "cut" else ReplicatedTrainer
         return kind(context)
@@ -34,10 +33,8 @@ def build_trainer(context: AnyContext) -> Any:
         raise Unsupported(
             f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
         )
-    if not isinstance(context, dispatch.Context):
-        if placement.variables == "cut":
-            return FullyShardedTrainer(context)
-        return SplitTrainer(context) if placement.compute == "split" else ServerTrainer(context)
-    if placement.compute == "sections":
-        return PipelineTrainer(context)
-    return ParallelTrainer(context) if placement.loss == "gpu0" else server.ServerTrainer(context)
+    if placement.variables == "cut":
+        return FullyShardedTrainer(context)
+    if placement.compute in ("split", "sections"):
+        return SplitTrainer(context) if placement.compute == "split" else PipelineTrainer(context)
+    return ParallelTrainer(context) if placement.loss == "gpu0" else ServerTrainer(context)

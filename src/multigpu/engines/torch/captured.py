@@ -1,23 +1,53 @@
-"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels."""
+"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels.
+
+Batches of sentences of different lengths come in few shapes, so that a captured step can take them: padded to a coarse grid of widths, with
+lengths and numbers of loss terms on the device, where a graph reads them anew in every step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.few_shapes import is_ragged, with_few_shapes
 from multigpu.engines.torch.trainer import Trainer
+from multigpu.workloads.nmt.recurrence import to_device
 
 EAGER_STEPS = 2
 """Steps of each new shape that run eagerly before its capture, so that libraries choose algorithms and allocate what they keep."""
 
 MOST_GRAPHS = 8
 """Shapes of batches that one Run may have: each graph keeps its own plan of memory."""
+
+
+WIDTH = 10
+"""Widths are multiples of this, as document 000's buckets are wide: its own lengths then have six or seven shapes."""
+
+SIDES = {"source": ("source",), "target": ("target_input", "target_output")}
+"""Which arrays a side's lengths are of."""
+
+
+def is_ragged(shard: Shard) -> bool:
+    """Whether the shard has sentences of different lengths."""
+    return any(len(set(lengths.tolist())) > 1 for name, lengths in shard.host.items() if name.endswith("_length"))
+
+
+def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
+    """The shard padded to the grid, with `source_ends` and `target_ends`, (B,) int32 on the device, and `terms`."""
+    batch, placed = shard.batch, dict(shard.device)
+    numbers = torch.tensor([batch.loss_terms[batch.rank], batch.joined_loss_terms])
+    lengths = [shard.host[f"{side}_length"] for side in SIDES]
+    ends, terms = to_device(torch.cat(lengths), device).int().split(len(lengths[0])), to_device(numbers, device)
+    for (side, names), end in zip(SIDES.items(), ends, strict=True):
+        placed[f"{side}_ends"] = end.contiguous()
+        for name in names:
+            placed[name] = F.pad(placed[name], (0, -placed[name].shape[1] % WIDTH))
+    return replace(shard, device=placed, terms=terms)
 
 
 def shape_of(shard: Shard) -> Hashable:
@@ -51,8 +81,9 @@ class CapturedTrainer(Trainer):
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.context = trainer.context
-        self.device, self.wire, self.rank, self.replicas = trainer.device, trainer.wire, trainer.rank, trainer.replicas
-        self.module = trainer.module
+        self.device, self.rank, self.ranks, self.replicas = trainer.device, trainer.rank, trainer.ranks, trainer.replicas
+        self.devices = trainer.devices
+        self.module, self.modules = trainer.module, trainer.modules
         if not self.device.cuda:
             raise Unsupported("a captured step is a CUDA graph, which a CPU does not have: choose execution eager")
         self.stream = torch.cuda.Stream(self.device.torch)
@@ -61,8 +92,8 @@ class CapturedTrainer(Trainer):
         self.counted: dict[Hashable, dict[str, int]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
-    def step(self, shard: Shard) -> Tensor:
-        shard = self._fitted(shard)
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        shard = self._fitted(*shards)
         key = shape_of(shard)
         if key not in self.graphs:
             self.seen[key] = self.seen.get(key, 0) + 1
@@ -78,21 +109,21 @@ class CapturedTrainer(Trainer):
         if known.inputs.terms is not None and shard.terms is not None:
             known.inputs.terms.copy_(shard.terms, non_blocking=True)
         known.graph.replay()
-        return known.loss.clone()
+        return [known.loss.clone()]
 
     def _fitted(self, shard: Shard) -> Shard:
         """The shard, in one of few shapes if its sentences differ in length and the model can read lengths on the device."""
         fits = self.trainer.takes_terms and getattr(self.module, "reads_lengths_on_device", False)
         return with_few_shapes(shard, self.device.torch) if fits and is_ragged(shard) else shard
 
-    def _eager(self, shard: Shard, key: Hashable) -> Tensor:
+    def _eager(self, shard: Shard, key: Hashable) -> list[Tensor]:
         """A step on the stream that will be captured."""
         outer = torch.cuda.current_stream()
         self.stream.wait_stream(outer)
         with torch.cuda.stream(self.stream):
-            loss, self.counted[key] = self.trainer.counted_step(shard)
+            losses, self.counted[key] = self.trainer.counted_step([shard])
         outer.wait_stream(self.stream)
-        return loss
+        return losses
 
     def _capture(self, shard: Shard, key: Hashable) -> Graph:
         """The step as a graph; nothing runs yet."""
@@ -102,23 +133,26 @@ class CapturedTrainer(Trainer):
         graph = torch.cuda.CUDAGraph()
         # other threads (NCCL's watchdog) may go on asking the driver while this one records
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            loss, counted = self.trainer.counted_step(inputs)
+            (loss,), counted = self.trainer.counted_step([inputs])
         if counted != self.counted[key]:
             raise RuntimeError(f"the captured step moves {counted} bytes, the eager one {self.counted[key]}")
         return Graph(graph, inputs, loss)
 
-    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
-        loss = self.step(shard)
-        return loss, self.counted[shape_of(self._fitted(shard))]
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
+        losses = self.step(shards)
+        return losses, self.counted[shape_of(self._fitted(*shards))]
 
     def skipped_steps(self) -> int | None:
         return self.trainer.skipped_steps()
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
-        yield from self.trainer.owned()
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        return self.trainer.owned(rank)
 
-    def full_values(self) -> dict[str, Tensor]:
-        return self.trainer.full_values()
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return self.trainer.optimizers_of(rank)
+
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
+        return self.trainer.full_values(rank)
 
     def close(self) -> None:
         for known in self.graphs.values():  # before the communicator whose kernels they hold

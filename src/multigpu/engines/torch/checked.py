@@ -11,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.compared import STEPS, compared, tolerance_of
+from multigpu.engines.compared import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import DTYPES, Device, give_back_memory
+from multigpu.engines.torch.devices import DTYPES, give_back_memory
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.reference import train_averaged, train_reference
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, open_context
 from multigpu.engines.torch.variables import initial_values
-from multigpu.engines.torch.wire import Wire
 from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
@@ -28,7 +27,7 @@ from multigpu.workloads import workloads
 
 def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> tuple[Context, Any]:
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    return Context(run, rank, Device(run, rank, threads), Wire(rank, run.devices), source.capacity, shared, timeout_s), source
+    return open_context(run, rank, threads, source.capacity, shared, timeout_s), source
 
 
 @lru_cache(maxsize=2)
@@ -60,7 +59,7 @@ def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, s
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
             for step in range(steps):
-                trainer.step(feed.shard(step))
+                trainer.step([feed.shard(step)])
             values = trainer.full_values()
     feed.close()
     return values
@@ -96,19 +95,8 @@ class Session(session.Session):
     """As any other, once its placement was compared; what the comparison took is in no time and in no peak of memory on a GPU."""
 
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
-        self.equivalence = _once(run, rank, threads, shared, timeout_s)
+        self.told = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
 
     def time(self) -> list[dict[str, Any]]:
-        (part,) = super().time()
-        return [part | {"equivalence": self.equivalence.model_dump() if self.equivalence else None}]
-
-
-_known: dict[Run, Equivalence | None] = {}
-
-
-def _once(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> Equivalence | None:
-    """The comparison of a Run, made once by a process: repeats would only say it again."""
-    if run not in _known:
-        _known[run] = equivalence(run, rank, threads, shared, timeout_s)
-    return _known[run]
+        return [part | self.told for part in super().time()]

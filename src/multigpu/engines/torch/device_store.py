@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from multigpu.engines.torch.alignment import parts_by_place
 from multigpu.engines.torch.devices import Point
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.host_memory import HostMasters
-from multigpu.engines.torch.stores import AnyContext, Ids, Store, gradient_of, leaf
+from multigpu.engines.torch.stores import Ids, Store, gradient_of, leaf
 from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.engines.torch.wire import ELSEWHERE, Copy
 from multigpu.placements.traffic import Assigned
@@ -24,7 +24,7 @@ class DeviceStore(Store):
     What one owner holds of the dense variables lies together, so it is one message; the owner's own stretch is the master.
     """
 
-    def __init__(self, context: AnyContext, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
         self.segments = parts_by_place(self.dense, self.replicas)
         # [owner][peer]: gradients that an owner in this process receives, by the replica they come from
@@ -165,7 +165,7 @@ class MirrorStore(DeviceStore):
     result back to the host, where the next step's copies and look-ups find it.
     """
 
-    def __init__(self, context: AnyContext, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
         self.host = HostMasters(context, self, slots={})
         self.mine = [table for table in self.tables if table.update in self.ranks]

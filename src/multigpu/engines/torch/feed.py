@@ -6,19 +6,19 @@ import contextlib
 import queue
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from multigpu.engines.torch.devices import Device
-from multigpu.engines.torch.loader import Loader, Ready, tensors_of
+from multigpu.engines.torch.loader import Ready, Workers, tensors_of
 from multigpu.inputs.batch import Batch, Draw, Source
 from multigpu.inputs.encoded import PIXEL_SCALE, PIXEL_SHIFT
-from multigpu.run import Run
+from multigpu.inputs.feeding import Feeding, plain_arrays
 
 
 @lru_cache
@@ -49,44 +49,16 @@ class Shard:
     terms: Tensor | None = None
 
 
-class Thread:
+class Thread(Feeding[Ready]):
     """Batches made by a thread of this process, one ahead of the step that asks."""
 
     def __init__(self, source: Source, rank: int) -> None:
-        self.source, self.rank = source, rank
-        self.pool = ThreadPoolExecutor(max_workers=1)
-        self.ahead: tuple[int, Future[Batch]] | None = None
+        super().__init__(source, "pipeline")
+        self.ranks = (rank,)
 
-    def get(self, step: int) -> Ready:
-        """The batch of this step, whatever the order."""
-        batch = self.ahead[1].result() if self.ahead and self.ahead[0] == step else self.source.batch(step, self.rank)
-        self.ahead = (step + 1, self.pool.submit(self.source.batch, step + 1, self.rank))
+    def put_all(self, batches: list[Batch]) -> Ready:
+        (batch,) = batches
         return tensors_of(batch), replace(batch, arrays={})
-
-    def close(self) -> None:
-        """Stop fetching ahead."""
-        self.pool.shutdown(cancel_futures=True)
-
-
-class Workers:
-    """Batches made by processes of PyTorch's loader, in the order of the steps."""
-
-    def __init__(self, run: Run, rank: int) -> None:
-        self.run, self.rank, self.step = run, rank, 0
-        self.loader: Loader | None = None  # from the first step on: nothing is made ahead while the model is built
-
-    def get(self, step: int) -> Ready:
-        """The batch of this step; one that is not the next starts the workers anew."""
-        if self.loader is None or step != self.step:
-            self.close()
-            self.loader, self.step = Loader(self.run, self.rank, step), step
-        self.step += 1
-        return self.loader.next()
-
-    def close(self) -> None:
-        """End the workers."""
-        if self.loader:
-            self.loader.close()
 
 
 class Ahead:
@@ -114,7 +86,7 @@ class Ahead:
                 if self.ended.is_set():
                     return
                 with torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext():
-                    shard = self.feed.place(self.feed.host.get(step))
+                    shard = self.feed.place(self.feed.host.given(step))
                     event = self.stream.record_event() if self.stream else None
                 self.placed.put((step, shard, event))
                 step += 1
@@ -169,7 +141,7 @@ class Feed:
                 self.kept[index] = self._kept(self.source.batch(index, self.rank))
             return self.kept[index]
         began = time.perf_counter()
-        shard = self._staged(step) if self.device.run.prefetch else self.place(self.host.get(step))
+        shard = self._staged(step) if self.device.run.prefetch else self.place(self.host.given(step))
         self.waits[step] = time.perf_counter() - began
         return shard
 
@@ -227,3 +199,40 @@ class Feed:
             self.ahead.close()
         if not self.source.period:
             self.host.close()
+
+
+def make_feed(source: Source, rank: int, device: Device) -> Feed:
+    """The feed that the device's Run asks for."""
+    return RowFeed(source, rank, device, device.run.feed) if device.run.feed else Feed(source, rank, device)
+
+
+class RowFeed(Feeding[Shard], Feed):
+    """Reviews of one replica: one step ahead from page-locked memory, else from memory that is not, where the host waits for the copy."""
+
+    def __init__(self, source: Source, rank: int, device: Device, mode: str | None) -> None:
+        # nothing of the other ways of feeding is made
+        Feeding.__init__(self, source, mode)
+        self.rank, self.ranks, self.device = rank, (rank,), device
+
+    def shard(self, step: int) -> Shard:
+        return self.given(step)
+
+    def put_all(self, batches: list[Batch]) -> Shard:
+        (batch,) = batches
+        return self.put(batch)
+
+    def put(self, batch: Batch) -> Shard:
+        """The batch's arrays on this replica's device."""
+        host = {name: self.tensor(array) for name, array in plain_arrays(batch).items()}
+        return Shard(batch, {name: self.to_device(tensor, self.device.torch) for name, tensor in host.items()}, host)
+
+    def tensor(self, array: np.ndarray) -> torch.Tensor:
+        """An array as a tensor on the host, in the Run's type where it is floating-point."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        return tensor.to(self.device.dtype) if tensor.is_floating_point() else tensor
+
+    def to_device(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """A copy of a host's tensor on `device`, even where that is the host itself."""
+        if device.type == "cpu":
+            return tensor.clone()
+        return tensor.pin_memory().to(device, non_blocking=True) if self.pipeline else tensor.to(device)

@@ -100,15 +100,15 @@ class FullyShardedTrainer(ReplicatedTrainer):
         if isinstance(self.module, FSDPModule):
             self.module.set_requires_gradient_sync(wanted)
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         yield from self.pieces.items()
 
     def piece(self, name: str, value: Tensor) -> Tensor:
         cuts = value.chunk(self.replicas)
         return cuts[self.rank] if self.rank < len(cuts) else value[:0]
 
-    def full_values(self) -> dict[str, Tensor]:
-        mine = super().full_values()
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
+        mine = super().full_values(rank)
         if self.replicas == 1:
             return mine
         found: list[dict[str, Tensor]] = told.everyone(mine)

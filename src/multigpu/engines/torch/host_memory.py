@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.shared import HostBarrier, SharedMemory
-from multigpu.engines.torch.stores import AnyContext, Ids, Store, leaf
+from multigpu.engines.torch.stores import Ids, Store, leaf
 from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import strided_view
 from multigpu.placements.traffic import Assigned
 
@@ -26,7 +26,7 @@ class HostMasters:
         OSError: host memory does not suffice.
     """
 
-    def __init__(self, context: AnyContext, store: Store, slots: Slots) -> None:
+    def __init__(self, context: Context, store: Store, slots: Slots) -> None:
         self.store, devices = store, context.devices
         dtype = devices.dtype
         sizes: Slots = {"barrier": (devices.processes, torch.int64), "dense": (store.total, dtype), **slots}

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.host_memory import HostMasters, Slots
-from multigpu.engines.torch.stores import AnyContext, Ids, Store, gradient_of
+from multigpu.engines.torch.stores import Ids, Store, gradient_of
 from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.placements.partition import bounds
 from multigpu.placements.traffic import Assigned
@@ -23,7 +23,7 @@ class HostStore(Store):
     every variable (the rules are element-wise, so shares are exact), so all cores that the Run may use work.
     """
 
-    def __init__(self, context: AnyContext, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
         dtype = self.devices.dtype
         slots: Slots = {}

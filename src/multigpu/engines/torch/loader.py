@@ -57,39 +57,38 @@ def tensors_of(batch: Batch) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
 
 
-class Loader:
-    """One replica's batches, from step `first` on, made by `run.input_workers` processes; with 0, here and when they are asked for.
+class Workers:
+    """One replica's batches in the order of the steps, made by `run.input_workers` processes; with 0, here and when they are asked for.
 
     The processes come from a server that was started before and holds no GPU, since a process with a GPU and running threads
     must not be forked. They end with `close`, and by themselves when this process is gone.
     """
 
-    def __init__(self, run: Run, rank: int, first: int = 0) -> None:
-        assert run.input_workers is not None
-        self.rank = rank
+    def __init__(self, run: Run, rank: int) -> None:
+        self.run, self.rank, self.step = run, rank, 0
+        self.iterator: Iterator[Any] | None = None  # from the first step on: nothing is made ahead while the model is built
+
+    def _begun(self, step: int) -> Iterator[Any]:
         more: dict[str, Any] = {}
-        if run.input_workers:
+        if self.run.input_workers:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(PRELOADED)
             more = {"multiprocessing_context": context, "prefetch_factor": AHEAD_OF_EACH}
-        loader = DataLoader(
-            Shards(run, rank),
-            batch_size=None,
-            sampler=itertools.count(first),
-            num_workers=run.input_workers,
-            pin_memory=run.device_type == "cuda",
-            **more,
-        )
-        self.iterator: Iterator[Any] | None = iter(loader)
+        workers, locked = self.run.input_workers or 0, self.run.device_type == "cuda"
+        shards, order = Shards(self.run, self.rank), itertools.count(step)
+        return iter(DataLoader(shards, batch_size=None, sampler=order, num_workers=workers, pin_memory=locked, **more))
 
-    def next(self) -> Ready:
-        """The next step's batch, once it is there.
+    def given(self, step: int) -> Ready:
+        """The batch of this step, once it is there; one that is not the next starts the workers anew.
 
         Raises:
             ValueError: a worker could not make it; the sentence says why.
             RuntimeError: a worker is gone.
         """
-        assert self.iterator is not None
+        if self.iterator is None or step != self.step:
+            self.close()
+            self.iterator = self._begun(step)
+        self.step = step + 1
         try:
             found = next(self.iterator)
         except RuntimeError as error:

@@ -20,7 +20,7 @@ from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
-from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
+from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 
 
 class ReplicatedTrainer(Trainer):
@@ -39,12 +39,7 @@ class ReplicatedTrainer(Trainer):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         device, dtype = self.device.torch, self.device.dtype
-        shapes = dict(self.module.named_parameters())
-        memory = {}
-        for variable, value in initial_values(context.model, context.run.seed, device, dtype):
-            memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
-        self.parameters = materialise(self.module, memory, device, dtype)
-        del memory, value  # some placements put variables elsewhere, one after another
+        self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         placement = context.placement
         self.merge, self.algorithm = placement.merge, placement.algorithm
         self.wrapped: DistributedDataParallel | None = None
@@ -114,7 +109,8 @@ class ReplicatedTrainer(Trainer):
         copies = self.replicas - 1 if self.merge == "copy" else 0
         self.received = [torch.empty_like(self.gradients) for _ in range(copies)]
 
-    def step(self, shard: Shard) -> Tensor:
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        (shard,) = shards
         batch = shard.batch
         shared = self.context.placement.semantics.loss_is_shared
         terms: int | Tensor = batch.joined_loss_terms if shared else batch.loss_terms[self.rank]
@@ -133,7 +129,7 @@ class ReplicatedTrainer(Trainer):
                 self.optimizer.step()
             if self.scale is not None:
                 self.scale.end()
-        return loss
+        return [loss]
 
     def _scaled(self, loss: Tensor) -> Tensor:
         """The loss to be differentiated."""
@@ -166,7 +162,7 @@ class ReplicatedTrainer(Trainer):
 
     def _forward(self, part: Shard, terms: int | Tensor) -> Tensor:
         if self.wrapped is None:
-            return self.loss(part, terms)
+            return self.loss(self.rank, part, terms)
         with self.device.autocast():
             return self.wrapped(part.device, None) / terms
 
@@ -195,24 +191,21 @@ class ReplicatedTrainer(Trainer):
         else:
             peers = [rank for rank in range(self.replicas) if rank != self.rank]
             self.wire.exchange([(peer, self.gradients) for peer in peers], list(zip(peers, self.received, strict=True)))
-            # in the order of ranks on every replica: sums of another order differ in the last bit, and replicas would drift apart
-            parts = [*self.received[: self.rank], self.gradients, *self.received[self.rank :]]
-            total = parts[0]
-            for part in parts[1:]:
-                total += part
-            if total is not self.gradients:
-                self.gradients.copy_(total)
+            add_in_order([*self.received[: self.rank], self.gradients, *self.received[self.rank :]], self.gradients)
 
     def skipped_steps(self) -> int | None:
         return None if self.scale is None else int(self.scale.left_out)
 
-    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
         if self.wrapped is None:
-            return super().counted_step(shard)
+            return super().counted_step(shards)
         self._wrap(counting=True)
-        result = super().counted_step(shard)
+        result = super().counted_step(shards)
         self._wrap(counting=False)
         return result
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         yield from self.parameters.items()
+
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [optimizer for _, optimizer in self.reducer.updates] if self.reducer else [self.optimizer]

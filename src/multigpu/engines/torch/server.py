@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch import told
 from multigpu.engines.torch.device_store import DeviceStore, MirrorStore
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.host_store import HostStore
 from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
-from multigpu.engines.torch.stores import AnyContext, Ids, Store
+from multigpu.engines.torch.stores import Ids, Store
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context, Trainer, total_of
+from multigpu.engines.torch.trainer import Context, Rows, Trainer, total_of
 from multigpu.engines.torch.variables import materialise
 from multigpu.placements.traffic import HOST, Assigned
 
@@ -27,7 +27,7 @@ STAGED: dict[tuple[bool, bool], Any] = {(False, False): StagedDeviceStore, (True
 """The same for placements that stage."""
 
 
-def make_stores(context: AnyContext, modules: Mapping[int, nn.Module]) -> list[Store]:
+def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Store]:
     """A store for each kind of home in the placement's row, and memory from them under the modules of this process's replicas, by rank.
 
     Raises:
@@ -52,59 +52,66 @@ def make_stores(context: AnyContext, modules: Mapping[int, nn.Module]) -> list[S
     return stores
 
 
-def start(stores: list[Store], ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-    """Values that devices hold, on their way to the replicas. ids: of each replica in this process; counts: of all, as `Store.counts`."""
-    with phase("pull"):
-        for store in stores:
-            store.start(ids, counts)
-
-
-def bring(stores: list[Store], rank: int, ids: Ids) -> Rows:
-    """All values and rows of one replica where it computes with them, its gradients at zero."""
-    rows: Rows = {}
-    with phase("pull"):
-        for store in stores:
-            store.gradients[rank].zero_()
-            rows |= store.bring(rank, ids)
-            store.fill_apart(rank)
-    return rows
-
-
-def finish(stores: list[Store], ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
-    """Gradients to where they merge, and the update."""
-    with phase("merge"):
-        for store in stores:
-            store.collect(ids, rows)
-    with phase("update"):  # stores that first merge say so
-        for store in stores:
-            store.update()
-
-
 class ServerTrainer(Trainer):
-    """One replica that has a process of its own."""
+    """The replicas of this process, with a store for each kind of home in the row."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.stores = make_stores(context, {self.rank: self.module})
+        self.stores = make_stores(context, self.modules)
 
-    def step(self, shard: Shard) -> Tensor:
-        ids = Ids(self.lookups(shard.host), self.lookups(shard.device))
-        start(self.stores, {self.rank: ids}, shard.batch.lookups)
-        rows = bring(self.stores, self.rank, ids)
-        losses = []
-        for part, own in self.parts(shard, rows):
-            with phase("forward"):
-                losses.append(self.loss(part, shard.batch.joined_loss_terms, own))
-            with phase("backward"):
-                losses[-1].backward()
-        finish(self.stores, {self.rank: ids}, {self.rank: rows})
-        return total_of(losses)
+    def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+        """Values that devices hold, on their way to the replicas.
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
+        ids: of each replica in this process. counts: of all, as `Store.counts`.
+        """
+        with phase("pull"):
+            for store in self.stores:
+                store.start(ids, counts)
+
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        """All values and rows of one replica where it computes with them, its gradients at zero."""
+        rows: Rows = {}
+        with phase("pull"):
+            for store in self.stores:
+                store.gradients[rank].zero_()
+                rows |= store.bring(rank, ids)
+                store.fill_apart(rank)
+        return rows
+
+    def finish(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
+        """Gradients to where they merge, and the update."""
+        with phase("merge"):
+            for store in self.stores:
+                store.collect(ids, rows)
+        with phase("update"):  # stores that first merge say so
+            for store in self.stores:
+                store.update()
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        given = dict(zip(self.ranks, shards, strict=True))
+        ids = {rank: Ids(self.lookups(rank, shard.host), self.lookups(rank, shard.device)) for rank, shard in given.items()}
+        self.start(ids, shards[0].batch.lookups)
+        rows: dict[int, Rows] = {}
+        losses: dict[int, list[Tensor]] = {}
+        for rank, shard in given.items():
+            rows[rank], losses[rank] = self.bring(rank, ids[rank]), []
+            for part, own in self.parts(shard, rows[rank]):
+                losses[rank].append(self.forward(rank, part, shard.batch.joined_loss_terms, own))
+                if self.context.run.micro_steps is not None:  # a part's activations are freed before the next; else towers go back together
+                    self.backward(losses[rank][-1:])
+        if self.context.run.micro_steps is None:
+            self.backward([loss for own in losses.values() for loss in own])
+        self.finish(ids, rows)
+        return [total_of(own) for own in losses.values()]
+
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         for store in self.stores:
-            yield from store.owned(self.rank)
+            yield from store.owned(rank)
 
-    def full_values(self) -> dict[str, Tensor]:
-        mine = super().full_values()
-        gathered: list[dict[str, Tensor]] = told.everyone(mine) if self.replicas > 1 else [mine]
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [optimizer for store in self.stores for optimizer in store.optimizers_of(rank)]
+
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
+        mine = super().full_values(rank)
+        gathered: list[dict[str, Tensor]] = told.everyone(mine) if self.devices.processes > 1 else [mine]
         return {name: value for part in gathered for name, value in part.items()}

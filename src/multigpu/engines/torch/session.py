@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,15 +15,13 @@ from torch import Tensor
 
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import Device, give_back_memory
 from multigpu.engines.torch.energy import measure_energy
-from multigpu.engines.torch.feed import Feed, Shard
-from multigpu.engines.torch.row_feed import make_feed
-from multigpu.engines.torch.stores import AnyContext
+from multigpu.engines.torch.feed import Feed, Shard, make_feed
 from multigpu.engines.torch.tracing import Tracer
-from multigpu.engines.torch.trainer import Context, substituted
+from multigpu.engines.torch.trainer import open_context, substituted
 from multigpu.engines.torch.variables import distances
-from multigpu.engines.torch.wire import Wire, barrier, largest
+from multigpu.engines.torch.wire import barrier, largest
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
@@ -33,15 +30,17 @@ from multigpu.workloads import workloads
 
 
 class Session:
-    """One process's side of one Run, from its building to the numbers it contributes to the Record. This process has one replica;
-    `dispatch.session` says what is different where it has all.
+    """One process's side of one Run, from its building to the numbers it contributes to the Record.
+
+    together: whether this process has all replicas, for which its one thread dispatches: the host's clock is then one for all.
     """
 
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
         self.began = time.perf_counter()
         self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        self.context = self._context(rank, shared, timeout_s)
+        self.together = run.processes == "one"
+        self.context = open_context(run, rank, threads, self.source.capacity, shared, timeout_s)
         self.devices = self.context.devices
         self.feeds = self._feeds()
         self.batches: dict[int, list[Batch]] = {}
@@ -55,34 +54,14 @@ class Session:
             raise
         self.build_s = time.perf_counter() - self.began
 
-    # --- what is different where one process has all replicas ----------------------------------------------------------------
-
-    def _context(self, rank: int, shared: Path, timeout_s: float) -> AnyContext:
-        device = Device(self.run, rank, self.threads)
-        return Context(self.run, rank, device, Wire(rank, self.run.devices), self.source.capacity, shared, timeout_s)
-
     def _feeds(self) -> list[Feed]:
-        """Each replica's shards, where its step wants them."""
-        return [make_feed(self.source, self.run.copy_of(device.rank), device) for device in self.devices.each]
+        """Each replica's shards, where its step wants them: a joined batch that is sliced lies on the first device."""
+        sliced = self.context.placement.loss == "gpu0"
+        return [make_feed(self.source, self.run.copy_of(own.rank), self.device if sliced else own) for own in self.devices.each]
 
     def _trainer(self) -> Any:
         trainer = build_trainer(self.context)
         return CapturedTrainer(trainer) if self.context.captured else trainer
-
-    def _train(self, shards: list[Shard]) -> list[Tensor]:
-        """A step: each replica's share of the loss."""
-        return [self.trainer.step(*shards)]
-
-    def _counted(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
-        """A step, and the bytes that it moved."""
-        loss, moved = self.trainer.counted_step(*shards)
-        return [loss], moved
-
-    def _owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        """The master copies that a replica's part of the Record answers for."""
-        return self.trainer.owned()
-
-    # --- the Run ---------------------------------------------------------------------------------------------------------------
 
     @property
     def device(self) -> Device:
@@ -96,8 +75,9 @@ class Session:
         return shards
 
     def step(self, index: int) -> list[Tensor]:
+        """Each replica's share of the loss."""
         self.stage("step")
-        return self._train(self.shards(index))
+        return self.trainer.step(self.shards(index))
 
     def warm_up(self) -> None:
         """The first step (or cycle of steps), whose bytes are counted, and the rest of the warm-up."""
@@ -107,7 +87,7 @@ class Session:
         cycle, moved = self.run.semantics.every, Counter[str]()
 
         def counted(index: int) -> list[Tensor]:
-            losses, own = self._counted(self.shards(index))
+            losses, own = self.trainer.counted_step(self.shards(index))
             moved.update(own)
             return losses
 
@@ -152,7 +132,7 @@ class Session:
                 "warmup_s": self.warmup_s,
                 "input_wait": waits[place] if place < len(waits) else [],  # stages share a shard
                 "substituted": substituted(run, device.torch),
-                **distances(run, dict(self._owned(device.rank)), device.torch, device.dtype, self.trainer.piece),
+                **distances(run, dict(self.trainer.owned(device.rank)), device.torch, device.dtype, self.trainer.piece),
             }
             parts.append(part)
         if run.energy_window_s:
@@ -164,10 +144,14 @@ class Session:
         return parts
 
     def close(self) -> None:
-        """Free what this Run holds; the process goes on to the next."""
+        """Free what this Run holds; the process goes on to the next, whose peak of memory must not count this one's."""
+        if self.together:
+            self.devices.synchronise()  # copies may still be on their way to memory that is given back
         for feed in self.feeds:
             feed.close()
         if hasattr(self, "trainer"):
             self.trainer.close()
             del self.trainer
         self.context.closing.close()
+        if self.together:
+            give_back_memory(self.devices.cuda)

@@ -38,8 +38,8 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
         assert self.gradients is not None and self.stretch.grad is not None
         self.wire.reduce_scatter(self.stretch.grad, self.gradients)
 
-    def step(self, shard: Shard) -> Tensor:
-        loss = super().step(shard)
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        losses = super().step(shards)
         with phase("pull"):
             self.wire.all_gather(self.values, self.stretch.detach())
-        return loss
+        return losses

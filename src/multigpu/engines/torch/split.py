@@ -43,7 +43,7 @@ class SplitTrainer(Trainer):
         context.closing.callback(end_groups, made, (self.sharing, self.alike))
         workload = importlib.import_module(f"multigpu.workloads.{context.run.workload}.torch")
         with torch.device("meta"):
-            self.module = workload.build_part(context.model, GroupParts(self.sharing))
+            self.module = self.modules[self.rank] = workload.build_part(context.model, GroupParts(self.sharing))
         device, dtype = self.device.torch, self.device.dtype
         memory = {v.name: self.piece(v.name, x).clone() for v, x in initial_values(context.model, context.run.seed, device, dtype)}
         self.parameters = materialise(self.module, memory, device, dtype)
@@ -58,25 +58,27 @@ class SplitTrainer(Trainer):
         begin, end = bounds(value.shape[axis], self.sharing.count, self.sharing.index)
         return value.narrow(axis, begin, end - begin)
 
-    def step(self, shard: Shard) -> Tensor:
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        (shard,) = shards
         self.gradients.zero_()
-        with phase("forward"):
-            loss = self.loss(shard, shard.batch.joined_loss_terms)
-        with phase("backward"):
-            loss.backward()
+        loss = self.forward(self.rank, shard, shard.batch.joined_loss_terms)
+        self.backward([loss])
         with phase("merge"):
             self.alike.all_reduce(self.gradients)
         with phase("update"):
             self.optimizer.step()
-        return loss.detach() / self.sharing.count  # every part knows the copy's loss; their shares add up to it
+        return [loss.detach() / self.sharing.count]  # every part knows the copy's loss; their shares add up to it
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         """Its parts of what is cut; what is whole on every device counts as the first one's."""
         for name, parameter in self.parameters.items():
             if name in self.axes or self.sharing.index == 0:
                 yield name, parameter
 
-    def full_values(self) -> dict[str, Tensor]:
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [self.optimizer]
+
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         """All variables put together again, of this rank's copy of the model."""
         mine = {name: value.detach().cpu() for name, value in self.parameters.items()}
         everyone: list[dict[str, Tensor]] = told.everyone(mine) if self.replicas > 1 else [mine]

@@ -12,10 +12,8 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch.trainer import Context
-from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.stages import StageFeed, StagesTrainer, copied
+from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.run import Run
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
@@ -28,10 +26,9 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     On a GPU the device's time is that of its kernels, from the profiler, and the host's that of starting them; on a CPU the host
     does the work, and devices that stand in for GPUs do not work side by side.
     """
-    devices = all_devices(run, torch.get_num_threads())
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    context = Context(run, devices, Wire(devices), source.capacity, Path(tempfile.gettempdir()))
-    trainer = StagesTrainer(context)
+    context = open_context(run, 0, torch.get_num_threads(), source.capacity, Path(tempfile.gettempdir()), 0.0)
+    trainer, devices = StagesTrainer(context), context.devices
     feed = StageFeed(source, run, devices)
     shard = feed.shard(0)
     feed.close()

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.device_store import DeviceStore
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.host_store import HostStore
 from multigpu.engines.torch.stores import Ids
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import make_optimizer, strided_view
 from multigpu.placements.traffic import Assigned
 

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import Devices
-from multigpu.engines.torch.dispatch import session
-from multigpu.engines.torch.dispatch.trainer import Context, Trainer
-from multigpu.engines.torch.feed import Feed, Shard
-from multigpu.engines.torch.row_feed import RowFeed, plain_arrays
+from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_value, make_optimizer
 from multigpu.inputs.batch import Batch, Source
+from multigpu.inputs.feeding import plain_arrays
 from multigpu.placements.traffic import HOST
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of
@@ -28,7 +28,7 @@ from multigpu.workloads import workloads
 
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.torch_stages").stage_functions(run.description)
+    return importlib.import_module(f"multigpu.workloads.{run.workload}.torch").stage_functions(run.description)
 
 
 class Counted:
@@ -91,6 +91,7 @@ class StagesTrainer(Trainer):
     def __init__(self, context: Context) -> None:
         # its parts are stages, not whole modules: nothing of the other trainers is built
         self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.ranks = context.devices.ranks
         run = context.run
         self.graph, self.places, self.functions = graph_of(run), places_of(run), functions_of(run)
         assert HOST not in self.places.values()

@@ -14,13 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.alignment import arranged, begins_aligned
-from multigpu.engines.torch.dispatch import trainer as dispatch
-from multigpu.engines.torch.dispatch.trainer import Rows
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import initial_value, strided_view
 from multigpu.placements.traffic import Assigned
-
-AnyContext = Context | dispatch.Context
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Store(ABC):
     counts: of the current step, every replica's look-ups: embedding variable -> rows.
     """
 
-    def __init__(self, context: AnyContext, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
         self.ranks, dtype = self.devices.ranks, self.devices.dtype
         self.dense = arranged([m for m in members if not m.by_row], dtype.itemsize)

@@ -7,16 +7,17 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.torch.devices import Device, Devices
+from multigpu.engines.torch.devices import Device, Devices, all_devices
+from multigpu.engines.torch.dispatch import wire as dispatch
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.placements.partition import bounds
@@ -27,22 +28,39 @@ from multigpu.run import Run
 class Context(RunContext):
     """All that a trainer may know of its Run.
 
+    devices: of the replicas in this process: of one, or of all where one process dispatches for all.
+    wire: what moves data between these, the host and other processes' (`Wire`, or that of `dispatch`).
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files, the same for all replicas of this Run.
-    timeout_s: how long one replica waits for another on the host.
+    timeout_s: how long one process waits for another on the host.
     """
 
-    rank: int
-    device: Device
-    wire: Wire
+    devices: Devices
+    wire: Any
     capacity: dict[str, int]
     shared: Path
     timeout_s: float
 
-    @cached_property
-    def devices(self) -> Devices:
-        """Those of this process: its one."""
-        return Devices([self.device])
+    @property
+    def device(self) -> Device:
+        """This process's first."""
+        return self.devices.each[0]
+
+    @property
+    def rank(self) -> int:
+        """Of this process's first replica."""
+        return self.devices.ranks[0]
+
+
+def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float) -> Context:
+    """What a trainer of replica `rank` may know, or one of all replicas where one process dispatches for all.
+
+    threads: of the host, for this process.
+    """
+    if run.processes == "one":
+        devices = all_devices(run, threads)
+        return Context(run, devices, dispatch.Wire(devices), capacity, shared, timeout_s)
+    return Context(run, Devices([Device(run, rank, threads)]), Wire(rank, run.devices), capacity, shared, timeout_s)
 
 
 class StepModule(Protocol):
@@ -85,35 +103,56 @@ def total_of(losses: list[Tensor]) -> Tensor:
     return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
 
 
+Rows = dict[str, Tensor]
+"""Embedding variable -> rows that one replica looked up, leaves that collect a gradient."""
+
+
 class Trainer(ABC):
-    """One replica's side of a placement.
+    """The replicas of a placement that one process works for: one, or all of them, towers that one thread dispatches (`dispatch`).
 
-    `step` trains on one shard and returns its share of the joined batch's mean loss (0-dim, on the device; shares of
-    all replicas add up to the mean). It may return before the device has finished.
+    `step` trains on one shard a replica, in order of rank, and returns each one's share of the joined batch's mean loss (0-dim, on its
+    device; shares of all replicas add up to the mean). It may return before the devices have finished.
 
+    modules: by rank. device, rank, module: of this process's first replica.
     takes_terms: whether it divides the loss by a shard's `terms` where that has them.
     """
 
     takes_terms = False
 
     def __init__(self, context: Context) -> None:
-        self.context = context
-        self.device, self.wire, self.rank, self.replicas = context.device, context.wire, context.rank, context.replicas
-        self.module = build_module(context.run)
+        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.device, self.rank, self.ranks = context.device, context.rank, context.devices.ranks
+        self.modules = {rank: build_module(context.run) for rank in self.ranks}
+        self.module = self.modules[self.rank]
         if "compiled" in context.run.execution:
-            cast(StepModule, self.module).compile_parts()
+            for module in self.modules.values():
+                cast(StepModule, module).compile_parts()
 
-    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    def lookups(self, rank: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Embedding variable -> ids of the rows that this batch looks up."""
-        return cast(StepModule, self.module).lookups(batch)
+        return cast(StepModule, self.modules[rank]).lookups(batch)
 
-    def loss(self, shard: Shard, terms: int | Tensor, rows: dict[str, Tensor] | None = None) -> Tensor:
-        """The shard's loss over `terms`, to be differentiated."""
-        with self.device.autocast():
-            total = self.module(shard.device, rows)
+    def loss(self, rank: int, shard: Shard, terms: int | Tensor, rows: Rows | None = None) -> Tensor:
+        """A replica's loss over `terms`, to be differentiated."""
+        with self.devices.of(rank).autocast():
+            total = self.modules[rank](shard.device, rows)
         return total / terms
 
-    def parts(self, shard: Shard, rows: dict[str, Tensor] | None = None) -> list[tuple[Shard, dict[str, Tensor] | None]]:
+    def forward(self, rank: int, shard: Shard, terms: int, rows: Rows | None = None) -> Tensor:
+        """One tower: its `loss`."""
+        with phase("forward"), self.devices.at(rank):
+            return self.loss(rank, shard, terms, rows)
+
+    def backward(self, losses: list[Tensor]) -> None:
+        """All towers' backward passes at once.
+
+        The library has a thread for each GPU, so the towers' backward passes are dispatched side by side (as TensorFlow's
+        executor does); one call a tower would dispatch them one after another. On CPUs there is one thread for all.
+        """
+        with phase("backward"):
+            torch.autograd.backward(losses)
+
+    def parts(self, shard: Shard, rows: Rows | None = None) -> list[tuple[Shard, Rows | None]]:
         """The parts of a shard (and of rows looked up for it) that pass forward and backward one after another: `micro_steps` of them."""
         count = self.context.run.micro_steps
         if count is None:
@@ -127,33 +166,41 @@ class Trainer(ABC):
         return [(replace(shard, device=cut(shard.device, own), host=cut(shard.host, own)), rows and cut(rows, own)) for own in cuts]
 
     @abstractmethod
-    def step(self, shard: Shard) -> Tensor:
-        """Forward, backward, merge and update on this replica's shard."""
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        """Forward, backward, merge and update."""
+
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
+        """A step, and the bytes whose movement this process started in it, by kind."""
+        self.wire.counts.clear()
+        losses = self.step(shards)
+        return losses, dict(self.wire.counts)
 
     def skipped_steps(self) -> int | None:
         """Steps so far whose update was left out because a gradient overflowed; None: none can be."""
         return None
 
-    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
-        """A step, and the bytes whose movement this replica started in it, by kind."""
-        self.wire.counts.clear()
-        loss = self.step(shard)
-        return loss, dict(self.wire.counts)
+    @abstractmethod
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        """The current values of master copies (every replica: of its own copies), by variable, for which the Record's part `rank`
+        answers: those on its device, and rank 0 also for those on the host.
+        """
 
     @abstractmethod
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
-        """The current values of which this replica holds the master copy, by variable (every replica: of its own copies)."""
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        """Those whose slots lie on this device (the host's: on each process's first), in one order: the rest of what training keeps."""
 
     def piece(self, name: str, value: Tensor) -> Tensor:
         """What of a whole variable `owned` tells: all of it, unless the placement cuts variables."""
         return value
 
-    def full_values(self) -> dict[str, Tensor]:
-        """All variables on the CPU, contiguous: for checkpoints and comparisons. Called on every replica.
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
+        """All variables on the CPU, contiguous: for checkpoints and comparisons. Called in every process.
 
-        Under placements with one master a variable, only rank 0's answer is complete.
+        rank: of the replica of this process whose copies are wanted, where each has its own (None: the first).
         """
-        return {name: value.detach().cpu().contiguous().clone() for name, value in self.owned()}
+        replicated = self.context.placement.variables == "replica"
+        owned = (self.owned(part) for part in ([self.rank if rank is None else rank] if replicated else self.ranks))
+        return {name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own}
 
     def close(self) -> None:
         """Give back what outlives Python's own memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -94,6 +94,32 @@ def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.d
     if reset:
         reset()
     return parameters
+
+
+def begun(
+    module: nn.Module, model: Model, seed: int, device: torch.device, dtype: torch.dtype, own: Container[str] | None = None
+) -> dict[str, nn.Parameter]:
+    """As `materialise`, each variable in memory of its own at its initial value.
+
+    own: variables that this device has; None: all.
+    """
+    shapes, memory = dict(module.named_parameters()), {}
+    for variable, value in initial_values(model, seed, device, dtype):
+        if own is None or variable.name in own:
+            memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
+    return materialise(module, memory, device, dtype)
+
+
+def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
+    """Add up what all replicas hold (in `parts`, by rank, overwriting the first) into this one's, `target`.
+
+    In the order of ranks on every replica: sums of another order differ in the last bit, and replicas would drift apart.
+    """
+    total, *others = parts
+    for part in others:
+        total += part
+    if total is not target:
+        target.copy_(total)
 
 
 def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False) -> torch.optim.Optimizer:

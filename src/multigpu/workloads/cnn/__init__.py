@@ -12,11 +12,11 @@ WORKLOAD = Workload(
     models=MODELS,
     inputs={
         "synthetic": later("multigpu.inputs.images:synthetic_images"),
-        "synthetic_host": later("multigpu.inputs.images:synthetic_host"),
+        "synthetic_host": later("multigpu.inputs.images:HostImages"),
         "digits": later("multigpu.inputs.images:digits"),
         "digits_split": later("multigpu.inputs.images:digits_split"),
         "teacher": later("multigpu.inputs.images:teacher"),
-        "teacher_small": later("multigpu.inputs.images:teacher_small"),
+        "teacher_small": later("multigpu.inputs.images:teacher"),
         "cifar10": later("multigpu.inputs.images:cifar10"),
         "image_folder": later("multigpu.inputs.images:image_folder"),
         "jpeg_folder": later("multigpu.inputs.encoded:jpeg_folder"),

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
-from multigpu.workloads.base import Model, Optimizer
-from multigpu.workloads.cnn import alexnet, densenet, family, inception, plain, resnet
-from multigpu.workloads.cnn.layers import Convolution, Dense, Network, steps, trace
-from multigpu.workloads.cnn.sections import sections
+from multigpu.workloads.base import Model, Optimizer, Section
+from multigpu.workloads.cnn import densenet, family, inception, plain, resnet
+from multigpu.workloads.cnn.layers import Convolution, Dense, Network, Relu, Shape, steps, trace
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,28 @@ def unneeded_passes(config: CnnConfig) -> int:
         if isinstance(layer, (Convolution, Dense)):
             return prod(shape) + prod(layer.trace(shape, "").output)
     return 0
+
+
+def sections(network: Network, image: Shape) -> tuple[Section, ...]:
+    """A section for every layer of the network but a ReLU, which may write over what it follows and stays with it.
+
+    Blocks (residual, concatenated branches) stay whole. The first section reads the images, the last computes the loss.
+    """
+    names: list[list[str]] = []
+    traces = []
+    for name, layer, before in steps(network, image):
+        if names and isinstance(layer, Relu):
+            names[-1].append(name)
+        else:
+            names.append([name])
+            traces.append(layer.trace(before, name))
+    found = []
+    for index, (stretch, one) in enumerate(zip(names, traces, strict=True)):
+        last = index == len(names) - 1
+        gives = {} if last else {stretch[0]: {"rows": prod(one.output)}}
+        takes = (names[index - 1][0],) if index else ()
+        found.append(Section(stretch[0], tuple(v.name for v in one.variables), takes, gives, {"rows": one.flops}))
+    return tuple(found)
 
 
 def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
@@ -106,7 +127,7 @@ FOR_IMAGENET: tuple[Model, ...] = (
     imagenet("inception4", 299, 32, inception.inception4()),
     imagenet("googlenet", 224, 32, inception.googlenet()),
     *(imagenet(name, 224, 64, plain.vgg(stages)) for name, stages in plain.VGG.items()),
-    imagenet("alexnet", 227, 512, alexnet.imagenet()),
+    imagenet("alexnet", 227, 512, plain.alexnet()),
     imagenet("overfeat", 231, 32, plain.overfeat()),
     imagenet("lenet", 28, 32, plain.lenet()),
     imagenet("trivial", 227, 32, plain.trivial()),
@@ -114,7 +135,7 @@ FOR_IMAGENET: tuple[Model, ...] = (
 """Document 001's models on ImageNet, or on its smaller images of random numbers."""
 
 FOR_CIFAR: tuple[Model, ...] = (
-    cifar("alexnet_cifar", alexnet.cifar(), rate=UNNORMALISED),
+    cifar("alexnet_cifar", plain.alexnet_cifar(), rate=UNNORMALISED),
     *(cifar(f"resnet{6 * blocks + 2}", resnet.cifar(blocks)) for blocks in (3, 5, 7, 9, 18)),
     cifar("densenet40_k12", densenet.cifar(12, 12), batch=64),
     cifar("densenet100_k12", densenet.cifar(32, 12), batch=64),
@@ -126,8 +147,8 @@ SMALL: tuple[Model, ...] = (
     cifar("resnet_small", resnet.cifar(1, width=8), image_size=16),
     cifar("resnet_tiny", resnet.tiny(), image_size=8),
     # every other family on few pixels with few filters, and without dropout: placements and frameworks can be compared in numbers
-    cifar("alexnet_tiny", alexnet.imagenet(11, shrink=32, dropout=0), image_size=67, rate=UNNORMALISED),
-    cifar("alexnet_cifar_tiny", alexnet.cifar(shrink=8), image_size=12, rate=UNNORMALISED),
+    cifar("alexnet_tiny", plain.alexnet(11, shrink=32, dropout=0), image_size=67, rate=UNNORMALISED),
+    cifar("alexnet_cifar_tiny", plain.alexnet_cifar(shrink=8), image_size=12, rate=UNNORMALISED),
     cifar("overfeat_tiny", plain.overfeat(11, shrink=32, dropout=0), image_size=75, rate=UNNORMALISED),
     cifar("vgg_tiny", plain.vgg((1, 1, 2, 2, 2), 11, shrink=16, dropout=0), image_size=32, rate=UNNORMALISED),
     cifar("googlenet_tiny", inception.googlenet(11, shrink=4), image_size=40, rate=UNNORMALISED),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
     if pictures is None:
         raise ValueError(f"inputs {run.inputs!r} holds no images out to score on: choose digits_split, teacher or teacher_small")
     loss, right, count = torch.zeros((), dtype=torch.float64), 0, 0
-    for images, labels in _held_out(pictures.fingerprint, run.precision, run.layout, str(device), _Hidden(pictures)):
+    for images, labels in _held_out(pictures, run, device):
         logits = module.logits(images).float() if run.precision != "fp64" else module.logits(images)  # type: ignore[operator]
         loss += F.cross_entropy(logits, labels, reduction="sum").double().cpu()
         right += int((logits.argmax(dim=1) == labels).sum())
@@ -35,27 +35,22 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
     return {"loss": float(loss) / count, "accuracy": right / count}
 
 
-class _Hidden:
-    """What a cache must not tell apart."""
-
-    def __init__(self, pictures: Pictures) -> None:
-        self.pictures = pictures
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Hidden)
-
-    def __hash__(self) -> int:
-        return 0
+_kept: dict[tuple[Any, ...], list[tuple[Tensor, Tensor]]] = {}
+"""By what determines them: the last two sets of batches, which Runs of one process score on."""
 
 
-@lru_cache(maxsize=2)
-def _held_out(mark: str, precision: str, layout: str | None, device: str, hidden: _Hidden) -> list[tuple[Tensor, Tensor]]:
+def _held_out(pictures: Pictures, run: Run, device: torch.device) -> list[tuple[Tensor, Tensor]]:
     """All held-out images on the device, in batches."""
-    pictures, batches = hidden.pictures, []
+    key = pictures.fingerprint, run.precision, run.layout, device
+    if key in _kept:
+        return _kept[key]
+    batches = []
     for start in range(0, len(pictures), BATCH):
         images, labels = pictures.read(np.arange(start, min(start + BATCH, len(pictures))))
-        placed = torch.from_numpy(images).to(device=device, dtype=DTYPES[precision])
-        if layout == "channels_last":
+        placed = torch.from_numpy(images).to(device=device, dtype=DTYPES[run.precision])
+        if run.layout == "channels_last":
             placed = placed.contiguous(memory_format=torch.channels_last)
         batches.append((placed, torch.from_numpy(labels).to(device)))
-    return batches
+    for oldest in list(_kept)[:-1]:
+        del _kept[oldest]
+    return _kept.setdefault(key, batches)

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from multigpu.workloads.cnn.blocks import dense_relu
-from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, trace
+from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, dense_relu, trace
 
 STAGES = 4
 CLASSES = 100
@@ -31,14 +30,6 @@ class Member:
     width: int
     image_size: int
     dense_percent: int
-
-    def __post_init__(self) -> None:
-        if self.depth < STAGES or self.depth % STAGES:
-            raise ValueError(f"depth {self.depth} does not fill {STAGES} stages: choose a multiple of {STAGES}")
-        if self.image_size < 2 ** (STAGES - 1):
-            raise ValueError(f"image_size {self.image_size} cannot be halved {STAGES - 1} times: choose at least {2 ** (STAGES - 1)}")
-        if not 0 <= self.dense_percent <= 99:
-            raise ValueError(f"dense_percent {self.dense_percent} is no share that convolutions leave: choose 0 to 99")
 
     @property
     def name(self) -> str:
@@ -68,9 +59,6 @@ class Member:
         return (*self.convolutions(), *(dense_relu(self.hidden) if self.hidden else ()), Dense(CLASSES))
 
 
-CENTRE = Member(depth=8, width=64, image_size=64, dense_percent=0)
-"""The member from which one number at a time is changed."""
-
 SWEEPS: Mapping[str, tuple[Member, ...]] = MappingProxyType(
     {
         "width": tuple(Member(8, width, 64, 0) for width in (8, 16, 32, 64, 128, 256)),
@@ -79,7 +67,7 @@ SWEEPS: Mapping[str, tuple[Member, ...]] = MappingProxyType(
         "dense_percent": tuple(Member(8, 64, 64, share) for share in (0, 50, 90, 98)),
     }
 )
-"""By the number that changes."""
+"""By the number that changes; the others are those of the member in all four, `family_d8_w64_s64_f0`."""
 
 SMALL = (Member(4, 4, 16, 0), Member(4, 8, 16, 0), Member(4, 4, 16, 80))
 """For CPUs and tests."""

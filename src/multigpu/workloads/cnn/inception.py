@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from multigpu.workloads.cnn.blocks import conv_relu, thin
 from multigpu.workloads.cnn.layers import (
     NO_PADS,
     AveragePool,
@@ -24,6 +23,8 @@ from multigpu.workloads.cnn.layers import (
     Network,
     Pads,
     Relu,
+    conv_relu,
+    thin,
 )
 
 NORM = BatchNorm(decay=0.999, epsilon=0.001, scale=False)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from multigpu.workloads.base import Init, Variable
 from multigpu.workloads.cnn.network import NO_PADS, Layer, Network, Pads, Shape, Trace, Window, same_pads, steps, trace
 
 __all__ = [
     "NO_PADS", "AveragePool", "BatchNorm", "Concat", "Convolution", "Dense", "Dropout", "Flatten", "GlobalAveragePool", "Layer",
-    "LocalResponseNorm", "MaxPool", "Network", "PadChannels", "Pads", "Relu", "Residual", "Shape", "Trace", "Window", "same_pads", "steps",
-    "trace",
+    "LocalResponseNorm", "MaxPool", "Network", "PadChannels", "Pads", "Relu", "Residual", "Shape", "Trace", "Window", "conv_relu",
+    "dense_relu", "same_pads", "steps", "thin", "trace",
 ]  # fmt: skip
 
 LEAST_PRODUCTS = 2
@@ -200,3 +200,24 @@ class Concat(Layer):
         if len(sizes) != 1:
             raise ValueError(f"{name}: branches of shapes {[one.output for one in traces]} cannot be concatenated")
         return sum(traces, Trace(())) + Trace((sum(one.output[0] for one in traces), *sizes.pop()))
+
+
+# --- short forms that several families of networks share -----------------------------------------------------------------------
+
+
+def conv_relu(filters: int, kernel: int, stride: int = 1, pads: Pads | Literal["same"] = "same") -> Network:
+    """A convolution with bias, then ReLU: tf_cnn_benchmarks' convolution where nothing is normalised.
+
+    With its gain of 1: max-pooling and dropout raise activations from layer to layer, and with 2 AlexNet's loss overflows.
+    """
+    return (Convolution(kernel, stride, pads, filters, bias=True, gain=1.0), Relu())
+
+
+def dense_relu(units: int, dropout: float = 0.0) -> Network:
+    """A dense layer, ReLU, and dropout where its rate is not 0."""
+    return (Dense(units, gain=2.0), Relu(), *((Dropout(dropout),) if dropout else ()))
+
+
+def thin(filters: int, shrink: int) -> int:
+    """A `shrink`-th of the filters, at least one: the same network in a size for tests and CPUs."""
+    return max(1, filters // shrink)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, Tensors
+from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model, Variable
 from multigpu.workloads.cnn import layers as L
 
@@ -23,13 +23,11 @@ def build(model: Model, form: Form) -> Cnn:
     return Cnn(model, form)
 
 
-class Cnn:
+class Cnn(StepModule):
     """Sum of a shard's cross entropies over its images, of values named as the description's variables.
 
     Convolutions are stored [height, width, channels, filters], as TensorFlow wants them in both layouts of images.
     """
-
-    lookup_arrays: dict[str, str] = {}
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config, self.form = model.config, form

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.cnn.torch import Cnn
@@ -37,8 +35,6 @@ def _section(module: Cnn, before: str, stretch: list[tuple[str, nn.Module]], las
             x = layer(x)
         if not last:
             return {stretch[0][0]: x}
-        if x.dtype in (torch.bfloat16, torch.float16):
-            x = x.float()
-        return {"loss": F.cross_entropy(x, values["labels"], reduction="sum")}
+        return {"loss": module.loss_of(x, values["labels"])}
 
     return run

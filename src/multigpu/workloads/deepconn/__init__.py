@@ -5,8 +5,7 @@ from __future__ import annotations
 from multigpu.later import later
 from multigpu.stages.graph import Staged
 from multigpu.workloads.base import Workload
-from multigpu.workloads.deepconn.description import MODELS
-from multigpu.workloads.deepconn.stages import stage_arrays, stage_graph
+from multigpu.workloads.deepconn.description import MODELS, stage_arrays, stage_graph
 
 WORKLOAD = Workload(
     name="deepconn",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +15,6 @@ from multigpu.inputs.drawn_text import LONGEST
 from multigpu.inputs.pieces import SELECTIONS, PieceCorpus, PieceText
 from multigpu.inputs.vocabulary import EOS, SOS
 from multigpu.run import Run
-from multigpu.workloads.nmt.bleu import corpus_bleu, floors
 from multigpu.workloads.nmt.decode import greedy, padded
 from multigpu.workloads.nmt.torch import Nmt
 
@@ -30,9 +30,6 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
     Returns:
         loss: mean cross entropy of a held-out target piece (every sentence's EOS included), in nats; perplexity: its exponential.
         bleu: of the held-out pairs, translated greedily. bleu_training: of REMEMBERED training pairs.
-
-    Raises:
-        ValueError: the source holds nothing out; the sentence names those that do.
     """
     corpus = held_out_of(run, source)
     assert isinstance(module, Nmt)
@@ -54,7 +51,7 @@ def held_out_of(run: Run, source: Source) -> PieceCorpus:
     """The corpus of a source that holds catalogs out.
 
     Raises:
-        ValueError: this one does not.
+        ValueError: this one does not; the sentence names those that do.
     """
     if not isinstance(source, PieceText):
         raise ValueError(f"inputs {run.inputs!r} hold nothing out to score with: choose one of {', '.join(SELECTIONS)}")
@@ -89,12 +86,37 @@ def _batch(sources: list[list[int]], targets: list[list[int]], device: torch.dev
     return on_device | {name: torch.tensor([len(sentence) for sentence in side]) for name, side in lengths.items()}
 
 
+def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU of a corpus, 0 to 100: sacrebleu's defaults (its tokeniser 13a, exponential smoothing, case kept), one reference each.
+
+    Raises:
+        ValueError: there is nothing to score, or the numbers of both differ.
+    """
+    import sacrebleu
+
+    if not references or len(translations) != len(references):
+        raise ValueError(f"BLEU compares as many translations as references, at least one: {len(translations)} and {len(references)}")
+    return float(sacrebleu.corpus_bleu(list(translations), [list(references)]).score)
+
+
+def floors(sources: Sequence[str], references: Sequence[str], training_targets: Sequence[str]) -> dict[str, float]:
+    """BLEU of answers that no model gives.
+
+    "copy": every source as its own translation (names, formats and signs are right at once). "most_frequent": the most frequent
+    training target, always (of equals the first).
+
+    Raises:
+        ValueError: as `corpus_bleu`, or there is no training target.
+    """
+    if not training_targets:
+        raise ValueError("the most frequent translation needs at least one training target")
+    most = Counter(training_targets).most_common(1)[0][0]
+    return {"copy": corpus_bleu(sources, references), "most_frequent": corpus_bleu([most] * len(references), references)}
+
+
 def floors_of(source: Source, run: Run) -> dict[str, float]:
     """BLEU of the answers that need no training, on the held-out pairs ("copy", "most_frequent") and, of a copy, on those that were
     trained on ("copy_training").
-
-    Raises:
-        ValueError: the source holds nothing out.
     """
     corpus = held_out_of(run, source)
     english, german = zip(*corpus.training_texts, strict=True)

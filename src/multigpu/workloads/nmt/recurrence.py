@@ -26,36 +26,40 @@ def dropped(x: Tensor, dropout: float) -> Tensor:
     return functional.dropout(x, dropout) if dropout else x
 
 
-def fused(
-    x: Tensor,
-    state: State,
-    kernels: list[Tensor],
-    biases: list[Tensor],
-    forget_bias: Tensor,
-    batch_sizes: Tensor | None = None,
-    dropout: float = 0.0,
-) -> tuple[Tensor, State]:
+@dataclass(frozen=True)
+class Cells:
+    """A stack of LSTM cells, lowest first.
+
+    kernels: [2, 4 units, units] of each. biases: [4 units] of each.
+    forget_bias: [4 units], the library's second bias. It is the constant that TensorFlow adds at run time, so the variable `bias` equals
+        TensorFlow's, and the library's second bias is no variable.
+    dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
+    """
+
+    kernels: list[Tensor]
+    biases: list[Tensor]
+    forget_bias: Tensor
+    dropout: float = 0.0
+
+
+def fused(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
     """All cells and all positions in one call of the library's LSTM (cuDNN on GPUs, oneDNN or ATen on CPUs).
 
     Args:
         x: (T, B, units), or packed (words, units) with `batch_sizes`.
         state: before the first position.
-        kernels: [2, 4 units, units] of each cell, lowest first.
-        biases: [4 units] of each cell.
-        forget_bias: [4 units], the library's second bias. It is the constant that TensorFlow adds at run time, so the
-            variable `bias` equals TensorFlow's, and the library's second bias is no variable.
         batch_sizes: (T,) int64 on the host, for packed sentences: how many are still running at each position.
-        dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
 
     Returns:
         The top cell's outputs, shaped as `x`, and the state after the last position of each sentence.
     """
-    layers, units = len(kernels), x.shape[-1]
+    layers, units, dropout = len(cells.kernels), x.shape[-1], cells.dropout
     half = 4 * units * units
     kind = arithmetic_type(x)
     # cuDNN wants one stretch of memory, all matrices and then all biases: laid out so here, in one copy, it takes the
     # weights as they are. Given separate tensors it makes 4 copies a cell, and autocast would make it compute in float16.
-    flat = torch.cat([kernel.flatten() for kernel in kernels] + [b for bias in biases for b in (bias, forget_bias)]).to(kind)
+    biases = [b for bias in cells.biases for b in (bias, cells.forget_bias)]
+    flat = torch.cat([kernel.flatten() for kernel in cells.kernels] + biases).to(kind)
     parts = flat.split([half] * (2 * layers) + [4 * units] * (2 * layers))
     weights: list[Tensor] = []
     for layer in range(layers):
@@ -71,15 +75,7 @@ def fused(
     return y, (hidden, cell)
 
 
-def stepwise(
-    x: Tensor,
-    state: State,
-    kernels: list[Tensor],
-    biases: list[Tensor],
-    forget_bias: Tensor,
-    batch_sizes: Tensor | None = None,
-    dropout: float = 0.0,
-) -> tuple[Tensor, State]:
+def stepwise(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
     """What `fused` computes, as a loop over positions in which every cell is a product and a handful of small operations.
 
     This is the "dynamic rnn" of document 000's time, whose host dispatches about thirty times as many kernels. Takes and
@@ -87,8 +83,8 @@ def stepwise(
     """
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):
-        matrices = [torch.cat((kernel[0], kernel[1]), 1).to(kind).t() for kernel in kernels]  # (2 units, 4 units)
-        shifts = [(bias + forget_bias).to(kind) for bias in biases]
+        matrices = [torch.cat((kernel[0], kernel[1]), 1).to(kind).t() for kernel in cells.kernels]  # (2 units, 4 units)
+        shifts = [(bias + cells.forget_bias).to(kind) for bias in cells.biases]
         hidden, cell = ([layer.to(kind) for layer in s.unbind(0)] for s in state)
         positions = x.to(kind).unbind(0) if batch_sizes is None else x.to(kind).split(batch_sizes.tolist())
         outputs = []
@@ -96,7 +92,7 @@ def stepwise(
             running = len(value)  # packed sentences are sorted: those that have ended stand last
             for layer, (matrix, shift) in enumerate(zip(matrices, shifts, strict=True)):
                 h, c = hidden[layer], cell[layer]
-                gates = torch.addmm(shift, torch.cat((dropped(value, dropout), h[:running]), 1), matrix)
+                gates = torch.addmm(shift, torch.cat((dropped(value, cells.dropout), h[:running]), 1), matrix)
                 i, f, g, o = gates.chunk(4, 1)
                 new = torch.sigmoid(f) * c[:running] + torch.sigmoid(i) * torch.tanh(g)
                 value = torch.sigmoid(o) * torch.tanh(new)
@@ -110,11 +106,8 @@ def stepwise(
 def persistent(
     x: Tensor,
     state: State,
-    kernels: list[Tensor],
-    biases: list[Tensor],
-    forget_bias: Tensor,
+    cells: Cells,
     batch_sizes: Tensor | None = None,
-    dropout: float = 0.0,
     lengths: Tensor | None = None,
     beside: int = 1,
     side: torch.cuda.Stream | None = None,
@@ -131,7 +124,7 @@ def persistent(
     """
     if library_instead(x.device) is not None:
         assert lengths is None, "the library plans with lengths on the host"
-        return fused(x, state, kernels, biases, forget_bias, batch_sizes, dropout)
+        return fused(x, state, cells, batch_sizes)
     kind = arithmetic_type(x)
     exact = exact_type(kind)
     with torch.autocast(x.device.type, enabled=False):
@@ -142,9 +135,11 @@ def persistent(
             places, lengths = counts[: len(x)], counts[len(x) :].int()
             value = value.new_zeros(running.numel(), x.shape[1]).index_copy(0, places, value).view(*running.shape, x.shape[1])
         hidden, cell = [], []
-        for h, c, kernel, bias in zip(*state, kernels, biases, strict=True):
-            shifts = bias.to(exact), forget_bias.to(exact)
-            value, h, c = lstm_layer(dropped(value, dropout), h.to(kind), c.to(exact), kernel.to(exact), shifts, lengths, beside, side)
+        for h, c, kernel, bias in zip(*state, cells.kernels, cells.biases, strict=True):
+            shifts = bias.to(exact), cells.forget_bias.to(exact)
+            value, h, c = lstm_layer(
+                dropped(value, cells.dropout), h.to(kind), c.to(exact), kernel.to(exact), shifts, lengths, beside, side
+            )
             hidden.append(h)
             cell.append(c.to(kind))
         y = value if places is None else value.flatten(0, 1).index_select(0, places)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, Tensors
-from multigpu.workloads.base import Model, Variable
+from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
+from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig
 
 State = tuple[tf.Tensor, tf.Tensor]
@@ -24,7 +26,7 @@ def build(model: Model, form: Form) -> Nmt:
     return Nmt(model, form)
 
 
-class Nmt:
+class Nmt(StepModule):
     """Sum of a shard's cross entropies over its target words, of values named as the description's variables.
 
     Kernels keep the description's layout, [2, 4 units, units] with gates i, f, g, o: it is cuDNN's own. TensorFlow's CPU
@@ -36,11 +38,6 @@ class Nmt:
     def __init__(self, model: Model, form: Form) -> None:
         self.config: NmtConfig = model.config
         self.form = form
-        self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
-
-    def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """The description's own order."""
-        return None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """The sum of the loss over the shard's target words, a float32 (or float64) scalar.
@@ -77,22 +74,20 @@ class Nmt:
 
     def _run(self, values: Tensors, stack: str, x: tf.Tensor, state: State, ragged: Tensors | None = None) -> tuple[tf.Tensor, State]:
         """A stack of cells over (T, B, D); with `ragged`, the state is each sentence's after its own source_length."""
-        cells = self.config.cell_names(stack)
+        names = self.config.cell_names(stack)
         on_cudnn = self.form.recurrence == "fused" and self.form.cuda
         # under bf16 cuDNN's recurrence alone stays in the variables' type: TensorFlow 2.21's gradient of it came back as zeros
         # in bfloat16 on an H200
         kind = self.form.dtype if on_cudnn else self.form.compute
-        kernels = [tf.cast(values[f"{cell}_kernel"], kind) for cell in cells]
-        biases = [tf.cast(values[f"{cell}_bias"], kind) for cell in cells]
-        rest = self.config.forget_bias, None if self.form.even else ragged, self.config.dropout
+        kernels, biases = ([tf.cast(values[f"{name}_{part}"], kind) for name in names] for part in ("kernel", "bias"))
+        cells, ragged = Cells(kernels, biases, self.config.forget_bias, self.config.dropout), None if self.form.even else ragged
         if on_cudnn:
             state = (tf.cast(state[0], kind), tf.cast(state[1], kind))
-            y, after = cudnn(tf.cast(x, kind), state, kernels, biases, *rest)
+            y, after = cudnn(tf.cast(x, kind), state, cells, ragged)
             return tf.cast(y, x.dtype), after
-        if self.form.recurrence == "fused" and x.dtype == tf.float32:
-            return block_lstm(x, state, [matrix(kernel) for kernel in kernels], biases, *rest)
         # TensorFlow's CPU kernel knows neither float64 nor bfloat16
-        return stepwise(x, state, [matrix(kernel) for kernel in kernels], biases, *rest)
+        run = block_lstm if self.form.recurrence == "fused" and x.dtype == tf.float32 else stepwise
+        return run(x, state, replace(cells, kernels=[matrix(kernel) for kernel in kernels]), ragged)
 
 
 def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
@@ -103,34 +98,38 @@ def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
     return tf.nn.dropout(x, dropout) if dropout else x
 
 
-def cudnn(
-    x: tf.Tensor,
-    state: State,
-    kernels: list[tf.Tensor],
-    biases: list[tf.Tensor],
-    forget_bias: float,
-    ragged: Tensors | None,
-    dropout: float = 0.0,
-) -> tuple[tf.Tensor, State]:
-    """All cells and all positions in one call of cuDNN, whose parameters are all matrices, then two biases a cell.
+@dataclass(frozen=True)
+class Cells:
+    """A stack of LSTM cells, lowest first, gates i, f, g, o.
 
-    kernels: of each cell all weights of its input and then all of its hidden state, gates i, f, g, o, in any shape.
+    kernels: of each, for cuDNN all weights of its input and then all of its hidden state, in any shape; else [inputs + units, 4 units].
+    dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
+    """
+
+    kernels: list[tf.Tensor]
+    biases: list[tf.Tensor]
+    forget_bias: float
+    dropout: float = 0.0
+
+
+def cudnn(x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None) -> tuple[tf.Tensor, State]:
+    """All cells and all positions in one call of cuDNN, whose parameters are all matrices, then two biases a cell.
 
     The second bias is the constant that TensorFlow's cell adds at run time: forget_bias at the gate f. With dropout it is a call a cell:
     the library drops between cells only, by a generator of its own.
     """
-    if dropout and len(kernels) > 1:
+    if cells.dropout and len(cells.kernels) > 1:
         ends = []
-        for cell, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
+        for cell, (kernel, bias) in enumerate(zip(cells.kernels, cells.biases, strict=True)):
             own = (state[0][cell : cell + 1], state[1][cell : cell + 1])
-            x, end = cudnn(x, own, [kernel], [bias], forget_bias, ragged, dropout)
+            x, end = cudnn(x, own, replace(cells, kernels=[kernel], biases=[bias]), ragged)
             ends.append(end)
         return x, (tf.concat([hidden for hidden, _ in ends], 0), tf.concat([cell for _, cell in ends], 0))
-    x = dropped(x, dropout)
-    units = int(biases[0].shape[0]) // 4
-    zero, one = tf.zeros([units], x.dtype), tf.fill([units], tf.cast(forget_bias, x.dtype))
+    x = dropped(x, cells.dropout)
+    units = int(cells.biases[0].shape[0]) // 4
+    zero, one = tf.zeros([units], x.dtype), tf.fill([units], tf.cast(cells.forget_bias, x.dtype))
     second = tf.concat([zero, one, zero, zero], 0)
-    flat = tf.concat([tf.reshape(kernel, [-1]) for kernel in kernels] + [b for bias in biases for b in (bias, second)], 0)
+    flat = tf.concat([tf.reshape(kernel, [-1]) for kernel in cells.kernels] + [b for bias in cells.biases for b in (bias, second)], 0)
     common = {"input": x, "input_h": state[0], "input_c": state[1], "params": flat, "rnn_mode": "lstm", "is_training": True}
     # cuDNN 9 refuses the op without lengths, so equal ones are said too (an int32 array, which TensorFlow keeps on the host)
     lengths = tf.fill([tf.shape(x)[1]], tf.shape(x)[0]) if ragged is None else ragged["source_length_host"]
@@ -158,26 +157,14 @@ def last_of(x: tf.Tensor, ragged: Tensors | None) -> tf.Tensor:
     return tf.gather_nd(x, places)
 
 
-def block_lstm(
-    x: tf.Tensor,
-    state: State,
-    matrices: list[tf.Tensor],
-    biases: list[tf.Tensor],
-    forget_bias: float,
-    ragged: Tensors | None,
-    dropout: float = 0.0,
-) -> tuple[tf.Tensor, State]:
-    """All positions of a cell in one call of TensorFlow's CPU kernel, cell after cell. float32.
-
-    matrices: [inputs + units, 4 units] of each cell, gates i, f, g, o.
-    dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
-    """
+def block_lstm(x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None) -> tuple[tf.Tensor, State]:
+    """All positions of a cell in one call of TensorFlow's CPU kernel, cell after cell. float32."""
     hidden, cell = [], []
-    for layer, (weights, bias) in enumerate(zip(matrices, biases, strict=True)):
+    for layer, (weights, bias) in enumerate(zip(cells.kernels, cells.biases, strict=True)):
         unused = tf.zeros([weights.shape[1] // 4], x.dtype)
         _, cs, _, _, _, _, h = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[0],
-            x=dropped(x, dropout),
+            x=dropped(x, cells.dropout),
             cs_prev=state[1][layer],
             h_prev=state[0][layer],
             w=swapped(weights),
@@ -185,7 +172,7 @@ def block_lstm(
             wcf=unused,
             wco=unused,
             b=swapped(bias),
-            forget_bias=forget_bias,
+            forget_bias=cells.forget_bias,
             cell_clip=-1,
             use_peephole=False,
         )
@@ -195,21 +182,13 @@ def block_lstm(
     return x, (tf.stack(hidden), tf.stack(cell))
 
 
-def stepwise(
-    x: tf.Tensor,
-    state: State,
-    matrices: list[tf.Tensor],
-    biases: list[tf.Tensor],
-    forget_bias: float,
-    ragged: Tensors | None,
-    dropout: float = 0.0,
-) -> tuple[tf.Tensor, State]:
+def stepwise(x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None) -> tuple[tf.Tensor, State]:
     """A loop over positions, in which every cell is a product and a handful of small operations ("dynamic rnn").
 
     Takes what `block_lstm` does, in any type.
     """
-    length, layers = tf.shape(x)[0], len(matrices)
-    shape = [x.shape[1], matrices[-1].shape[1] // 4]  # of one position's output
+    length, layers = tf.shape(x)[0], len(cells.kernels)
+    shape = [x.shape[1], cells.kernels[-1].shape[1] // 4]  # of one position's output
     inputs = tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x)
     outputs = tf.TensorArray(x.dtype, size=length, element_shape=shape)
     lengths = None if ragged is None else ragged["source_length"][:, None]  # (B, 1)
@@ -217,16 +196,17 @@ def stepwise(
 
     def body(time: tf.Tensor, hidden: tuple, cell: tuple, outputs: tf.TensorArray) -> tuple:
         value = inputs.read(time)  # (B, D)
-        hiddens, cells = [], []
+        hiddens, memories = [], []
         for layer in range(layers):
-            gates = tf.matmul(tf.concat([dropped(value, dropout), hidden[layer]], 1), matrices[layer]) + biases[layer]
+            joined = tf.concat([dropped(value, cells.dropout), hidden[layer]], 1)
+            gates = tf.matmul(joined, cells.kernels[layer]) + cells.biases[layer]
             i, f, g, o = tf.split(gates, 4, 1)
-            c = tf.sigmoid(f + tf.cast(forget_bias, f.dtype)) * cell[layer] + tf.sigmoid(i) * tf.tanh(g)
+            c = tf.sigmoid(f + tf.cast(cells.forget_bias, f.dtype)) * cell[layer] + tf.sigmoid(i) * tf.tanh(g)
             value = tf.sigmoid(o) * tf.tanh(c)
             running = None if lengths is None else tf.cast(time, tf.int64) < lengths
             hiddens.append(value if running is None else tf.where(running, value, hidden[layer]))
-            cells.append(c if running is None else tf.where(running, c, cell[layer]))
-        return time + 1, tuple(hiddens), tuple(cells), outputs.write(time, value)
+            memories.append(c if running is None else tf.where(running, c, cell[layer]))
+        return time + 1, tuple(hiddens), tuple(memories), outputs.write(time, value)
 
     _, hidden, cell, outputs = tf.while_loop(
         lambda time, *_: time < length, body, (tf.constant(0), *start, outputs), maximum_iterations=x.shape[0]

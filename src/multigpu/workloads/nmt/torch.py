@@ -13,7 +13,7 @@ from multigpu.kernels.lstm_launch import library_instead
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.recurrence import State, fused, pack, persistent, stepwise, to_device
+from multigpu.workloads.nmt.recurrence import Cells, State, fused, pack, persistent, stepwise, to_device
 
 RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
 
@@ -158,13 +158,12 @@ class Nmt(nn.Module):
         self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None, lengths: Tensor | None = None, beside: int = 1
     ) -> tuple[Tensor, State]:
         """lengths: of persistent cells alone. beside: how many stacks run at once, this one counted."""
-        cells = self.config.cell_names(stack)
-        kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
-        biases = [self._parameters[f"{cell}_bias"] for cell in cells]
+        kernels, biases = ([self._parameters[f"{cell}_{part}"] for cell in self.config.cell_names(stack)] for part in ("kernel", "bias"))
         more: dict[str, Any] = {}
         if self.recurrence is persistent:
             more = {"lengths": lengths, "beside": beside, "side": self._gradients(x.device)}
-        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout, **more)
+        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]  # no parameter is None
+        return self.recurrence(x, state, cells, batch_sizes, **more)
 
     def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
         """The stream for gradients of variables beside persistent cells, which leave half of a GPU free; None: in their turn."""

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multigpu.workloads.nmt.recurrence import Packing, arithmetic_type, pack
-from multigpu.workloads.nmt.sections import STATES, cell_below, starts_from
+from multigpu.workloads.nmt.description import STATES, cell_below, starts_from
+from multigpu.workloads.nmt.recurrence import Cells, Packing, arithmetic_type, pack
 from multigpu.workloads.nmt.torch import Nmt, host_lengths, unsorted
 
 Values = dict[str, Tensor]
@@ -51,8 +51,7 @@ def _cell(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """One cell over all positions; states (1, B, D)."""
     kernel, bias = module.get_parameter(f"{name}_kernel"), module.get_parameter(f"{name}_bias")
-    output, after = module.recurrence(x, state, [kernel], [bias], module.forget_bias, batch_sizes, module.dropout)
-    return output, after
+    return module.recurrence(x, state, Cells([kernel], [bias], module.forget_bias, module.dropout), batch_sizes)
 
 
 def _encoder_cell(module: Nmt, stack: str, layer: int, hands_up: bool) -> Compute:

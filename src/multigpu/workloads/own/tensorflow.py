@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.module import Form, Tensors
-from multigpu.workloads.base import Model, Variable
+from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
+from multigpu.workloads.base import Model
 from multigpu.workloads.own.batches import Streamed
 from multigpu.workloads.own.description import Described, Leaves
 from multigpu.workloads.own.job import Job
@@ -133,10 +133,8 @@ def loss_of(job: Job, model: keras.Model, loss: Any, batch: Any, kind: tf.DType)
     return tf.add_n([tf.reduce_mean(tf.cast(found, kind)), *(tf.cast(added, kind) for added in model.losses)])
 
 
-class OwnStep:
+class OwnStep(StepModule):
     """The sum of a shard's loss. What the rule does not train is state, which a step may bring forward; replicas draw alike."""
-
-    lookup_arrays: dict[str, str] = {}
 
     def __init__(self, job: Job, structure: Any, leaves: Leaves, form: Form) -> None:
         self.job, self.structure, self.form = job, structure, form
@@ -147,16 +145,12 @@ class OwnStep:
         self.loss_function = own_loss(job, form)
         self.variables = named_variables(self.model)
         self.trained = list(self.variables)[: len(self.model.trainable_variables)]
-        self.statistics: dict[str, tuple[tuple[int, ...], np.ndarray]] = {}
 
     def begin(self, states: Mapping[str, np.ndarray]) -> None:
         """Take these for state, with what they start with."""
         self.statistics = {
             name: (value.shape, value % LARGEST_SEED if value.dtype.kind in "ui" else value) for name, value in states.items()
         }
-
-    def stored(self, variable: Variable) -> None:
-        """Every variable is kept as Keras has it."""
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """The user's loss times the shard's samples, and the states that the step changed."""

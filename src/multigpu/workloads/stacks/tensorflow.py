@@ -5,9 +5,9 @@ from __future__ import annotations
 import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, Tensors
+from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model, Variable
-from multigpu.workloads.nmt.tensorflow import block_lstm, cudnn, stepwise
+from multigpu.workloads.nmt.tensorflow import Cells, block_lstm, cudnn, stepwise
 from multigpu.workloads.stacks.description import StackConfig
 
 
@@ -22,20 +22,17 @@ def build(model: Model, form: Form) -> Stack:
     return Stack(model, form)
 
 
-class Stack:
+class Stack(StepModule):
     """Sum of a shard's cross entropies over its rows, of values named as the description's variables.
 
     Convolutions are stored [height, width, channels, filters], as TensorFlow wants them. Their images stay channels first on GPUs, as in
     PyTorch; TensorFlow's CPU kernels know channels last only.
     """
 
-    lookup_arrays: dict[str, str] = {}
-
     def __init__(self, model: Model, form: Form) -> None:
         self.config: StackConfig = model.config
         self.form = form
         self.format = "NCHW" if form.cuda else "NHWC"
-        self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
         """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
@@ -97,10 +94,10 @@ class Stack:
         zero = tf.zeros([1, tf.shape(x)[1], self.config.width], kind)
         if on_cudnn:
             flat = tf.concat([tf.reshape(one, [-1]) for one in matrices], 0)
-            y, _ = cudnn(tf.cast(x, kind), (zero, zero), [flat], biases, 0.0, None)
+            y, _ = cudnn(tf.cast(x, kind), (zero, zero), Cells([flat], biases, 0.0), None)
             return tf.cast(y, x.dtype)
         together = tf.transpose(tf.concat([tf.reshape(one, [4 * self.config.width, -1]) for one in matrices], 1))
         # TensorFlow's CPU kernel knows neither float64 nor bfloat16
         run = block_lstm if fused and kind == tf.float32 else stepwise
-        y, _ = run(x, (zero, zero), [together], biases, 0.0, None)
+        y, _ = run(x, (zero, zero), Cells([together], biases, 0.0), None)
         return y

@@ -14,13 +14,11 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.torch.dispatch.server import ServerTrainer
-from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.server import bring, finish, start
+from multigpu.engines.torch.server import ServerTrainer
 from multigpu.engines.torch.stores import Ids
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import build_module
+from multigpu.engines.torch.trainer import Context, build_module
 from multigpu.engines.torch.variables import materialise, memory_like
 from multigpu.engines.torch.wire import Copy
 
@@ -47,8 +45,8 @@ class ParallelTrainer(ServerTrainer):
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         ids = {rank: Ids({}, {}) for rank, _ in enumerate(shards)}
-        start(self.stores, ids, shards[0].batch.lookups)
-        rows = {rank: bring(self.stores, rank, own) for rank, own in ids.items()}
+        self.start(ids, shards[0].batch.lookups)
+        rows = {rank: self.bring(rank, own) for rank, own in ids.items()}
         with phase("pull"):
             images = self._slices(shards)
         predictions = []
@@ -58,7 +56,7 @@ class ParallelTrainer(ServerTrainer):
         loss, gradients = self._joined_loss(predictions, shards)
         with phase("backward"):
             torch.autograd.backward(predictions, gradients)
-        finish(self.stores, ids, rows)
+        self.finish(ids, rows)
         return [loss, *(torch.zeros((), device=device.torch, dtype=loss.dtype) for device in self.devices.each[1:])]
 
     def _module(self, rank: int) -> Predicting:

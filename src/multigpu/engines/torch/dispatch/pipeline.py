@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.torch.dispatch.trainer import Context, Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
+from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.variables import begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places
 
@@ -49,11 +49,11 @@ class PipelineTrainer(Trainer):
         self.sections = [[s for s, place in zip(model.sections, places, strict=True) if place == stage] for stage in range(self.degree)]
         self.crossings = crossings(model.sections, places)
         functions = importlib.import_module(f"multigpu.workloads.{run.workload}.torch_sections").section_functions
-        self.compute: list[dict[str, Callable[[Values], Values]]] = [functions(module) for module in self.modules]
+        self.compute: list[dict[str, Callable[[Values], Values]]] = [functions(module) for module in self.modules.values()]
         self.parameters: list[dict[str, nn.Parameter]] = []
         self.gradients: list[Tensor] = []
         self.optimizers: list[torch.optim.Optimizer | None] = []
-        for rank, module in enumerate(self.modules):
+        for rank, module in self.modules.items():
             self._fill(rank, module)
         self.kind = torch.bfloat16 if run.precision == "bf16" else self.devices.dtype
         self.zeros = [torch.zeros((), device=d.torch, dtype=d.dtype) for d in self.devices.each]
@@ -62,12 +62,7 @@ class PipelineTrainer(Trainer):
         """Real memory for the variables of one device's stage, and one stretch for their gradients."""
         device, dtype = self.devices.each[rank].torch, self.devices.dtype
         own = {name for section in self.sections[rank % self.degree] for name in section.variables}
-        shapes = dict(module.named_parameters())
-        memory = {}
-        for variable, value in initial_values(self.context.model, self.context.run.seed, device, dtype):
-            if variable.name in own:
-                memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
-        parameters = materialise(module, memory, device, dtype)
+        parameters = begun(module, self.context.model, self.context.run.seed, device, dtype, own)
         self.parameters.append(parameters)
         self.gradients.append(flat_gradients(list(parameters.values()), device, dtype))
         self.optimizers.append(make_optimizer(self.context.rule, list(parameters.values())) if parameters else None)
@@ -169,8 +164,8 @@ class PipelineTrainer(Trainer):
         own = self.optimizers[rank]
         return [] if own is None else [own]
 
-    def full_values(self, rank: int = 0) -> dict[str, Tensor]:
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         """All variables on the CPU, of the copy of the model that device `rank` belongs to."""
-        first = rank - rank % self.degree
+        first = (rank or 0) // self.degree * self.degree
         every = {name: value for own in self.parameters[first : first + self.degree] for name, value in own.items()}
         return {v.name: every[v.name].detach().cpu().contiguous().clone() for v in self.context.model.variables}

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.dispatch.trainer import Context, Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
+from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 
 
@@ -36,13 +36,9 @@ class ReplicatedTrainer(Trainer):
         self.gradients: list[Tensor] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         dtype = self.devices.dtype
-        for rank, module in enumerate(self.modules):
+        for rank, module in self.modules.items():
             device = self.devices.each[rank].torch
-            shapes = dict(module.named_parameters())
-            memory = {}
-            for variable, value in initial_values(context.model, context.run.seed, device, dtype):
-                memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
-            parameters = materialise(module, memory, device, dtype)
+            parameters = begun(module, context.model, context.run.seed, device, dtype)
             self.parameters.append(parameters)
             self.optimizers.append(make_optimizer(context.rule, list(parameters.values())))
             if self.merge != "none":
@@ -79,13 +75,7 @@ class ReplicatedTrainer(Trainer):
             [Copy(peer, self.gradients[peer], rank, target) for rank, own in enumerate(self.received) for peer, target in own.items()]
         )
         for rank, received in enumerate(self.received):
-            # in the order of ranks on every replica: sums of another order differ in the last bit, and replicas would drift apart
-            parts = [received.get(peer, self.gradients[rank]) for peer in range(self.replicas)]
-            total = parts[0]
-            for part in parts[1:]:
-                total += part
-            if total is not self.gradients[rank]:
-                self.gradients[rank].copy_(total)
+            add_in_order([received.get(peer, self.gradients[rank]) for peer in range(self.replicas)], self.gradients[rank])
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         yield from self.parameters[rank].items()
