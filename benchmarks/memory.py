@@ -67,8 +67,9 @@ def counted(run: Run) -> int:
         for step in range(2):
             session.step(step)
         time.sleep(HELD_S)
-        modules = getattr(session.trainer, "modules", None) or [session.trainer.module]
-        found = allocated() - sum(buffer.untyped_storage().nbytes() for module in modules for buffer in module.buffers())
+        found = allocated() - sum(
+            buffer.untyped_storage().nbytes() for module in session.trainer.modules.values() for buffer in module.buffers()
+        )
         session.close()
         dist.destroy_process_group()
     return found
