@@ -1,27 +1,60 @@
-"""What pydantic refuses, in one sentence: the field, its value, and what is wrong with it."""
+"""What every kind of Run has: fields that are checked when it is built, a digest, and one sentence for what cannot be."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from typing import Any, Self
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 MOST_CHARACTERS = 80
 
 
+class Asked(BaseModel):
+    """What is to be measured: a Run of some kind."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def built(cls, **fields: Any) -> Self:
+        """One with these fields.
+
+        Raises:
+            ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
+        """
+        try:
+            return cls(**fields)
+        except ValidationError as error:
+            raise ValueError(refusal(error)) from None
+
+    @property
+    def digest(self) -> str:
+        """A hash of every field: two with one digest are the same point.
+
+        Fields at their defaults are left out, so that a field added later (whose default says what was done before) leaves
+        the keys of older Records as they are.
+        """
+        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
+
+    def label(self) -> str:
+        """A short name for progress bars and messages."""
+        raise NotImplementedError
+
+
 def refusal(error: ValidationError) -> str:
-    """The first thing that is wrong."""
+    """The first thing that is wrong: the field, its value, and what is wrong with it, in one line."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "missing":
-        return f"{where} has no value: give it one"
     message = first["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    if not where:
-        return message
-    if first["type"] == "extra_forbidden":
-        return f"{where} is no field that this version knows"
-    if isinstance(first["input"], (Mapping, BaseModel)):
-        return f"{where}: {message}"
-    value = repr(first["input"])
-    return f"{where} = {value if len(value) <= MOST_CHARACTERS else value[:MOST_CHARACTERS] + ' ...'}: {message}"
+    found = message[0].lower() + message[1:]
+    if first["type"] == "missing":
+        found = f"{where} has no value: give it one"
+    elif where and first["type"] == "extra_forbidden":
+        found = f"{where} is no field that this version knows"
+    elif where and isinstance(first["input"], (Mapping, BaseModel)):
+        found = f"{where}: {found}"
+    elif where:
+        value = repr(first["input"])
+        found = f"{where} = {value if len(value) <= MOST_CHARACTERS else value[:MOST_CHARACTERS] + ' ...'}: {found}"
+    return " ".join(found.splitlines())

@@ -37,6 +37,13 @@ def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> No
                 one_sentence(str(error))
 
 
+@pytest.mark.parametrize("fields", [{"mod\nel": 1}, {"workload": "nmt\u2028"}, {"placement": "d\ndp"}, {"data": "a\nb"}])
+def test_what_spans_several_lines_is_refused_in_one(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError) as refused:
+        build_run(**{"workload": "nmt", "model": "nmt_small", "placement": "ddp", "batch_size": 8} | fields)
+    one_sentence(str(refused.value))
+
+
 @examples(400)
 @given(run_fields(), st.lists(st.sampled_from(SCHEDULE), min_size=1, max_size=4).map(dict))
 def test_a_training_too(fields: dict[str, Any], schedule: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from multigpu import paths
 from multigpu.collectives import algorithms
 from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveStore
-from multigpu.collectives.run import CollectiveRun, DeviceType, build_collective_run, parse_size, runs_in_order
+from multigpu.collectives.run import CollectiveRun, DeviceType, parse_size, runs_in_order
 from multigpu.command import Parser, add_usual, answered, count
 from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
@@ -64,7 +64,7 @@ def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
             name: (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else [] for name in ("methods", "executions")
         }
         chosen = runs_in_order(int(text), device_type, sizes, dtype=arguments.dtype, **lists)
-        runs += [build_collective_run(**run.model_dump() | slept(arguments, run.method)) for run in chosen]
+        runs += [CollectiveRun.built(**run.model_dump() | slept(arguments, run.method)) for run in chosen]
     return list(dict.fromkeys(runs))
 
 

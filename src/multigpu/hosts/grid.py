@@ -13,7 +13,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.run import CollectiveRun, build_collective_run, methods_for
+from multigpu.collectives.run import CollectiveRun, methods_for
 from multigpu.grid.expand import FOLDER, Kind, expand
 from multigpu.run import Run, build_run
 from multigpu.workloads import find_model
@@ -61,7 +61,7 @@ def document_bytes() -> int:
 
 
 def _build(per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: Any) -> Point:
-    run = build_collective_run(**fields) if "method" in fields else build_run(**fields)
+    run = CollectiveRun.built(**fields) if "method" in fields else build_run(**fields)
     return Point(run, per_host, rate_mbit, timeout_s)
 
 

@@ -32,7 +32,7 @@ from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, keep_to, this_machine
 from multigpu.measure.memory import scratch_folder
 from multigpu.measure.point import Point
-from multigpu.measure.process import end_with_parent
+from multigpu.measure.process import end_in_order, end_with_parent
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
 from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_environment
@@ -152,7 +152,7 @@ def run_lanes(
             words = "; ".join(f"{child.name} ended with {child.process.returncode} ({child.last_words()})" for child in dead)
             raise RuntimeError(f"{words}; the other lanes finished, what was measured is kept, and the same command goes on from there")
     finally:
-        _end([child.process for child in children])
+        end_in_order([child.process for child in children], END_S)
         held.close()
 
 
@@ -193,20 +193,6 @@ def _show(event: dict[str, Any], bar: Bar, summary: Summary) -> None:
         bar.set_postfix_str(event["postfix"])
     elif "statuses" in event:
         summary.add(Summary(Counter(event["statuses"]), event["troubles"], event["notes"], event["reused"]))
-
-
-def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """End lanes that still go on: politely, which lets them end their launches and remove their folders, then surely."""
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    until = time.monotonic() + END_S
-    for process in processes:
-        try:
-            process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def measure_shared(

@@ -6,14 +6,13 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from multigpu.hosts.launching import LOOPBACK, Company, end, libraries_environment
+from multigpu.hosts.launching import LOOPBACK, Company, libraries_environment, start_agent
 from multigpu.hosts.spread import Spread
 from multigpu.measure import private_network
 from multigpu.measure.bar import Bar, new_bar
@@ -22,7 +21,7 @@ from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
-from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses
+from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order
 from multigpu.measure.summary import Summary
 from multigpu.measure.timed import is_solo, listens_everywhere
 from multigpu.measure.turn import turn
@@ -226,23 +225,8 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                     break
                 time.sleep(0.1)
         finally:
-            for agent in agents:
-                if agent.poll() is None and company:
-                    end(agent)
-                if agent.poll() is None:
-                    agent.terminate()
-                    try:
-                        agent.wait(20)
-                    except subprocess.TimeoutExpired:
-                        agent.kill()
+            end_in_order(agents, 0.0 if company else 20.0)
     return next((code for code in ended if code), agents[0].returncode)
-
-
-def start_agent(plan: Plan, environment: Mapping[str, str], log: IO[str] | int, prefix: Sequence[str] = ()) -> subprocess.Popen[Any]:
-    """This host's agent, or that of the host which `prefix` puts a command on."""
-    path = plan.scratch / f"plan{plan.host}.json"
-    path.write_text(plan.model_dump_json())
-    return subprocess.Popen([*prefix, sys.executable, "-m", "multigpu.measure.agent", str(path)], env=environment, stdout=log, stderr=log)
 
 
 def _hidden(plan: Plan) -> list[str]:

@@ -22,8 +22,8 @@ import torch.distributed as dist
 from multigpu.engines.torch.devices import give_back_memory, local_device
 from multigpu.measure.agree import Votes, await_word, publish
 from multigpu.measure.experiment import Due
-from multigpu.measure.plan import Plan
-from multigpu.measure.program import Fault, Program, Stuck, guarded, is_echo, run_program
+from multigpu.measure.plan import Fault, Plan
+from multigpu.measure.program import Program, Stuck, guarded, is_echo, run_program
 from multigpu.measure.session import Session
 
 LONG = timedelta(days=7)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.placements import find_placement
-from multigpu.refusal import refusal
+from multigpu.refusal import Asked
 from multigpu.run import Run, build_run
 from multigpu.training.schedule import Law, Schedule, linear_rate
 from multigpu.workloads.base import Optimizer
@@ -19,7 +18,7 @@ DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
 """Inputs without a data set: nothing to cover in an epoch, nothing held out."""
 
 
-class TrainingRun(BaseModel):
+class TrainingRun(Asked):
     """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
 
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps and timed_steps have no meaning here.
@@ -33,8 +32,6 @@ class TrainingRun(BaseModel):
     evaluate_every, checkpoint_every: steps; None: at the end only, and never.
     log_every: steps whose mean loss is one point of the curve.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     run: Run
     steps: int | None = Field(default=None, ge=1)
@@ -84,11 +81,6 @@ class TrainingRun(BaseModel):
         return self
 
     @property
-    def digest(self) -> str:
-        """A hash of every field that differs from its default, as a Run's."""
-        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
-
-    @property
     def joined_batch(self) -> int:
         """Items of all replicas in one step."""
         return sum(self.run.shard_sizes)
@@ -129,7 +121,6 @@ class TrainingRun(BaseModel):
         return replace(self.run.rule, rate=rate)
 
     def label(self) -> str:
-        """A short name for progress bars and messages."""
         budget = f"{self.steps} steps" if self.steps else f"{self.epochs} epochs"
         rate = "" if self.schedule == "constant" and self.rate_scaling == "none" else f" {self.rate_scaling}-{self.schedule}"
         return f"{self.run.label()} {self.run.inputs} seed {self.run.seed} {budget}{rate}"
@@ -141,13 +132,6 @@ def can_score(workload: str) -> bool:
 
 
 def build_training_run(**fields: Any) -> TrainingRun:
-    """A TrainingRun from its own fields and those of its Run, or one clear sentence.
-
-    Raises:
-        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
-    """
+    """As `TrainingRun.built`, from its own fields and those of its Run."""
     own = {name: fields.pop(name) for name in list(fields) if name in TrainingRun.model_fields and name != "run"}
-    try:
-        return TrainingRun(run=build_run(**fields), **own)
-    except ValidationError as error:
-        raise ValueError(refusal(error)) from None
+    return TrainingRun.built(run=build_run(**fields), **own)
