@@ -15,7 +15,7 @@ from multigpu.measure.machine import DeviceState, EnergyWindow, framework_versio
 from multigpu.measure.surroundings import Surroundings
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
-from multigpu.store import Held, MachineStore
+from multigpu.store import Held, Store
 
 SCHEMA_VERSION = 1
 
@@ -164,7 +164,7 @@ def faults_of(record: Record) -> Iterator[str]:
         yield "bytes are negative"
 
 
-class RecordStore(MachineStore[Record]):
+class RecordStore(Store[Record]):
     """Records of Runs in `<root>/<machine>/`."""
 
     kind = Record

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.known import key_here
+from multigpu.measure.point import key_here
 from multigpu.measure.sharing import lanes_of
 from multigpu.measure.timed import check_devices
 from multigpu.run import Run, build_run

@@ -13,9 +13,8 @@ from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.grid import cost_s, find_grid
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
-from multigpu.hosts.grid import PARTS, find_parts
 from multigpu.hosts.launching import PORT, check_run
-from multigpu.hosts.measure import main, measure_steps
+from multigpu.hosts.measure import PARTS, find_parts, main, measure_steps
 from multigpu.hosts.namespaces import Hosts
 from multigpu.hosts.spread import Spread
 from multigpu.measure.point import Point

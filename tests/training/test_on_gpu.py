@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from multigpu.training.experiment import Point
-from multigpu.training.joined import joined_placements, placed, staged_twins
+from multigpu.training.grid import joined_placements, placed, staged_twins
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun, build_training_run

@@ -14,7 +14,7 @@ from multigpu.collectives.run import CollectiveRun
 from multigpu.kept import Kept, key_of
 from multigpu.measure.machine import framework_version
 from multigpu.record import Status
-from multigpu.store import MachineStore
+from multigpu.store import Store
 
 SCHEMA_VERSION = 1
 
@@ -85,7 +85,7 @@ def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_vers
     return key_of("all_reduce", run.digest, repeat, machine, framework_version, COLLECTIVE_TIMING_VERSION)
 
 
-class CollectiveStore(MachineStore[CollectiveRecord]):
+class CollectiveStore(Store[CollectiveRecord]):
     """CollectiveRecords in `<root>/<machine>/`."""
 
     kind = CollectiveRecord

@@ -16,7 +16,7 @@ from multigpu.inputs.check import check_inputs
 from multigpu.measure.machine import versions
 from multigpu.measure.session import Session, Stage
 from multigpu.record import Status
-from multigpu.store import MachineStore
+from multigpu.store import Store
 from multigpu.workloads import workloads
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Experiment(Generic[Point, AnyItem]):
 
     path: ClassVar[str]
     item: type[AnyItem]
-    store: type[MachineStore[Any]]
+    store: type[Store[Any]]
     watched: ClassVar[bool] = False
     cyclic: ClassVar[bool] = True
     modules: ClassVar[tuple[str, ...]] = ()

@@ -9,29 +9,28 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, TextIO
 
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.known import known_points
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
 from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, keep_to, this_machine
 from multigpu.measure.memory import scratch_folder
-from multigpu.measure.point import Point
+from multigpu.measure.point import Point, known_points
 from multigpu.measure.process import end_in_order, end_with_parent
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
 from multigpu.measure.summary import Summary
@@ -127,33 +126,20 @@ def run_lanes(
     Raises:
         RuntimeError: a lane died; the others have finished, and all that was measured is kept.
     """
-    held = ExitStack()
-    held.enter_context(turn())
-    folder = held.enter_context(scratch_folder("multigpu-lanes-"))
-    heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
     children: list[_Child] = []
-    try:
-        for number, share in enumerate(shares):
-            # by this thread, which lives as long as the sweep: a child ends with the thread that started it
-            children.append(_start(number, share, len(shares) - 1, store, retry, hook, folder))
-            threading.Thread(target=_listen, args=(number, children[-1].process, heard), daemon=True).start()
-        open_lanes = len(children)
-        while open_lanes:
-            try:
-                number, event = heard.get(timeout=1.0)
-            except queue.Empty:
-                continue
-            if event is None:
-                open_lanes -= 1
-            else:
-                _show(event, bar, summary)
-        dead = [child for child in children if child.process.wait() != 0]
-        if dead:
-            words = "; ".join(f"{child.name} ended with {child.process.returncode} ({child.last_words()})" for child in dead)
-            raise RuntimeError(f"{words}; the other lanes finished, what was measured is kept, and the same command goes on from there")
-    finally:
-        end_in_order([child.process for child in children], END_S)
-        held.close()
+    told = Lock()
+    with turn(), scratch_folder("multigpu-lanes-") as folder, ThreadPoolExecutor(len(shares)) as listeners:
+        try:
+            for number, share in enumerate(shares):
+                # by this thread, which lives as long as the sweep: a child ends with the thread that started it
+                children.append(_start(number, share, len(shares) - 1, store, retry, hook, folder))
+            for heard in [listeners.submit(_listen, child.process, bar, summary, told) for child in children]:
+                heard.result()
+            if dead := [child for child in children if child.process.wait() != 0]:
+                words = "; ".join(f"{child.name} ended with {child.process.returncode} ({child.last_words()})" for child in dead)
+                raise RuntimeError(f"{words}; the other lanes finished, what was measured is kept, and the same command goes on from there")
+        finally:
+            end_in_order([child.process for child in children], END_S)
 
 
 def _start(number: int, share: Share, neighbours: int, store: RecordStore, retry: Sequence[str], hook: str | None, folder: Path) -> _Child:
@@ -173,15 +159,14 @@ def _start(number: int, share: Share, neighbours: int, store: RecordStore, retry
     return _Child(f"lane {number} ({share.place})", process, log)
 
 
-def _listen(number: int, process: subprocess.Popen[str], heard: queue.Queue[tuple[int, dict[str, Any] | None]]) -> None:
-    """Pass on what a lane says, and at last None; a line that is cut off by its death says nothing."""
+def _listen(process: subprocess.Popen[str], bar: Bar, summary: Summary, told: Lock) -> None:
+    """Pass on what a lane says until it ends; a line that is cut off by its death says nothing. told: held while one lane is heard."""
     assert process.stdout
     for line in process.stdout:
-        try:
-            heard.put((number, json.loads(line)))
-        except ValueError:
-            continue
-    heard.put((number, None))
+        with suppress(json.JSONDecodeError):
+            event = json.loads(line)
+            with told:
+                _show(event, bar, summary)
 
 
 def _show(event: dict[str, Any], bar: Bar, summary: Summary) -> None:

@@ -25,7 +25,7 @@ from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_
 from multigpu.measure.summary import Summary
 from multigpu.measure.timed import is_solo, listens_everywhere
 from multigpu.measure.turn import turn
-from multigpu.store import MachineStore
+from multigpu.store import Store
 
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -76,7 +76,7 @@ def make_plan(
 def sweep(
     kind: Experiment[Point, AnyItem],
     points: Sequence[Point],
-    store: MachineStore[Any],
+    store: Store[Any],
     retry: Sequence[str] = (),
     progress: bool = True,
     hook: str | None = None,

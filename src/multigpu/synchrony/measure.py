@@ -74,7 +74,7 @@ def measure(
     """
     store, summary, start_s = SynchronyStore(root), Summary(), time.monotonic()
     store.check_writable()
-    found = [(entry, store.find(entry.experiment)) for entry in planned]
+    found = [(entry, store.of_experiment(entry.experiment)) for entry in planned]
     missing = [entry for entry, known in found if known is None or _is_due(known, retry)]
     summary.reused = len(planned) - len(missing)
     opened: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it

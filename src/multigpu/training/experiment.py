@@ -6,7 +6,6 @@ A process that is killed takes its launch with it; the launcher starts all of th
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,19 +34,16 @@ class Point:
     repeat: int = 0
     launch: int = 0
     timeout_s: float = 1800.0
-    duties: str = ""
 
 
 class TrainingItem(Due):
     """One TrainingRun to train; `run` is its Run.
 
-    duties: "module:class" of the `Duties` that its replicas do; a way to plant faults. folder: where it checkpoints and logs; keep:
-    whether a finished run leaves that there.
+    folder: where it checkpoints and logs; keep: whether a finished run leaves that there.
     """
 
     run: Run
     training: TrainingRun
-    duties: str
     folder: Path
     keep: bool
 
@@ -66,11 +62,10 @@ class Training(Experiment[Point, TrainingItem]):
         self.checkpoints, self.keep = checkpoints, keep
 
     def open(self, item: TrainingItem, seat: Seat) -> Session:
-        run, duties = item.run, pkgutil.resolve_name(item.duties)()
-        threads = threads_for(1 if run.processes == "one" else run.devices)
+        threads = threads_for(1 if item.run.processes == "one" else item.run.devices)
         engine = importlib.import_module("multigpu.training.session")
         session: Session = engine.TrainingSession(
-            item.training, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage, duties, item.folder
+            item.training, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage, engine.Duties(), item.folder
         )
         return session
 
@@ -105,7 +100,6 @@ class Training(Experiment[Point, TrainingItem]):
             training=point.training,
             repeat=point.repeat,
             timeout_s=point.timeout_s,
-            duties=point.duties or "multigpu.training.duties:Duties",
             folder=folder_of(self.checkpoints.resolve(), point.training, point.repeat),
             keep=self.keep,
         )

@@ -23,15 +23,15 @@ from multigpu.measure.sweep import launch_environment, sweep
 from multigpu.measure.timed import check_devices
 from multigpu.run import Run
 from multigpu.training.experiment import Point, Training
-from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid, restricted
+from multigpu.training.grid import GRIDS, Planned, default_grid, find_grid, restricted
 from multigpu.training.record import TrainingStore, training_key
 from multigpu.training.run import TrainingRun, build_training_run
 
 
-def points(planned: Sequence[PlannedTraining]) -> list[Point]:
+def points(planned: Sequence[Planned]) -> list[Point]:
     """Every repeat of every entry, in order."""
     return [
-        Point(entry.training, repeat, entry.launch, max(600.0, 20 * entry.cost_s)) for entry in planned for repeat in range(entry.repeats)
+        Point(entry.built, repeat, timeout_s=max(600.0, 20 * entry.cost_s)) for entry in planned for repeat in range(entry.settings.repeats)
     ]
 
 
@@ -59,7 +59,7 @@ def train(
     return sweep(Training(checkpoints, keep), chosen, store, retry, progress, hook, company=company)
 
 
-def affordable(planned: Sequence[PlannedTraining], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()) -> list[Point]:
+def affordable(planned: Sequence[Planned], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()) -> list[Point]:
     """The points that `train` would train and whose estimates fit the budget, in the grid's order."""
     machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
     for entry in planned:
@@ -126,7 +126,7 @@ def _chosen(arguments: argparse.Namespace) -> list[Point]:
         chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
     else:
         chosen = points(planned)
-    costs = {entry.training.digest: entry.cost_s for entry in planned}
+    costs = {entry.built.digest: entry.cost_s for entry in planned}
     minutes = sum(costs[point.training.digest] for point in chosen) / 60
     print(f"{len(chosen)} runs to train; at most about {minutes:.0f} minutes", flush=True)
     return chosen

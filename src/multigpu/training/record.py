@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from multigpu.kept import Kept, key_of
 from multigpu.measure.machine import DeviceState, framework_version
 from multigpu.record import Status
-from multigpu.store import MachineStore
+from multigpu.store import Store
 from multigpu.training.run import TrainingRun
 
 SCHEMA_VERSION = 1
@@ -142,7 +142,7 @@ def training_key(training: TrainingRun, repeat: int, machine: str, framework_ver
     return key_of("training", training.digest, repeat, machine, framework_version, TRAINING_VERSION)
 
 
-class TrainingStore(MachineStore[TrainingRecord]):
+class TrainingStore(Store[TrainingRecord]):
     """TrainingRecords in `<root>/<machine>/`."""
 
     kind = TrainingRecord

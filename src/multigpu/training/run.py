@@ -4,15 +4,53 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from multigpu.placements import find_placement
 from multigpu.refusal import Asked
 from multigpu.run import Run, build_run
-from multigpu.training.schedule import Law, Schedule, linear_rate
 from multigpu.workloads.base import Optimizer
+
+Law = Literal["constant", "warmup", "luong10"]
+
+HALVINGS = 10
+"""luong10 halves the rate so often in the second half of its steps (tensorflow/nmt, `decay_scheme`)."""
+
+
+class Schedule(NamedTuple):
+    """rate(step) for step 0, 1, ...
+
+    law: "constant"; "warmup": linear from `start` to `peak` over `length` steps, then constant; "luong10": `peak` for the first half
+        of `length` steps, then ten halvings at equal distances, the last one holding on.
+    start, peak: rates. length: in steps of one device (ignored by "constant").
+    pace: one-device steps that one step of all replicas stands for: how far the schedule advances. 1: unaware of the replicas.
+    """
+
+    law: Law
+    peak: float
+    start: float = 0.0
+    length: int = 0
+    pace: float = 1.0
+
+    def rate(self, step: int) -> float:
+        """The rate of `step`."""
+        at = step * self.pace
+        if self.law == "warmup" and at < self.length:
+            return self.start + (self.peak - self.start) * at / self.length
+        if self.law == "luong10":
+            half = self.length // 2
+            every = max(1, (self.length - half) // HALVINGS)
+            passed = int((at - half) // every) if at >= half else 0
+            return self.peak * 0.5 ** min(passed, HALVINGS)
+        return self.peak
+
+
+def linear_rate(base: float, joined_batch: int, reference_batch: int = 256) -> float:
+    """Base k n / 256 (document 002): the rate grows with the joined batch of k replicas of n each."""
+    return base * joined_batch / reference_batch
+
 
 DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
 """Inputs without a data set: nothing to cover in an epoch, nothing held out."""
@@ -24,7 +62,7 @@ class TrainingRun(Asked):
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps and timed_steps have no meaning here.
     steps, epochs: the budget; one of them. An epoch is the source's own: every item once (the last step filled up).
     base_rate: None: the rule's own. scaling of it: "linear": base k n / reference_batch (document 002), "none".
-    schedule: see `training.schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
+    schedule: see `Schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
         10,000, in steps of one device.
     clip_norm: the largest norm of all gradients together, merged, that a step applies as it is (004: 5); None: whatever it is.
     adjust_to_devices: whether the schedule advances by the devices' joined progress (with N devices under weak scaling, N steps of one

@@ -23,10 +23,8 @@ from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu.training.data import ReadLog, item_source, steps_per_epoch
-from multigpu.training.duties import Duties
+from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
-from multigpu.training.evidence import Evidence, start_fault
-from multigpu.training.files import FileWatch
 from multigpu.training.history import History
 from multigpu.training.run import TrainingRun
 from multigpu.training.towers import AnyTrainer, Replica, open_process, replicas_of, step_of
