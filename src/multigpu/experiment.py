@@ -20,6 +20,7 @@ from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
+from multigpu.kept import STATUSES
 from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.point import Point, records_here
@@ -28,7 +29,7 @@ from multigpu.measure.watching import HOOK, WATCHED, Watched
 from multigpu.parameters import ParameterError, check_parameters
 from multigpu.progress import Progress
 from multigpu.published import published_of
-from multigpu.record import STATUSES, Record, RecordStore
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 
 RECORDS = paths.REPOSITORY / "build" / "experiment"

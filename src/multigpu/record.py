@@ -5,23 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import chain
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from multigpu.kept import Kept, key_of
+from multigpu.kept import SCHEMA_VERSION, Answer
 from multigpu.measure.lane import Lane
-from multigpu.measure.machine import DeviceState, EnergyWindow, framework_version
+from multigpu.measure.machine import DeviceState, EnergyWindow
 from multigpu.measure.surroundings import Surroundings
+from multigpu.measure.timing import TIMING_VERSION
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
 from multigpu.store import Held, Store
-
-SCHEMA_VERSION = 1
-
-Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]
-
-STATUSES: tuple[Status, ...] = get_args(Status)
 
 HELD_FLAG = " GiB were allocated before the Run began"
 """How a Record's flag says, after the number, what its process still held when the Run began: it concerns its peak, not its times."""
@@ -100,20 +95,17 @@ class Measurement(BaseModel):
     untraced_step_s: dict[int, float] = Field(default_factory=dict, exclude=True)
 
 
-class Record(Kept):
+class Record(Answer):
     """One measured Run, or the reason why there is no measurement.
 
     lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: hosts of one name are
     equal, and another day it may be another of them. surroundings: what else the machine did (None: it was not looked at).
     """
 
-    schema_version: int = SCHEMA_VERSION
+    meaning = TIMING_VERSION
+
     run: Run
-    repeat: int
-    status: Status
-    reason: str = ""
     timing_version: int
-    launch_id: str
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: Measurement | None = None
@@ -122,21 +114,12 @@ class Record(Kept):
     surroundings: Surroundings | None = None
 
     @property
-    def framework_version(self) -> str:
-        """Of the framework that ran the Run, as in the Record's key."""
-        return framework_version(self.run.framework, self.versions)
+    def asked(self) -> Run:
+        return self.run
 
     @property
     def own_key(self) -> str:
-        return record_key(self.run, self.repeat, self.machine.name, self.framework_version, self.timing_version)
-
-
-def record_key(run: Run, repeat: int, machine: str, framework_version: str, timing_version: int) -> str:
-    """The name of a measurement: what has a Record under this key is not measured again.
-
-    A new framework or a changed timer makes new keys, so that their figures never share a table with the old ones unseen.
-    """
-    return key_of(run.digest, repeat, machine, framework_version, timing_version)
+        return self.key_for(self.run, self.repeat, self.machine.name, self.framework_version, self.timing_version)
 
 
 def faults_of(record: Record) -> Iterator[str]:

@@ -11,7 +11,7 @@ from multigpu.measure.machine import framework_version, this_machine
 from multigpu.training.experiment import TRAINING, Point
 from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, staged_twins, told_apart
 from multigpu.training.measure import affordable, main, parse_training_fields
-from multigpu.training.record import TrainingStore, training_key
+from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun
 from tests.factory import make_machine
 from tests.training.cases import training
@@ -100,7 +100,7 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
     for entry, version, status in ((done, here, "ok"), (failed, here, "failed"), (upgraded, "0.1", "ok")):
         record = trained().model_copy(
             update={
-                "key": training_key(entry.built, 0, this_machine().name, version),
+                "key": TrainingRecord.key_for(entry.built, 0, this_machine().name, version),
                 "training": entry.built,
                 "machine": make_machine(0, this_machine().name),
                 "status": status,

@@ -11,15 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.run import CollectiveRun
-from multigpu.kept import Kept, key_of
-from multigpu.measure.machine import framework_version
-from multigpu.record import Status
+from multigpu.kept import Answer
 from multigpu.store import Store
-
-SCHEMA_VERSION = 1
-
-COLLECTIVE_TIMING_VERSION = 1
-"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
 
 
 def bus_factor(devices: int) -> float:
@@ -48,16 +41,14 @@ class CollectiveMeasurement(BaseModel):
     flags: list[str] = []
 
 
-class CollectiveRecord(Kept):
+class CollectiveRecord(Answer):
     """One measured CollectiveRun, or the reason why there is no measurement."""
 
-    schema_version: int = SCHEMA_VERSION
+    key_words = ("all_reduce",)
+    meaning = 1
+
     run: CollectiveRun
-    repeat: int
-    status: Status
-    reason: str = ""
-    timing_version: int
-    launch_id: str
+    timing_version: int = meaning
     measurement: CollectiveMeasurement | None = None
 
     @property
@@ -76,13 +67,8 @@ class CollectiveRecord(Kept):
         return bus_factor(self.run.devices) * self.algorithm_bandwidth if self.algorithm_bandwidth else None
 
     @property
-    def own_key(self) -> str:
-        return collective_key(self.run, self.repeat, self.machine.name, framework_version("torch", self.versions))
-
-
-def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_version: str) -> str:
-    """The name of a measurement: what has a Record under this key is not measured again."""
-    return key_of("all_reduce", run.digest, repeat, machine, framework_version, COLLECTIVE_TIMING_VERSION)
+    def asked(self) -> CollectiveRun:
+        return self.run
 
 
 class CollectiveStore(Store[CollectiveRecord]):

@@ -74,6 +74,7 @@ class CollectiveRun(Asked):
     framework: ClassVar[str] = "torch"
     processes: ClassVar[str] = "per_device"
     host_cores: ClassVar[int | None] = None
+    device_ids: ClassVar[str | None] = None
 
     @property
     def chosen_devices(self) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ MOST_CPU_PROCESSES = 16
 """Of one host."""
 
 
-def check_host(run: Run, devices: int, gpus: int) -> None:
+def check_host(run: Any, devices: int, gpus: int) -> None:
     """Refuse what a Run asks of a host and the host has not, whether it is alone or one of several alike.
 
     Args:

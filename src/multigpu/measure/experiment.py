@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from multigpu.inputs.check import check_inputs
+from multigpu.kept import Status
 from multigpu.measure.machine import versions
 from multigpu.measure.session import Session, Stage
-from multigpu.record import Status
+from multigpu.refusal import Asked
+from multigpu.run import Run
 from multigpu.store import Store
 from multigpu.workloads import workloads
 
@@ -35,9 +37,15 @@ class Due(BaseModel):
     timeout_s: float = Field(default=300.0, gt=0, le=7 * 86400)
 
     @property
+    def asked(self) -> Asked:
+        """What its Record answers."""
+        asked: Asked = self.run
+        return asked
+
+    @property
     def label(self) -> str:
         """A short name for progress bars and messages."""
-        return str(self.run.label())
+        return self.asked.label()
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,8 @@ class Experiment(Generic[Point, AnyItem]):
 
     def key(self, item: AnyItem, machine: str, framework_version: str) -> str:
         """The name of the measurement."""
-        raise NotImplementedError
+        found: str = self.store.kind.key_for(item.asked, item.repeat, machine, framework_version)
+        return found
 
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
         """What its Record says beside what all say."""
@@ -142,11 +151,10 @@ class Experiment(Generic[Point, AnyItem]):
         Raises:
             ValueError: one sentence.
         """
-        runs = []
+        points = list(points)
         for point in points:
             self.check(point, company)
-            runs.append(self.due(point).run)
-        check_inputs(runs)
+        check_inputs(run for point in points if isinstance(run := self.due(point).run, Run))
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:

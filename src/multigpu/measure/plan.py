@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationInfo, field_validator
 
+from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment
-from multigpu.record import Status
 
 Fault = tuple[Status, str]
 """The status of a Run that cannot be measured, and why."""

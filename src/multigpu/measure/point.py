@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from multigpu.measure.machine import framework_version, this_machine
-from multigpu.measure.timing import TIMING_VERSION
 from multigpu.placements import find_placement
-from multigpu.record import Record, RecordStore, record_key
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 
 
@@ -57,7 +56,7 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
 
 def key_here(run: Run, repeat: int) -> str:
     """The key under which measuring this on this machine finds its Record or writes it, by the framework and the timer that are here."""
-    return record_key(run, repeat, this_machine().name, framework_version(run.framework), TIMING_VERSION)
+    return Record.key_for(run, repeat, this_machine().name, framework_version(run.framework))
 
 
 def records_here(points: Iterable[Point], store: RecordStore) -> list[Record]:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.engines.errors import DidNotTrain, Unsupported
-from multigpu.kept import made_here
+from multigpu.kept import Status, made_here
 from multigpu.measure.experiment import Due, Seat, printable
 from multigpu.measure.machine import confine, this_machine
 from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.process import end_with_parent, started_at
 from multigpu.measure.session import Session, load_hook
 from multigpu.measure.surroundings import Watch
-from multigpu.record import Status
 
 MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}
 """Names of the classes (of PyTorch, TensorFlow and Python) whose meaning is that memory was full."""

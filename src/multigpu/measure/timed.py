@@ -11,6 +11,7 @@ from typing import Any
 
 from multigpu.hosts.launching import Company, check_host, check_run
 from multigpu.hosts.spread import Spread
+from multigpu.kept import Status
 from multigpu.measure import private_network
 from multigpu.measure.experiment import Due, Experiment, Seat, input_fields
 from multigpu.measure.lane import this_lane
@@ -19,7 +20,7 @@ from multigpu.measure.plan import Plan
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.session import Session, measurement, open_session
 from multigpu.measure.timing import TIMING_VERSION
-from multigpu.record import Measurement, RecordStore, Status, record_key
+from multigpu.record import Measurement, RecordStore
 from multigpu.run import Run
 
 PASSED_OVER = "passed_over"
@@ -50,9 +51,6 @@ class Timed(Experiment[Point, Item]):
 
     def measure(self, item: Item, parts: list[dict[str, Any]], total_s: float) -> Measurement:
         return measurement(item.run, parts, total_s)
-
-    def key(self, item: Item, machine: str, framework_version: str) -> str:
-        return record_key(item.run, item.repeat, machine, framework_version, TIMING_VERSION)
 
     def fields(self, item: Item, status: Status) -> dict[str, Any]:
         return {"run": item.run, "timing_version": TIMING_VERSION, "lane": this_lane(), "boot": this_boot()} | input_fields(
@@ -102,7 +100,7 @@ def listens_everywhere(run: Any) -> bool:
     return run.framework == "tensorflow" and run.processes == "per_device"
 
 
-def check_there(run: Run, company: Company | Spread | None) -> None:
+def check_there(run: Any, company: Company | Spread | None) -> None:
     """Refuse what this machine, or these hosts, cannot run.
 
     Raises:
@@ -112,9 +110,11 @@ def check_there(run: Run, company: Company | Spread | None) -> None:
         check_run(run, company.cluster)
     elif company is None:
         check_devices(run)
+    else:
+        check_host(run, company.per_host, 0)
 
 
-def check_devices(run: Run) -> None:
+def check_devices(run: Any) -> None:
     """Refuse what this machine cannot run.
 
     Raises:

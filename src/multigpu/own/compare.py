@@ -12,6 +12,7 @@ from typing import Literal
 
 from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid.from_yaml import traced
+from multigpu.kept import STATUSES
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
@@ -24,7 +25,7 @@ from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
 from multigpu.own.result import Result, keep, kept_runs
 from multigpu.placements import find_placement, placements
-from multigpu.record import STATUSES, RecordStore
+from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know, model_of
 from multigpu.workloads.own.job import Job

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from multigpu.kept import Kept, key_of
+from multigpu.kept import SCHEMA_VERSION, Kept, key_of
 from multigpu.measure.machine import framework_version
 from multigpu.run import Run
 from multigpu.stages.cost import Costs, HostModel
 from multigpu.store import Store
-
-SCHEMA_VERSION = 1
 
 STAGE_TIMING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""

@@ -8,13 +8,12 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from multigpu.kept import Kept, made_here
+from multigpu.kept import SCHEMA_VERSION, Kept, made_here
 from multigpu.measure.machine import this_machine, versions
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import SYNCHRONY_VERSION, Described, Experiment
 from multigpu.synchrony.server import Accounts, Outcome
 
-SCHEMA_VERSION = 1
 MOST_BINS = 200
 Kind = TypeVar("Kind", bound=Described)
 

@@ -14,15 +14,15 @@ from typing import Any
 from multigpu import paths
 from multigpu.hosts.launching import Company
 from multigpu.hosts.spread import Spread
+from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment, Seat, input_fields
 from multigpu.measure.machine import threads_for
 from multigpu.measure.session import Session
 from multigpu.measure.timed import check_there
-from multigpu.record import Status
 from multigpu.run import Run
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
 from multigpu.training.history import measurement
-from multigpu.training.record import TRAINING_VERSION, TrainingMeasurement, TrainingStore, training_key
+from multigpu.training.record import TrainingMeasurement, TrainingStore
 from multigpu.training.run import TrainingRun
 
 
@@ -48,8 +48,8 @@ class TrainingItem(Due):
     keep: bool
 
     @property
-    def label(self) -> str:
-        return self.training.label()
+    def asked(self) -> TrainingRun:
+        return self.training
 
 
 class Training(Experiment[Point, TrainingItem]):
@@ -72,11 +72,8 @@ class Training(Experiment[Point, TrainingItem]):
     def measure(self, item: TrainingItem, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
         return measurement(item.training, parts, total_s)
 
-    def key(self, item: TrainingItem, machine: str, framework_version: str) -> str:
-        return training_key(item.training, item.repeat, machine, framework_version)
-
     def fields(self, item: TrainingItem, status: Status) -> dict[str, Any]:
-        return {"training": item.training, "training_version": TRAINING_VERSION} | input_fields(item.run, status)
+        return {"training": item.training} | input_fields(item.run, status)
 
     def told(self, item: TrainingItem, measured: TrainingMeasurement) -> str:
         return f"{measured.units / measured.train_s:,.0f} {item.run.description.unit}/s"

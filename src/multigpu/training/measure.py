@@ -24,7 +24,7 @@ from multigpu.measure.timed import check_devices
 from multigpu.run import Run
 from multigpu.training.experiment import Point, Training
 from multigpu.training.grid import GRIDS, Planned, default_grid, find_grid, restricted
-from multigpu.training.record import TrainingStore, training_key
+from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun, build_training_run
 
 
@@ -64,7 +64,7 @@ def affordable(planned: Sequence[Planned], store: TrainingStore, budget_s: float
     machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
     for entry in planned:
         for point in points([entry]):
-            known = store.find(machine, training_key(point.training, point.repeat, machine, version))
+            known = store.find(machine, TrainingRecord.key_for(point.training, point.repeat, machine, version))
             if known is not None and known.status not in retry:
                 continue
             if entry.cost_s <= left:

@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from multigpu.kept import Kept, key_of
-from multigpu.measure.machine import DeviceState, framework_version
-from multigpu.record import Status
+from multigpu.kept import Answer
+from multigpu.measure.machine import DeviceState
 from multigpu.store import Store
 from multigpu.training.run import TrainingRun
-
-SCHEMA_VERSION = 1
-
-TRAINING_VERSION = 1
-"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
-
 
 MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
 """Direction of the scores that the analysis knows; of others, more is taken to be better."""
@@ -117,29 +110,21 @@ class TrainingMeasurement(BaseModel):
         return None
 
 
-class TrainingRecord(Kept):
+class TrainingRecord(Answer):
     """One TrainingRun's measurement, or the reason why there is none."""
 
-    schema_version: int = SCHEMA_VERSION
+    key_words = ("training",)
+    meaning = 1
+
     training: TrainingRun
-    repeat: int = 0
-    status: Status
-    reason: str = ""
-    training_version: int
-    launch_id: str
+    training_version: int = meaning
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: TrainingMeasurement | None = None
 
     @property
-    def own_key(self) -> str:
-        version = framework_version(self.training.run.framework, self.versions)
-        return training_key(self.training, self.repeat, self.machine.name, version)
-
-
-def training_key(training: TrainingRun, repeat: int, machine: str, framework_version: str) -> str:
-    """The name of a measurement: what has a Record under this key is not trained again."""
-    return key_of("training", training.digest, repeat, machine, framework_version, TRAINING_VERSION)
+    def asked(self) -> TrainingRun:
+        return self.training
 
 
 class TrainingStore(Store[TrainingRecord]):

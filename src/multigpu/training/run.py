@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -70,6 +70,8 @@ class TrainingRun(Asked):
     evaluate_every, checkpoint_every: steps; None: at the end only, and never.
     log_every: steps whose mean loss is one point of the curve.
     """
+
+    framework: ClassVar[str] = "torch"
 
     run: Run
     steps: int | None = Field(default=None, ge=1)
