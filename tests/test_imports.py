@@ -17,7 +17,7 @@ import multigpu
 HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
 DRAWING = ("matplotlib", "seaborn", "altair", "IPython", "great_tables", "nbformat", "sphinx")
 
-MEASURING = "multigpu.cli, multigpu.grid, multigpu.measure.launch, multigpu.record, multigpu.placements"
+MEASURING = "multigpu.cli, multigpu.grid, multigpu.measure.sweep, multigpu.record, multigpu.placements"
 READING = "multigpu.pages, multigpu.analysis.advise, multigpu.analysis.explain_text"
 ANSWERING = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.command, multigpu.claims.cache, multigpu.cli_read"
 

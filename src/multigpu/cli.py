@@ -16,8 +16,8 @@ from multigpu.doctor import diagnose
 from multigpu.grid import cost_s, default_grid, find_grid, points
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import this_machine
+from multigpu.measure.sweep import measure
 
 
 def _ceilings(arguments: argparse.Namespace) -> int:

@@ -21,9 +21,9 @@ from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
 from multigpu.kept import STATUSES
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.point import Point, records_here
+from multigpu.measure.sweep import measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import HOOK, WATCHED, Watched
 from multigpu.parameters import ParameterError, check_parameters

@@ -10,8 +10,7 @@ from multigpu.collectives.command import main
 from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import CollectiveRun
-from multigpu.hosts.namespaces import Hosts, why_not
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import Hosts, Spread, why_not
 from multigpu.measure.machine import this_machine
 
 SIZE, RATE_MBIT, DEVICES = 2**20, 100.0, 3

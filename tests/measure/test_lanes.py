@@ -16,10 +16,10 @@ import pytest
 
 from multigpu.measure.lane import Lane, in_order, this_lane
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.measure.launched import PATHS, WORDS, descendants, memory_of, tiny

@@ -8,7 +8,7 @@ import pytest
 
 from multigpu.arguments import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
-from multigpu.training.experiment import TRAINING, Point
+from multigpu.training.experiment import TRAINING, TrainingItem
 from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, staged_twins, told_apart
 from multigpu.training.measure import affordable, main, parse_training_fields
 from multigpu.training.record import TrainingRecord, TrainingStore
@@ -200,7 +200,11 @@ def test_one_process_is_for_what_has_no_process_a_device() -> None:
 
 
 def test_a_launch_has_one_shape_of_processes() -> None:
-    shapes = [Point(training("exp1")), Point(training("exp1", processes="one")), Point(training("make_parallel", processes="one"))]
+    shapes = [
+        TrainingItem.of(training("exp1")),
+        TrainingItem.of(training("exp1", processes="one")),
+        TrainingItem.of(training("make_parallel", processes="one")),
+    ]
     first, second, third = map(TRAINING.launch_of, shapes)
     assert first < second == third
 

@@ -20,8 +20,7 @@ from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import CollectiveRun, DeviceType, parse_size, runs_in_order
 from multigpu.command import Parser, add_usual, answered, count
-from multigpu.hosts.namespaces import Hosts, why_not
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import Hosts, Spread, why_not
 from multigpu.measure.machine import gpu_count, this_machine
 
 

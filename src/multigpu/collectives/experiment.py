@@ -10,8 +10,7 @@ from typing import Any
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import CollectiveRun, size_text
 from multigpu.hosts.launching import Company
-from multigpu.hosts.namespaces import INTERFACE
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import INTERFACE, Spread
 from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment, Seat
 from multigpu.measure.plan import Plan
@@ -52,7 +51,7 @@ class Forecast:
             self.known[run.method, run.execution] = (run.bytes, seconds)
 
 
-class Collectives(Experiment[CollectiveItem, CollectiveItem]):
+class Collectives(Experiment[CollectiveItem]):
     """All-reduces of one number of devices, in order, the largest number first."""
 
     path = "multigpu.collectives.experiment:COLLECTIVES"
@@ -91,14 +90,11 @@ class Collectives(Experiment[CollectiveItem, CollectiveItem]):
             return LEFT, ""
         return None
 
-    def check(self, point: CollectiveItem, company: Company | Spread | None) -> None:
-        check_there(point.run, company)
+    def check(self, item: CollectiveItem, company: Company | Spread | None) -> None:
+        check_there(item.run, company)
 
-    def launch_of(self, point: CollectiveItem) -> int:
-        return -point.run.devices
-
-    def due(self, point: CollectiveItem) -> CollectiveItem:
-        return point
+    def launch_of(self, item: CollectiveItem) -> int:
+        return -item.run.devices
 
 
 COLLECTIVES = Collectives()

@@ -29,12 +29,11 @@ from multigpu.collectives.run import CollectiveRun, methods_for
 from multigpu.command import Parser, add_usual, answered
 from multigpu.grid.expand import FOLDER, Kind, expand
 from multigpu.hosts.cluster import slug
-from multigpu.hosts.namespaces import Hosts, why_not
-from multigpu.hosts.spread import Spread
-from multigpu.measure.launch import measure
+from multigpu.hosts.namespaces import Hosts, Spread, why_not
 from multigpu.measure.machine import framework_version
 from multigpu.measure.point import Point
 from multigpu.measure.summary import LEFT, Summary
+from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads import find_model

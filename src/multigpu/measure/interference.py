@@ -17,12 +17,11 @@ from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.check import check_inputs
 from multigpu.kept import Status
-from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.lane import Place
 from multigpu.measure.lanes import Share, places_here, run_lanes
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, known_points
-from multigpu.measure.summary import Summary
+from multigpu.measure.summary import Bar, Summary, new_bar
 from multigpu.measure.timed import check_devices
 from multigpu.record import RecordStore
 from multigpu.run import Run

@@ -25,16 +25,14 @@ from typing import Any, TextIO
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, keep_to, this_machine
 from multigpu.measure.memory import scratch_folder
 from multigpu.measure.point import Point, known_points
 from multigpu.measure.process import end_in_order, end_with_parent
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
-from multigpu.measure.summary import Summary
-from multigpu.measure.sweep import launch_environment
+from multigpu.measure.summary import Bar, Summary, new_bar
+from multigpu.measure.sweep import launch_environment, measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.turn import turn
 from multigpu.record import RecordStore

@@ -80,9 +80,9 @@ class Plan(BaseModel):
         return [item if isinstance(item, Due) else kind.model_validate_json(json.dumps(item)) for item in items]
 
     @property
-    def kind(self) -> Experiment[Any, Any]:
+    def kind(self) -> Experiment[Any]:
         """The experiment."""
-        found: Experiment[Any, Any] = pkgutil.resolve_name(self.experiment)
+        found: Experiment[Any] = pkgutil.resolve_name(self.experiment)
         return found
 
     def key(self, item: Due) -> str:

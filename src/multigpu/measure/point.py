@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from multigpu.measure.experiment import Due
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.placements import find_placement
 from multigpu.record import Record, RecordStore
@@ -21,7 +22,7 @@ class Point:
     timeout_s: float = 300.0
 
 
-def launch_of(point: Point) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
+def launch_of(point: Point | Due) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
     """What points must share to be measured by one launch.
 
     A launch has one framework and one shape of processes, and in TensorFlow one kind of devices and at times one number of them. Traced

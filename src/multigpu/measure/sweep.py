@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.hosts.launching import LOOPBACK, Company, libraries_environment, start_agent
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import Spread
 from multigpu.measure import private_network
-from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.experiment import AnyItem, Experiment, Point
+from multigpu.measure.experiment import AnyItem, Experiment
 from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
+from multigpu.measure.point import Point
 from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order
-from multigpu.measure.summary import Summary
-from multigpu.measure.timed import is_solo, listens_everywhere
+from multigpu.measure.summary import Bar, Summary, new_bar
+from multigpu.measure.timed import TIMED, is_solo, item_of, listens_everywhere
 from multigpu.measure.turn import turn
+from multigpu.record import RecordStore
 from multigpu.store import Store
 
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
@@ -32,8 +33,8 @@ SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHM
 
 
 def make_plan(
-    kind: Experiment[Point, AnyItem],
-    points: Sequence[Point],
+    kind: Experiment[AnyItem],
+    items: Sequence[AnyItem],
     records: Path,
     scratch: Path,
     memory: Path,
@@ -44,9 +45,8 @@ def make_plan(
 ) -> tuple[Plan, int]:
     """The plan of one launch without what has a Record already, and how many were left out.
 
-    retry: statuses whose points are measured again, as a new attempt beside the old Record. machine: on which, if not this one.
+    retry: statuses whose items are measured again, as a new attempt beside the old Record. machine: on which, if not this one.
     """
-    items = [kind.due(point) for point in points]
     run = items[0].run
     plan = Plan(
         experiment=kind.path,
@@ -74,8 +74,8 @@ def make_plan(
 
 
 def sweep(
-    kind: Experiment[Point, AnyItem],
-    points: Sequence[Point],
+    kind: Experiment[AnyItem],
+    items: Sequence[AnyItem],
     store: Store[Any],
     retry: Sequence[str] = (),
     progress: bool = True,
@@ -85,7 +85,7 @@ def sweep(
     bar: Bar | None = None,
     budget_s: float | None = None,
 ) -> Summary:
-    """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
+    """Measure every item that has no Record yet; whatever happens on the way, what was measured stays.
 
     Args:
         environment: what else processes find in theirs, beside what a Run wants there.
@@ -94,20 +94,20 @@ def sweep(
         budget_s: seconds for all of it, of which each launch may use an equal share of what is left.
 
     Raises:
-        ValueError: a point cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
+        ValueError: an item cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
         RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
     """
-    kind.check_all(points, company)
+    kind.check_all(items, company)
     store.check_writable(this_machine().name)
     summary, began = Summary(), time.monotonic()
-    shown: Bar = new_bar(len(points), progress) if bar is None else bar
+    shown: Bar = new_bar(len(items), progress) if bar is None else bar
     held = contextlib.ExitStack()
     try:
-        launches = sorted({kind.launch_of(point) for point in points})
+        launches = sorted({kind.launch_of(item) for item in items})
         until_s = None if budget_s is None else time.time() + budget_s
         for number, launch in enumerate(launches):
-            chosen = [point for point in points if kind.launch_of(point) == launch]
-            first = kind.due(chosen[0]).run
+            chosen = [item for item in items if kind.launch_of(item) == launch]
+            first = chosen[0].run
             machine = company.machine(first.devices) if company else None
             more = dict(environment or {}) | getattr(first, "environment", {})
             with scratch_folder("multigpu-sweep-") as scratch, memory_folder() as memory:
@@ -253,3 +253,34 @@ def _last_words(plan: Plan) -> str:
     logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
     lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1].strip()[:200] if lines else "it left no message"
+
+
+def measure(
+    points: Sequence[Point],
+    store: RecordStore,
+    retry: Sequence[str] = (),
+    progress: bool = True,
+    hook: str | None = None,
+    tensorboard: Path | None = None,
+    company: Company | Spread | None = None,
+    bar: Bar | None = None,
+) -> Summary:
+    """As `sweep`.
+
+    tensorboard: a folder for TensorBoard's logs of what is measured, one folder a Run in it; TensorFlow in one process only.
+
+    Raises:
+        ValueError: as `sweep`, or a Run has no such logs.
+        RuntimeError: as `sweep`.
+    """
+    environment = {}
+    if tensorboard:
+        for point in points:
+            if (point.run.framework, point.run.processes) != ("tensorflow", "one"):
+                raise ValueError(f"TensorBoard logs need framework=tensorflow and processes=one, which {point.run.label()} has not")
+        try:
+            tensorboard.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose another folder") from None
+        environment["MULTIGPU_TENSORBOARD"] = str(tensorboard.resolve())
+    return sweep(TIMED, [item_of(point) for point in points], store, retry, progress, hook, environment, company, bar)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from multigpu.hosts.launching import Company, check_host, check_run
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import Spread
 from multigpu.kept import Status
 from multigpu.measure import private_network
 from multigpu.measure.experiment import Due, Experiment, Seat, input_fields
@@ -36,7 +36,7 @@ class Item(Due):
     smaller: tuple[int, ...] = ()
 
 
-class Timed(Experiment[Point, Item]):
+class Timed(Experiment[Item]):
     """Steps of a Run against the clock."""
 
     path = "multigpu.measure.timed:TIMED"
@@ -64,14 +64,11 @@ class Timed(Experiment[Point, Item]):
         batch = full_at(plan, item) if item.smaller else None
         return (PASSED_OVER, f"a batch of {batch} was out of memory") if batch else None
 
-    def check(self, point: Point, company: Company | Spread | None) -> None:
-        check_there(point.run, company)
+    def check(self, item: Item, company: Company | Spread | None) -> None:
+        check_there(item.run, company)
 
-    def launch_of(self, point: Point) -> Any:
-        return launch_of(point)
-
-    def due(self, point: Point) -> Item:
-        return Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s)
+    def launch_of(self, item: Item) -> Any:
+        return launch_of(item)
 
     def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
         """Interleaved at random, so that a drift of the machine does not look like a placement; grouped by the devices used within a
@@ -88,6 +85,11 @@ class Timed(Experiment[Point, Item]):
 
 
 TIMED = Timed()
+
+
+def item_of(point: Point) -> Item:
+    """The point as an item of a plan."""
+    return Item(run=point.run, repeat=point.repeat, launch=point.launch, timeout_s=point.timeout_s)
 
 
 def is_solo(run: Any) -> bool:

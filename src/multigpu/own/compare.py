@@ -13,14 +13,13 @@ from typing import Literal
 from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid.from_yaml import traced
 from multigpu.kept import STATUSES
-from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of, records_here
 from multigpu.measure.process import WITH_KERAS
-from multigpu.measure.summary import Summary
+from multigpu.measure.summary import Bar, Summary, new_bar
 from multigpu.measure.sweep import launch_plan, make_plan
-from multigpu.measure.timed import TIMED, check_devices
+from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
 from multigpu.own.result import Result, keep, kept_runs
@@ -184,7 +183,7 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
     for place, launch in enumerate(launches):
         with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory, contextlib.suppress(OutOfTime):
             plan, known = make_plan(
-                TIMED, [p for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN, environment=WITH_KERAS
+                TIMED, [item_of(p) for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN, environment=WITH_KERAS
             )
             items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
             bar.label = ""

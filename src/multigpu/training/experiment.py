@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from multigpu import paths
 from multigpu.hosts.launching import Company
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import Spread
 from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment, Seat, input_fields
 from multigpu.measure.machine import threads_for
@@ -26,16 +24,6 @@ from multigpu.training.record import TrainingMeasurement, TrainingStore
 from multigpu.training.run import TrainingRun
 
 
-@dataclass(frozen=True)
-class Point:
-    """A TrainingRun to be trained. launch: those with different numbers are trained by different launches."""
-
-    training: TrainingRun
-    repeat: int = 0
-    launch: int = 0
-    timeout_s: float = 1800.0
-
-
 class TrainingItem(Due):
     """One TrainingRun to train; `run` is its Run.
 
@@ -44,22 +32,25 @@ class TrainingItem(Due):
 
     run: Run
     training: TrainingRun
-    folder: Path
-    keep: bool
+    timeout_s: float = 1800.0
+    folder: Path = Path()
+    keep: bool = False
+
+    @classmethod
+    def of(cls, training: TrainingRun, repeat: int = 0, **more: Any) -> TrainingItem:
+        """One to train, which `train` gives its folder."""
+        return cls(run=training.run, training=training, repeat=repeat, **more)
 
     @property
     def asked(self) -> TrainingRun:
         return self.training
 
 
-class Training(Experiment[Point, TrainingItem]):
-    """Runs that are trained. checkpoints: root of their folders; one that is there is gone on from."""
+class Training(Experiment[TrainingItem]):
+    """Runs that are trained; a checkpoint that is there is gone on from."""
 
     path = "multigpu.training.experiment:TRAINING"
     item, store, modules = TrainingItem, TrainingStore, ("multigpu.training.session", "torch._dynamo")
-
-    def __init__(self, checkpoints: Path = paths.CHECKPOINTS, keep: bool = False) -> None:
-        self.checkpoints, self.keep = checkpoints, keep
 
     def open(self, item: TrainingItem, seat: Seat) -> Session:
         threads = threads_for(1 if item.run.processes == "one" else item.run.devices)
@@ -82,24 +73,13 @@ class Training(Experiment[Point, TrainingItem]):
         if not item.keep:
             shutil.rmtree(item.folder, ignore_errors=True)
 
-    def check(self, point: Point, company: Company | Spread | None) -> None:
-        check_there(point.training.run, company)
-        found = checkpoint_path(folder_of(self.checkpoints, point.training, point.repeat))
-        if found.exists():
-            open_checkpoint(found, point.training)
+    def check(self, item: TrainingItem, company: Company | Spread | None) -> None:
+        check_there(item.run, company)
+        if (found := checkpoint_path(item.folder)).exists():
+            open_checkpoint(found, item.training)
 
-    def launch_of(self, point: Point) -> tuple[int, bool]:
-        return point.launch, point.training.run.processes == "one"
-
-    def due(self, point: Point) -> TrainingItem:
-        return TrainingItem(
-            run=point.training.run,
-            training=point.training,
-            repeat=point.repeat,
-            timeout_s=point.timeout_s,
-            folder=folder_of(self.checkpoints.resolve(), point.training, point.repeat),
-            keep=self.keep,
-        )
+    def launch_of(self, item: TrainingItem) -> tuple[int, bool]:
+        return item.launch, item.run.processes == "one"
 
 
 TRAINING = Training()
