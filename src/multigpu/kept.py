@@ -6,10 +6,8 @@ import hashlib
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
-
 from multigpu.measure.machine import Machine, framework_version, source_state, this_machine
-from multigpu.refusal import Asked
+from multigpu.schema import Asked, Data
 
 SCHEMA_VERSION = 1
 
@@ -18,15 +16,12 @@ Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
-class Kept(BaseModel):
+class Kept(Data):
     """A Record of some kind, written once and never edited.
 
     key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier ones and is the one that is read.
     measured_at: in UTC. commit, clean_tree: of the source, and whether it was as committed.
     """
-
-    # a figure that is no number is written as such and read back, instead of spoiling the file
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     key: str
     attempt: int = 0

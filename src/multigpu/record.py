@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from multigpu.kept import SCHEMA_VERSION, Answer
 from multigpu.measure.lane import Lane
@@ -16,19 +16,19 @@ from multigpu.measure.surroundings import Surroundings
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
+from multigpu.schema import Data
 from multigpu.store import Held, Store
 
 HELD_FLAG = " GiB were allocated before the Run began"
 """How a Record's flag says, after the number, what its process still held when the Run began: it concerns its peak, not its times."""
 
 
-class Equivalence(BaseModel):
+class Equivalence(Data):
     """How a placement's first steps compare with those of one process on the joined batch (or with what its semantics say).
 
     distance: norm of the difference of all variables over norm of the reference's update, after so many steps in this precision.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
     distance: float
     tolerance: float
     steps: int
@@ -40,7 +40,7 @@ class Equivalence(BaseModel):
         return self.distance <= self.tolerance
 
 
-class Measurement(BaseModel):
+class Measurement(Data):
     """What the clocks and counters said of one Run. Lists by rank have one entry a replica.
 
     wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock of every throughput.
@@ -64,9 +64,6 @@ class Measurement(BaseModel):
     equivalence: of a user's own model, compared before it was timed; None: it was not.
     untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler ever was (`reading`).
     """
-
-    # a figure that is no number is written as such and read back, instead of spoiling the file
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     wall_s: float
     units: int

@@ -12,7 +12,7 @@ from multigpu.placements.partition_check import PARTITIONED, check_partition
 from multigpu.placements.semantics import Semantics
 from multigpu.placements.stage_split import SPLIT
 from multigpu.placements.travel_check import check_travel
-from multigpu.refusal import Asked
+from multigpu.schema import Asked
 from multigpu.stages.check import check_stages
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model, Optimizer

@@ -119,6 +119,13 @@ def test_a_run_that_diverged_is_recorded_as_such(tmp_path: Path) -> None:
     assert not math.isfinite(found.result.curve[-1].loss)
 
 
+def test_a_run_without_updates_is_read_back(tmp_path: Path) -> None:
+    experiment, store = timed("async", updates=None, time_s=1e-9), SynchronyStore(tmp_path)
+    store.write(make_record(experiment, simulate(experiment)))
+    (found,) = store
+    assert math.isnan(found.result.staleness.mean) and found.result.updates == 0
+
+
 def test_histograms_are_thinned_and_keep_their_mean() -> None:
     fine = histogram({0: 5, 3: 1})
     assert (fine.mean, fine.width, fine.counts) == (0.5, 1, [5, 0, 0, 1])

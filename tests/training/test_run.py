@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -197,6 +199,13 @@ def test_one_process_is_for_what_has_no_process_a_device() -> None:
     assert one == ["make_parallel", "make_parallel_cpu"] == sorted(set(joined_placements()) - set(joined_placements(unit="words")))
     assert placed("ddp") == {"placement": "ddp"} and placed("exp1") == {"placement": "exp1"}
     assert placed("make_parallel") == {"placement": "make_parallel", "processes": "one"}
+
+
+def test_scores_of_a_model_that_diverged_are_read_back(tmp_path: Path) -> None:
+    store = TrainingStore(tmp_path)
+    store.write(trained((1.0, math.inf), accuracies=(math.nan,)))
+    (found,) = store
+    assert found.measurement and math.isnan(found.measurement.evaluations[-1].scores["accuracy"])
 
 
 def test_a_launch_has_one_shape_of_processes() -> None:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from statistics import median
 
-from pydantic import BaseModel, ConfigDict
-
 from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.run import CollectiveRun
 from multigpu.kept import Answer
+from multigpu.schema import Data
 from multigpu.store import Store
 
 
@@ -23,15 +22,13 @@ def bus_factor(devices: int) -> float:
     return 2 * (devices - 1) / devices
 
 
-class CollectiveMeasurement(BaseModel):
+class CollectiveMeasurement(Data):
     """What the clocks and counters said. It exists only where every process held the exact sum before and after the samples.
 
     time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample, over their number.
     counted, predicted: of one call, of algorithms written out here (None of a library's).
     interface_bytes: by process, what its host's network interface sent and received during one call, headers included (None: not read).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     time_s: list[float]
     counted: Cost | None = None

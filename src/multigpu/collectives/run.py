@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from multigpu.collectives import algorithms
-from multigpu.refusal import Asked
+from multigpu.schema import Asked
 
 DeviceType = Literal["cuda", "cpu"]
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from multigpu.inputs.check import check_inputs
 from multigpu.kept import Status
 from multigpu.measure.machine import versions
 from multigpu.measure.session import Session, Stage
-from multigpu.refusal import Asked
 from multigpu.run import Run
+from multigpu.schema import Asked, Data
 from multigpu.store import Store
 from multigpu.workloads import workloads
 
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from multigpu.measure.plan import Plan
 
 
-class Due(BaseModel):
+class Due(Data):
     """One point to measure. run: what names its devices and framework. timeout_s: for the whole point, building included.
 
     launch: those with different numbers are measured by different launches.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     run: Any
     repeat: int = 0
     attempt: int = 0

@@ -9,19 +9,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from multigpu.schema import Data
 
 LANE_VARIABLE = "MULTIGPU_LANE"
 """Tells a process that it has a part of a machine only: JSON of the whole `machine` and of the `lane`."""
 
 
-class Lane(BaseModel):
+class Lane(Data):
     """What a process may use of its machine.
 
     gpus: their numbers on the machine (none on CPUs). cores: how many. neighbours: lanes that measure at the same time; 0: alone.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gpus: list[int]
     cores: int = Field(ge=1)

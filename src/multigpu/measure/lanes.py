@@ -22,8 +22,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TextIO
 
-from pydantic import BaseModel, ConfigDict
-
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
 from multigpu.measure.machine import gpu_count, keep_to, this_machine
@@ -37,15 +35,14 @@ from multigpu.measure.timed import check_devices
 from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
 from multigpu.run import Run
+from multigpu.schema import Data
 
 END_S = 40.0
 """A lane that is told to end has so long to end its launch, which may take 20 s itself."""
 
 
-class Task(BaseModel):
+class Task(Data):
     """What a lane's process is told to do."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     points: list[Point]
     records: Path

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import SerializeAsAny, ValidationInfo, field_validator
 
 from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment
+from multigpu.schema import Data
 
 Fault = tuple[Status, str]
 """The status of a Run that cannot be measured, and why."""
@@ -33,7 +34,7 @@ STACK_LINE = re.compile(r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Py
 """Lines of a dumped stack, which a process leaves when it is told to end: no words of its own."""
 
 
-class Plan(BaseModel):
+class Plan(Data):
     """One launch.
 
     experiment: of what kind its items are, by the path of an `Experiment`.
@@ -51,7 +52,6 @@ class Plan(BaseModel):
         hears those of the other hosts, where one program a host starts what it needs itself.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     experiment: str
     items: list[SerializeAsAny[Due]]
     program: Literal["worker", "solo"] = "worker"

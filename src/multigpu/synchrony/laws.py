@@ -10,7 +10,9 @@ import math
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from multigpu.schema import Strict
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -20,10 +22,8 @@ def harmonic_difference(k: int, p: int) -> float:
     return math.fsum(1 / i for i in range(p - k + 1, p + 1))
 
 
-class _Law(BaseModel):
+class _Law(Strict):
     """Times of a mean `mean_s`; `sample` draws `count` of them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     def order_mean_s(self, k: int, p: int) -> float:
         """E[X_(K:P)]; nan where it is not known before it is measured."""

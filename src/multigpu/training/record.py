@@ -5,10 +5,9 @@ These Records lie in `data/training/<machine>/`.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
 from multigpu.kept import Answer
 from multigpu.measure.machine import DeviceState
+from multigpu.schema import Data
 from multigpu.store import Store
 from multigpu.training.run import TrainingRun
 
@@ -16,13 +15,11 @@ MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": F
 """Direction of the scores that the analysis knows; of others, more is taken to be better."""
 
 
-class Evaluation(BaseModel):
+class Evaluation(Data):
     """The model after `step` steps, on held-out data.
 
     samples: items that all replicas had trained on. seconds: of training until then, without evaluations and checkpoints.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: int
     samples: int
@@ -30,14 +27,12 @@ class Evaluation(BaseModel):
     scores: dict[str, float]
 
 
-class EpochAudit(BaseModel):
+class EpochAudit(Data):
     """What replicas read in one epoch, by item.
 
     steps: of the epoch that ran. distinct: items read by any replica. shared: items read by more than one, and `allowed`: how many
     the filling up of the last step explains. complete: whether the whole epoch ran (only then must all `items` have been read).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epoch: int
     steps: int
@@ -48,7 +43,7 @@ class EpochAudit(BaseModel):
     complete: bool
 
 
-class TrainingMeasurement(BaseModel):
+class TrainingMeasurement(Data):
     """How far the budget brought the model.
 
     loss: a point for each `log_every` steps: the mean of the joined batches' mean losses (independent replicas: over all of them).
@@ -66,8 +61,6 @@ class TrainingMeasurement(BaseModel):
     train_s, evaluation_s, checkpoint_s: of the process that ended the run and its predecessors' checkpointed part. energy_j: by GPU,
         over the process that ended the run.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     steps: int
     samples: int

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from multigpu.placements import find_placement
-from multigpu.refusal import Asked
 from multigpu.run import Run, build_run
+from multigpu.schema import Asked
 from multigpu.workloads.base import Optimizer
 
 Law = Literal["constant", "warmup", "luong10"]

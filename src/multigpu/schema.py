@@ -1,4 +1,4 @@
-"""What every kind of Run has: fields that are checked when it is built, a digest, and one sentence for what cannot be."""
+"""Data with known fields, as files hold it, what every kind of Run has, and one sentence for what cannot be."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 MOST_CHARACTERS = 80
 
 
-class Asked(BaseModel):
-    """What is to be measured: a Run of some kind."""
+class Data(BaseModel):
+    """Never changed, of known fields alone. A figure that is no number is written as such and read back, instead of spoiling the file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Strict(Data):
+    """As `Data`, of exact types: a person may have written it."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class Asked(Strict):
+    """What is to be measured: a Run of some kind."""
 
     @classmethod
     def built(cls, **fields: Any) -> Self:
