@@ -50,7 +50,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
     "measure": measure_command,
-    "compare": later("multigpu.own.command:compare_command"),
+    "compare": later("multigpu.own.compare:compare_command"),
     "batch": later("multigpu.batch:batch_command"),
     "records": later("multigpu.cli_read:records_command"),
     "verify": later("multigpu.cli_read:verify_command"),

@@ -62,7 +62,6 @@ class Part:
     """Runs that are measured on hosts of a kind. cost_s: what one repeat of all may take; timeout_s: one Run, at most."""
 
     name: str
-    title: str
     runs: tuple[CollectiveRun | Run, ...]
     per_host: int
     rate_mbit: float
@@ -110,9 +109,9 @@ KIND = Kind(
 def read_part(name: str) -> Part:
     """The part that a file of `grids/hosts/` describes."""
     found = list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND))
-    first, settings = found[0].built, found[0].settings
+    first = found[0].built
     runs = tuple(point.built.run for point in found)
-    return Part(name, settings.question, runs, first.per_host, first.rate_mbit, settings.cost_s, first.timeout_s)
+    return Part(name, runs, first.per_host, first.rate_mbit, found[0].settings.cost_s, first.timeout_s)
 
 
 def find_parts(names: Sequence[str] = ()) -> list[Part]:

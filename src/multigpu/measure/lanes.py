@@ -27,7 +27,7 @@ from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
 from multigpu.measure.machine import gpu_count, keep_to, this_machine
 from multigpu.measure.memory import scratch_folder
 from multigpu.measure.point import Point, known_points
-from multigpu.measure.process import end_in_order, end_with_parent
+from multigpu.measure.process import end_in_order, end_with_parent, last_words
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
 from multigpu.measure.summary import Bar, Summary, new_bar
 from multigpu.measure.sweep import launch_environment, measure
@@ -108,10 +108,6 @@ class _Child:
     process: subprocess.Popen[str]
     log: Path
 
-    def last_words(self) -> str:
-        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip()[:300] if lines else "it left no message"
-
 
 def run_lanes(
     shares: Sequence[Share], store: RecordStore, bar: Bar, summary: Summary, retry: Sequence[str] = (), hook: str | None = None
@@ -131,7 +127,10 @@ def run_lanes(
             for heard in [listeners.submit(_listen, child.process, bar, summary, told) for child in children]:
                 heard.result()
             if dead := [child for child in children if child.process.wait() != 0]:
-                words = "; ".join(f"{child.name} ended with {child.process.returncode} ({child.last_words()})" for child in dead)
+                words = "; ".join(
+                    f"{child.name} ended with {child.process.returncode} ({last_words(child.log.read_text(errors='replace'))})"
+                    for child in dead
+                )
                 raise RuntimeError(f"{words}; the other lanes finished, what was measured is kept, and the same command goes on from there")
         finally:
             end_in_order([child.process for child in children], END_S)

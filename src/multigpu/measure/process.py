@@ -41,8 +41,14 @@ def ask(what: str, module: str, text: str = "", environment: Mapping[str, str] |
     """
     done = subprocess.run([sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment)
     if done.returncode:
-        raise RuntimeError(f"{what} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        raise RuntimeError(f"{what} failed: {last_words(done.stderr)}")
     return done.stdout
+
+
+def last_words(text: str) -> str:
+    """The last line that a process left, in few words."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it left no message"
 
 
 def end_with_parent() -> None:

@@ -21,7 +21,7 @@ from multigpu.measure.machine import Machine, cores_here, framework_version, sou
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
 from multigpu.measure.point import Point
-from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order
+from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order, last_words
 from multigpu.measure.summary import Bar, Summary, new_bar
 from multigpu.measure.timed import TIMED, is_solo, item_of, listens_everywhere
 from multigpu.measure.turn import turn
@@ -251,8 +251,7 @@ def _show(event: dict[str, object], plan: Plan, bar: Bar, summary: Summary) -> N
 def _last_words(plan: Plan) -> str:
     """The last line that the launcher or a worker wrote."""
     logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
-    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[:200] if lines else "it left no message"
+    return last_words("\n".join(log.read_text(errors="replace") for log in logs if log.exists()))
 
 
 def measure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import time
@@ -22,6 +23,7 @@ from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
+from multigpu.own.page import lines
 from multigpu.own.result import Result, keep, kept_runs
 from multigpu.placements import find_placement, placements
 from multigpu.record import RecordStore
@@ -270,3 +272,20 @@ def compare(
         raise JobError(next(iter(result.failed.values()), ended))
     result.write_page()
     return result
+
+
+def compare_command(arguments: argparse.Namespace) -> int:
+    """Compare the placements of a user's job; the exit code."""
+    names = "all" if arguments.placements == "all" else arguments.placements.split(",")
+    result = compare(
+        arguments.job,
+        arguments.devices,
+        names,
+        arguments.budget_s,
+        arguments.out,
+        arguments.device_type,
+        arguments.repeats,
+        not arguments.quiet,
+    )
+    print("\n".join(lines(result)))
+    return 0

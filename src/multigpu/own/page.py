@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from jinja2 import Environment, PackageLoader
 
 from multigpu.analysis.compare import scaling
+from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import read_study
 from multigpu.analysis.show import table
@@ -66,13 +67,7 @@ def beside(result: Result) -> pd.DataFrame:
     return pd.concat([here, there])[["name", "place", *(f"efficiency{end}" for end in ends), "n"]].reset_index(drop=True)
 
 
-CSS = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1b1c;background:#fff}
-table{border-collapse:collapse}td,th{padding:.25rem .75rem;text-align:left;border-bottom:1px solid #ddd}.number{text-align:right}
-.wide{overflow-x:auto}.muted{color:#5a5a5a}.answer{font-size:1.25rem}code{font-size:.9em}
-@media(prefers-color-scheme:dark){body{color:#e4e4e4;background:#121212}td,th{border-color:#444}.muted{color:#a5a5a5}}
-"""
-
+TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("own.html.j2")
 COLUMNS = (
     "placement = name | which = title | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
     " | peak_memory_gib | moved a step = moved_bytes | beside one process = equal"
@@ -110,6 +105,32 @@ def remarks(result: Result) -> list[str]:
     return found
 
 
+def lines(result: Result) -> list[str]:
+    """The comparison as text: the answer, the table, where a step goes, and what to know of it."""
+    told = result.table()
+    rows = [
+        {
+            "placement": row["name"],
+            "samples/s": format(Estimate(row["rate"], row["rate_low"], row["rate_high"]), "rate interval"),
+            "times one device": format(Estimate(row["speedup"], row["speedup_low"], row["speedup_high"]), "times interval"),
+            "step": format(Estimate(row["step_ms"] / 1e3), "ms"),
+            "moved": format(Estimate(row["moved_bytes"]), "bytes"),
+            "beside one process": row["equal"],
+        }
+        for _, row in told.iterrows()
+    ]
+    found = [answer(result), "", pd.DataFrame(rows).to_string(index=False), ""]
+    try:
+        causes = result.why_not_scaling()
+        found += [
+            f"{format(Estimate(row['ms'] / 1e3, row['ms_low'] / 1e3, row['ms_high'] / 1e3), 'ms interval')}  {row['cause']}"
+            for _, row in causes.iterrows()
+        ]
+    except Missing as missing:
+        found.append(str(missing))
+    return [*found, "", *remarks(result), f"Page: {result.folder / 'index.html'}"]
+
+
 def shown_table(result: Result) -> str:
     """The table of placements as HTML."""
     rows = result.table()
@@ -145,40 +166,18 @@ def shown_beside(result: Result) -> str:
     return f"<h2>Your machine beside ours</h2>{shown(picture, 'beside')}{table(rows, columns, by='place', note=nearest)}"
 
 
-def _listed(items: Iterable[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
-
-
-def _folded(summary: str, refused: Mapping[str, str]) -> str:
-    return f"<details><summary>{summary}</summary>{_listed(f'{name}: {why}' for name, why in refused.items())}</details>" if refused else ""
-
-
-def _head(result: Result) -> str:
+def page(result: Result, whole: bool = True) -> str:
+    """The page, or what stands on it."""
     run = result.runs[-1]
-    return f"{result.described.name} on {devices_text(run.devices, run.device_type)}"
-
-
-def body(result: Result) -> str:
-    """What stands on the page."""
-    run, head = result.runs[-1], _head(result)
-    machine = result.records[0].machine.name
-    parts = [
-        f"<h1>{escape(head)}</h1>",
-        f'<p class="answer">{escape(answer(result))}</p>',
-        f'<p class="muted">{escape(machine)}; {run.batch_size} samples a device, {run.precision}, {escape(run.rule.name)}.</p>',
-        shown_table(result),
-        "<h2>Where a step goes</h2>",
-        shown_causes(result),
-        shown_beside(result),
-        _listed(remarks(result)),
-        _folded(f"{len(result.refused)} placements that cannot be had for this job", result.refused),
-    ]
-    return "".join(parts)
-
-
-def page(result: Result) -> str:
-    """The whole page."""
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(_head(result))}</title><style>{CSS}</style></head><body>{body(result)}</body></html>\n"
+    return TEMPLATE.render(
+        whole=whole,
+        title=f"{result.described.name} on {devices_text(run.devices, run.device_type)}",
+        answer=answer(result),
+        machine=result.records[0].machine.name,
+        run=run,
+        table=shown_table(result),
+        causes=shown_causes(result),
+        beside=shown_beside(result),
+        remarks=remarks(result),
+        refused=result.refused,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.measure.session import distances_moved, parameter_change
+from multigpu.measure.session import distances_moved, joined_losses, parameter_change
 from multigpu.measure.timing import training_fault
 from multigpu.placements import find_placement
 from multigpu.schema import Data
@@ -37,8 +37,7 @@ class History(Data):
 
     def add(self, training: TrainingRun, parts: list[dict[str, Any]], stop: int) -> None:
         """What every replica knows of the latest steps."""
-        scale = 1.0 if find_placement(training.run.placement).semantics.loss_is_shared else 1 / len(parts)
-        losses = [scale * sum(shares) for shares in zip(*(part["losses"] for part in parts), strict=True)]
+        losses = joined_losses(training.run, parts)
         slowest = max(parts, key=lambda part: part["wall_s"])
         self.loss += losses
         self.seconds += [self.train_s + passed for passed in accumulate(slowest["steps"])]
