@@ -89,11 +89,6 @@ class Result(Data):
         return self.accounts.sent * self.parameters * self.parameter_bytes
 
     @property
-    def held_bytes(self) -> int:
-        """Most that parameters took in the server's memory, if it keeps those of every batch under way."""
-        return self.accounts.versions_held * self.parameters * self.parameter_bytes
-
-    @property
     def diverged(self) -> bool:
         return bool(self.curve) and not np.isfinite(self.curve[-1].loss)
 
