@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from multigpu.measure.memory import scratch_folder
 from multigpu.measure.point import Point, known_points
 from multigpu.measure.process import end_in_order, end_with_parent, last_words
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
-from multigpu.measure.summary import Bar, Summary, new_bar
+from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.sweep import launch_environment, measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.turn import turn
@@ -198,7 +197,7 @@ def measure_shared(
         check_devices(point.run)
     check_inputs(point.run for point in points)
     store.check_writable(this_machine().name)
-    machine, summary, began = this_machine(), Summary(), time.monotonic()
+    machine = this_machine()
     known = known_points(points, store, retry)
     sharing: dict[tuple[str, int], list[Point]] = {}
     rest: list[Point] = []
@@ -212,8 +211,7 @@ def measure_shared(
     def price(point: Point) -> float:
         return 0.0 if is_known(point) else cost_s(point) if cost_s else 1.0
 
-    bar = new_bar(len(points), progress)
-    try:
+    with followed(len(points), progress) as (summary, bar):
         for (device_type, devices), own in sorted(sharing.items(), reverse=True):
             fresh = [point for unit in units(own) if not all(map(is_known, unit)) for point in unit]
             summary.reused += len(own) - len(fresh)
@@ -228,9 +226,6 @@ def measure_shared(
             run_lanes([Share(place, hand) for place, hand in zip(where, hands, strict=True)], store, bar, summary, retry, hook)
         if rest:
             summary.add(measure(rest, store, retry, progress, hook, bar=bar))
-    finally:
-        bar.close()
-        summary.wall_s = time.monotonic() - began
     return summary
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,3 +67,16 @@ class Summary:
         again = " ".join(f"--retry {status}" for status in AGAIN if self.statuses[status])
         hint = [f"what did not end well is measured again by the same command with {again}"] if again else []
         return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles, *self.notes, *hint])
+
+
+@contextlib.contextmanager
+def followed(total: int, progress: bool, bar: Bar | None = None) -> Iterator[tuple[Summary, Bar]]:
+    """A sweep's summary, which has its seconds in the end, and its bar over so many measurements, unless another is told."""
+    summary, began = Summary(), time.monotonic()
+    shown = new_bar(total, progress) if bar is None else bar
+    try:
+        yield summary, shown
+    finally:
+        if bar is None:
+            shown.close()
+        summary.wall_s = time.monotonic() - began

@@ -22,7 +22,7 @@ from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
 from multigpu.measure.point import Point
 from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order, last_words
-from multigpu.measure.summary import Bar, Summary, new_bar
+from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.timed import TIMED, is_solo, item_of, listens_everywhere
 from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
@@ -99,10 +99,7 @@ def sweep(
     """
     kind.check_all(items, company)
     store.check_writable(this_machine().name)
-    summary, began = Summary(), time.monotonic()
-    shown: Bar = new_bar(len(items), progress) if bar is None else bar
-    held = contextlib.ExitStack()
-    try:
+    with followed(len(items), progress, bar) as (summary, shown), contextlib.ExitStack() as held:
         launches = sorted({kind.launch_of(item) for item in items})
         until_s = None if budget_s is None else time.time() + budget_s
         for number, launch in enumerate(launches):
@@ -125,11 +122,6 @@ def sweep(
                 launch_plan(plan, shown, summary, company)
                 if again := disturbed(plan, summary):
                     launch_plan(again, shown, summary, company)
-    finally:
-        held.close()
-        if bar is None:
-            shown.close()
-        summary.wall_s = time.monotonic() - began
     return summary
 
 
