@@ -95,9 +95,10 @@ def gpu_count() -> int:
 def gpu_handle(index: int) -> Any:
     """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID begins with.
 
-    None where CUDA_VISIBLE_DEVICES names it otherwise, or names none or several: another GPU's meters must not speak for it.
+    None without NVML, and where CUDA_VISIBLE_DEVICES names it otherwise, or none or several: another GPU's meters must not speak for it.
     """
-    nvml = find_nvml()
+    if (nvml := find_nvml()) is None:
+        return None
     count = nvml.nvmlDeviceGetCount()
     name = dict(enumerate(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), count))).get(index, "")
     if name.isdecimal():
@@ -224,10 +225,9 @@ def this_boot() -> str:
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
     """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot tell which GPU it is."""
-    nvml = find_nvml()
-    handle = None if nvml is None else gpu_handle(index)
-    if handle is None:
+    if (handle := gpu_handle(index)) is None:
         return None
+    nvml = find_nvml()
     return DeviceState(
         sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
@@ -239,10 +239,9 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
 
 def total_energy_j(index: int) -> float | None:
     """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s are not trustworthy."""
-    nvml = find_nvml()
-    handle = None if nvml is None else gpu_handle(index)
-    if handle is None:
+    if (handle := gpu_handle(index)) is None:
         return None
+    nvml = find_nvml()
     try:
         return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
     except nvml.NVMLError:

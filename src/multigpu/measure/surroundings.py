@@ -125,10 +125,9 @@ def _used(process: psutil.Process) -> float:
 
 def gpu_look(index: int, tree: list[psutil.Process]) -> GpuLook | None:
     """One of the GPUs that this process may use, now; None where NVML has nothing to say of it."""
-    nvml = find_nvml()
-    handle = None if nvml is None else gpu_handle(index)
-    if handle is None:
+    if (handle := gpu_handle(index)) is None:
         return None
+    nvml = find_nvml()
     own = {process.pid for process in tree}
     there: set[int] = set()
     slowed = 0
