@@ -11,7 +11,6 @@ from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord,
 from multigpu.collectives.run import CollectiveRun, size_text
 from multigpu.hosts.launching import Company
 from multigpu.hosts.namespaces import INTERFACE, Spread
-from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment, Seat
 from multigpu.measure.plan import Plan
 from multigpu.measure.session import Session
@@ -70,9 +69,6 @@ class Collectives(Experiment[CollectiveItem]):
     def measure(self, item: CollectiveItem, parts: list[dict[str, Any]], total_s: float) -> CollectiveMeasurement:
         joined = importlib.import_module("multigpu.collectives.bench").joined
         return CollectiveMeasurement.model_validate(joined(item.run, parts, total_s))
-
-    def fields(self, item: CollectiveItem, status: Status) -> dict[str, Any]:
-        return {"run": item.run}
 
     def told(self, item: CollectiveItem, measured: CollectiveMeasurement) -> str:
         return f"{size_text(round(item.run.bytes / min(measured.time_s)))}/s"

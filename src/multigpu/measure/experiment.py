@@ -98,14 +98,9 @@ class Experiment(Generic[AnyItem]):
         """
         raise NotImplementedError
 
-    def key(self, item: AnyItem, machine: str, framework_version: str) -> str:
-        """The name of the measurement."""
-        found: str = self.store.kind.key_for(item.asked, item.repeat, machine, framework_version)
-        return found
-
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
         """What its Record says beside what all say."""
-        raise NotImplementedError
+        return {"run": item.run}
 
     def told(self, item: AnyItem, measured: Any) -> str:
         """The figure that a progress bar shows."""

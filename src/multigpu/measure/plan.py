@@ -86,7 +86,8 @@ class Plan(Data):
         return found
 
     def key(self, item: Due) -> str:
-        return self.kind.key(item, self.machine, self.framework_version)
+        found: str = self.kind.store.kind.key_for(item.asked, item.repeat, self.machine, self.framework_version)
+        return found
 
     def find(self, item: Due) -> Any:
         """The Record that makes this item unnecessary, or None."""
