@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +45,9 @@ class Place:
         return gpus if self.gpus else f"cores {', '.join(map(str, self.cores))}"
 
 
-def this_lane() -> Lane | None:
-    """The lane of this process, or None: the whole machine is its own."""
-    text = os.environ.get(LANE_VARIABLE)
+def this_lane(environment: Mapping[str, str] = os.environ) -> Lane | None:
+    """The lane of this process, or of those with this environment; None: the whole machine is its own."""
+    text = environment.get(LANE_VARIABLE)
     return Lane.model_validate(json.loads(text)["lane"]) if text else None
 
 

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from multigpu.hosts.launching import LOOPBACK, Company, libraries_environment, start_agent
@@ -84,6 +85,7 @@ def sweep(
     company: Company | Spread | None = None,
     bar: Bar | None = None,
     budget_s: float | None = None,
+    stop: Event | None = None,
 ) -> Summary:
     """Measure every item that has no Record yet; whatever happens on the way, what was measured stays.
 
@@ -92,6 +94,7 @@ def sweep(
         company: the hosts of this launch, of which this one is the first, or that are made on this one.
         bar: told of what is done in place of a progress bar of this sweep's own.
         budget_s: seconds for all of it, of which each launch may use an equal share of what is left.
+        stop: set by another thread where this one is to end as by Ctrl-C.
 
     Raises:
         ValueError: an item cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
@@ -119,9 +122,9 @@ def sweep(
                     until_s += time.time() - waited
                     share = (until_s - time.time()) / (len(launches) - number)
                     plan = plan.model_copy(update={"until_s": time.time() + share})
-                launch_plan(plan, shown, summary, company)
+                launch_plan(plan, shown, summary, company, stop)
                 if again := disturbed(plan, summary):
-                    launch_plan(again, shown, summary, company)
+                    launch_plan(again, shown, summary, company, stop)
     return summary
 
 
@@ -130,7 +133,7 @@ def disturbed(plan: Plan, summary: Summary) -> Plan | None:
 
     None where there is nothing of the kind, and in a lane: beside others everything would be told as disturbed.
     """
-    if not plan.kind.watched or ((lane := this_lane()) and lane.neighbours):
+    if not plan.kind.watched or ((lane := this_lane(plan.environment)) and lane.neighbours):
         return None
     items = []
     for item in plan.items:
@@ -161,7 +164,7 @@ def launch_environment() -> dict[str, str]:
     } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(cores_here())})
 
 
-def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None) -> None:
+def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None, stop: Event | None = None) -> None:
     """Run one plan to its end, following its journal; on several hosts, again until they get through it.
 
     Raises:
@@ -171,7 +174,7 @@ def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Sprea
     most = MAX_STARTS * len(plan.items) + 1 if company else 1  # every item may end some
     code = 0
     for start in range(most):
-        code = _launch_once(plan, bar, summary, company, finished)
+        code = _launch_once(plan, bar, summary, company, finished, stop)
         if code == 0:
             return
         if company and start + 1 < most:
@@ -182,7 +185,7 @@ def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Sprea
     )
 
 
-def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int]) -> int:
+def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int], stop: Event | None) -> int:
     """One start of the plan's workers; the agents' exit code. finished: what was reported as done, of earlier starts too."""
     if company:
         plan = company.offer(plan)
@@ -196,6 +199,8 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
             for prefix, own in company.agents(plan) if company else [(_hidden(plan), plan)]:
                 agents.append(start_agent(own, environment, log, prefix))
             while True:
+                if stop and stop.is_set():
+                    raise KeyboardInterrupt
                 ended = [agent.poll() for agent in agents]
                 lines = journal.progress.read_text().splitlines() if journal.progress.exists() else []
                 for line in lines[seen:]:
