@@ -12,6 +12,7 @@ import argparse
 import gc
 import multiprocessing
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"workload": "nmt", "model": "nmt000", "optimizer": "adam", "sequence_length": 5, "precision": "bf16"},
 )
 BATCH, AT_ONCE = 2, 8
+HELD_S = 2.0
+"""How long NCCL may hold on to what it last summed: its watchdog lets go of the first step's buckets some time after the step."""
 
 
 def runs(processes: str) -> list[Run]:
@@ -63,6 +66,7 @@ def counted(run: Run) -> int:
         session = open_session(run, 0, 1, Path(folder), 60.0, 0.0, lambda name: None)
         for step in range(2):
             session.step(step)
+        time.sleep(HELD_S)
         modules = getattr(session.trainer, "modules", None) or [session.trainer.module]
         found = allocated() - sum(buffer.untyped_storage().nbytes() for module in modules for buffer in module.buffers())
         session.close()

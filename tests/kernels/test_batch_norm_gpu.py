@@ -46,11 +46,13 @@ def test_a_model_under_autocast_is_as_near_float32_as_the_librarys(precision: to
     generator = torch.Generator(device="cuda").manual_seed(0)
     images = torch.randn(32, *model.config.image_shape, generator=generator, device="cuda")
     batch = {"images": images, "labels": torch.arange(32, device="cuda") % model.config.classes}
-    modules = {name: build(model, "channels_last", name).cuda() for name in (None, "fused")}
+    modules = {name: build(model, "channels_last", name) for name in (None, "fused")}
     weights = torch.Generator().manual_seed(1)
     for name, parameter in modules[None].named_parameters():
         torch.nn.init.normal_(parameter, 1.0 if "norm" in name and name.endswith("weight") else 0.0, 0.1, generator=weights)
     modules["fused"].load_state_dict(modules[None].state_dict())
+    for module in modules.values():
+        module.cuda()
 
     def gradients(name: str | None, kind: torch.dtype | None) -> torch.Tensor:
         modules[name].zero_grad()

@@ -34,7 +34,7 @@ def test_cudnn_equals_the_host_without_copying_weights_or_waiting(
     case: str, bf16: bool, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)  # what a library's environment may have set
+    torch.set_float32_matmul_precision("highest")  # what a library's environment may have lowered
     batch = sentences(MODEL, *LENGTHS[case])
     reference = filled(MODEL)
     expected = reference(batch)
