@@ -73,7 +73,8 @@ class Answer(Kept):
 
         A new framework, or a figure of another meaning, makes new keys, so that they never share a table with the old ones unseen.
         """
-        return key_of(*cls.key_words, asked.digest, repeat, machine, framework_version, meaning or cls.meaning)
+        meaning = cls.meaning if meaning is None else meaning
+        return key_of(*cls.key_words, asked.digest, repeat, machine, framework_version, meaning)
 
     @property
     def own_key(self) -> str:
