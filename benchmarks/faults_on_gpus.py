@@ -21,8 +21,8 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from multigpu.kept import Status
 from multigpu.measure.machine import DeviceState, Machine
 from multigpu.placements import find_placement
 from multigpu.placements.partition_check import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import predicted_bytes
-from multigpu.record import Measurement, Record, RecordStore, Status, record_key
+from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run, build_run
 
 # What a Run takes where the caller does not say otherwise.
@@ -75,7 +76,7 @@ def make_record(
     machine = machine or make_machine(8 if run.device_type == "cuda" else 0)
     versions = {"torch": "2.13.0", "tensorflow": "2.21.0"} if versions is None else versions
     return Record(
-        key=record_key(run, repeat, machine.name, versions.get(run.framework, "none"), timing_version),
+        key=Record.key_for(run, repeat, machine.name, versions.get(run.framework, "none"), timing_version),
         attempt=attempt,
         run=run,
         repeat=repeat,

@@ -17,9 +17,9 @@ import multigpu
 HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
 DRAWING = ("matplotlib", "seaborn", "altair", "IPython", "great_tables", "nbformat", "sphinx")
 
-MEASURING = "multigpu.cli, multigpu.grid, multigpu.measure.launch, multigpu.record, multigpu.placements"
+MEASURING = "multigpu.cli, multigpu.grid, multigpu.measure.sweep, multigpu.record, multigpu.placements"
 READING = "multigpu.pages, multigpu.analysis.advise, multigpu.analysis.explain_text"
-ANSWERING = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.command, multigpu.claims.cache, multigpu.cli_read"
+ANSWERING = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.compare, multigpu.claims.cache, multigpu.cli_read"
 
 
 @pytest.mark.parametrize("stages", [{MEASURING: HEAVY, READING: ("torch", "tensorflow", "keras")}, {ANSWERING: DRAWING}], ids=len)
@@ -57,7 +57,7 @@ def test_imports_go_one_way() -> None:
     """
     root = Path(multigpu.__file__).parent
     modules = {".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in root.rglob("*.py")}
-    assert len(modules) > 300 and "multigpu.record" in imported(root / "measure" / "known.py", modules)
+    assert len(modules) > 300 and "multigpu.record" in imported(root / "measure" / "point.py", modules)
     needs: dict[str, set[str]] = {}
     for name, path in modules.items():
         named = imported(path, modules) - {name}

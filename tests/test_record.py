@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.record import RecordStore, record_key
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.factory import make_record
 
@@ -68,18 +68,22 @@ def test_a_killed_writer_leaves_no_half_record(tmp_path) -> None:
 
 def test_the_key_tells_points_apart() -> None:
     run = build_run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", batch_size=4)
-    key = record_key(run, 0, "machine", "2.11", 1)
+    key = Record.key_for(run, 0, "machine", "2.11", 1)
     changes = {"batch_size": 5, "devices": 2, "placement": "exp4", "seed": 1, "precision": "fp64", "sequence_length": 7, "timed_steps": 31}
-    others = [record_key(run.model_copy(update={name: value}), 0, "machine", "2.11", 1) for name, value in changes.items()]
-    others += [record_key(run, 1, "machine", "2.11", 1), record_key(run, 0, "other", "2.11", 1), record_key(run, 0, "machine", "2.12", 1)]
-    others.append(record_key(run, 0, "machine", "2.11", 2))
+    others = [Record.key_for(run.model_copy(update={name: value}), 0, "machine", "2.11", 1) for name, value in changes.items()]
+    others += [
+        Record.key_for(run, 1, "machine", "2.11", 1),
+        Record.key_for(run, 0, "other", "2.11", 1),
+        Record.key_for(run, 0, "machine", "2.12", 1),
+    ]
+    others.append(Record.key_for(run, 0, "machine", "2.11", 2))
     assert len({key, *others}) == 1 + len(others)
 
 
 def test_keys_do_not_move() -> None:
     """A field added to Run with a default that says what was done before must leave this key alone; so must its order."""
     run = Run(workload="nmt", model="nmt000", placement="ddp", devices=4, batch_size=128, sequence_length=100, precision="bf16")
-    assert record_key(run, 0, "4x-nvidia-h200", "2.11.0", 1) == KEY_OF_A_COMMITTED_RECORD
+    assert Record.key_for(run, 0, "4x-nvidia-h200", "2.11.0", 1) == KEY_OF_A_COMMITTED_RECORD
 
 
 KEY_OF_A_COMMITTED_RECORD = "500b33e7802d3a95b390"

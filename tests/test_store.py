@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from multigpu import archive, store
 from multigpu.archive import write_archive
 from multigpu.packing import pack
-from multigpu.store import MachineStore, stamp_of
+from multigpu.store import Store, stamp_of
 
 
 class Machine(BaseModel):
@@ -36,7 +36,7 @@ class Note(BaseModel):
         return self.machine.name
 
 
-class Notes(MachineStore[Note]):
+class Notes(Store[Note]):
     kind = Note
 
 

@@ -12,8 +12,8 @@ from nbconvert import HTMLExporter
 
 from multigpu.analysis.estimate import SINGLE_RUN, estimate
 from multigpu.experiment import label, pooled
-from multigpu.measure.known import key_here
 from multigpu.measure.machine import this_machine
+from multigpu.measure.point import Point, records_here
 from multigpu.record import Record, RecordStore
 
 if TYPE_CHECKING:
@@ -82,9 +82,8 @@ def _files(task: Task, out: Path) -> list[tuple[str, Path]]:
 
 
 def _records(task: Task, out: Path) -> list[Record]:
-    store, machine = RecordStore(out / "records"), this_machine().name
-    found = (store.find(machine, key_here(task.run, repeat)) for repeat in range(len(task.launches)))
-    return [record for record in found if record is not None and record.status == "ok"]
+    points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
+    return [record for record in records_here(points, RecordStore(out / "records")) if record.status == "ok"]
 
 
 def _rate(task: Task, out: Path) -> dict[str, str]:

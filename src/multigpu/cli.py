@@ -16,8 +16,8 @@ from multigpu.doctor import diagnose
 from multigpu.grid import cost_s, default_grid, find_grid, points
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import this_machine
+from multigpu.measure.sweep import measure
 
 
 def _ceilings(arguments: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
     "measure": measure_command,
-    "compare": later("multigpu.own.command:compare_command"),
+    "compare": later("multigpu.own.compare:compare_command"),
     "batch": later("multigpu.batch:batch_command"),
     "records": later("multigpu.cli_read:records_command"),
     "verify": later("multigpu.cli_read:verify_command"),

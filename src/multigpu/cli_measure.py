@@ -15,13 +15,11 @@ from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.later import later
-from multigpu.measure.known import key_here
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, this_machine
-from multigpu.measure.point import Point
+from multigpu.measure.point import Point, key_here
 from multigpu.measure.sharing import lanes_of, sharing_words
-from multigpu.measure.sweep import launch_environment
+from multigpu.measure.sweep import launch_environment, measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import build_run
 from multigpu.workloads.own.description import know

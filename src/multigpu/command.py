@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec
 
-from multigpu.record import STATUSES
+from multigpu.kept import STATUSES
 
 Words = ParamSpec("Words")
 

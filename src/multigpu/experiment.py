@@ -20,16 +20,16 @@ from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
-from multigpu.measure.known import key_here
-from multigpu.measure.launch import measure
-from multigpu.measure.machine import gpu_count, this_machine
-from multigpu.measure.point import Point
+from multigpu.kept import STATUSES
+from multigpu.measure.machine import gpu_count
+from multigpu.measure.point import Point, records_here
+from multigpu.measure.sweep import measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import HOOK, WATCHED, Watched
 from multigpu.parameters import ParameterError, check_parameters
 from multigpu.progress import Progress
 from multigpu.published import published_of
-from multigpu.record import STATUSES, Record, RecordStore
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 
 RECORDS = paths.REPOSITORY / "build" / "experiment"
@@ -80,8 +80,7 @@ class Experiment:
 
     def records(self) -> list[Record]:
         """The Records of its points on this machine, of each the latest attempt."""
-        found = (self.store.find(this_machine().name, key_here(point.run, point.repeat)) for point in self.points)
-        return [record for record in found if record is not None]
+        return records_here(self.points, self.store)
 
 
 def planned(namespace: Mapping[str, Any]) -> Experiment:

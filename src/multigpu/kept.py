@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from multigpu.measure.machine import Machine, framework_version, source_state, this_machine
+from multigpu.schema import Asked, Data
 
-from multigpu.measure.machine import Machine, source_state, this_machine
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
-class Kept(BaseModel):
+class Kept(Data):
     """A Record of some kind, written once and never edited.
 
     key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier ones and is the one that is read.
     measured_at: in UTC. commit, clean_tree: of the source, and whether it was as committed.
     """
-
-    # a figure that is no number is written as such and read back, instead of spoiling the file
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     key: str
     attempt: int = 0
@@ -38,6 +40,45 @@ class Kept(BaseModel):
     def place(self) -> str:
         """The folder of a store that holds it."""
         return self.machine.name
+
+
+class Answer(Kept):
+    """What became of one point of a sweep: its measurement, which each kind adds, or the reason why there is none.
+
+    key_words: of its kind, which tell its keys from others'. meaning: enters every key: to be raised whenever what a figure means changes.
+    """
+
+    key_words: ClassVar[tuple[str, ...]] = ()
+    meaning: ClassVar[int]
+
+    schema_version: int = SCHEMA_VERSION
+    repeat: int
+    status: Status
+    reason: str = ""
+    launch_id: str
+
+    @property
+    def asked(self) -> Any:
+        """What was to be measured (`Asked`), in a framework."""
+        raise NotImplementedError
+
+    @property
+    def framework_version(self) -> str:
+        """Of the framework that was measured, as in the key."""
+        return framework_version(self.asked.framework, self.versions)
+
+    @classmethod
+    def key_for(cls, asked: Asked, repeat: int, machine: str, framework_version: str, meaning: int | None = None) -> str:
+        """The name of a measurement: what has a Record under this key is not measured again.
+
+        A new framework, or a figure of another meaning, makes new keys, so that they never share a table with the old ones unseen.
+        """
+        meaning = cls.meaning if meaning is None else meaning
+        return key_of(*cls.key_words, asked.digest, repeat, machine, framework_version, meaning)
+
+    @property
+    def own_key(self) -> str:
+        return self.key_for(self.asked, self.repeat, self.machine.name, self.framework_version)
 
 
 def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:

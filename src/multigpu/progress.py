@@ -1,4 +1,4 @@
-"""How far an experiment is, in a notebook: who follows its sweep (`measure.bar.Bar`) and shows its steps as they come."""
+"""How far an experiment is, in a notebook: who follows its sweep (`measure.summary.Bar`) and shows its steps as they come."""
 
 from __future__ import annotations
 

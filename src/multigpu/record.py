@@ -5,35 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import chain
-from typing import Literal, get_args
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from multigpu.kept import Kept, key_of
+from multigpu.kept import SCHEMA_VERSION, Answer
 from multigpu.measure.lane import Lane
-from multigpu.measure.machine import DeviceState, EnergyWindow, framework_version
+from multigpu.measure.machine import DeviceState, EnergyWindow
 from multigpu.measure.surroundings import Surroundings
+from multigpu.measure.timing import TIMING_VERSION
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
-from multigpu.store import Held, MachineStore
-
-SCHEMA_VERSION = 1
-
-Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]
-
-STATUSES: tuple[Status, ...] = get_args(Status)
+from multigpu.schema import Data
+from multigpu.store import Held, Store
 
 HELD_FLAG = " GiB were allocated before the Run began"
 """How a Record's flag says, after the number, what its process still held when the Run began: it concerns its peak, not its times."""
 
 
-class Equivalence(BaseModel):
+class Equivalence(Data):
     """How a placement's first steps compare with those of one process on the joined batch (or with what its semantics say).
 
     distance: norm of the difference of all variables over norm of the reference's update, after so many steps in this precision.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
     distance: float
     tolerance: float
     steps: int
@@ -45,7 +40,7 @@ class Equivalence(BaseModel):
         return self.distance <= self.tolerance
 
 
-class Measurement(BaseModel):
+class Measurement(Data):
     """What the clocks and counters said of one Run. Lists by rank have one entry a replica.
 
     wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock of every throughput.
@@ -69,9 +64,6 @@ class Measurement(BaseModel):
     equivalence: of a user's own model, compared before it was timed; None: it was not.
     untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler ever was (`reading`).
     """
-
-    # a figure that is no number is written as such and read back, instead of spoiling the file
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     wall_s: float
     units: int
@@ -100,20 +92,17 @@ class Measurement(BaseModel):
     untraced_step_s: dict[int, float] = Field(default_factory=dict, exclude=True)
 
 
-class Record(Kept):
+class Record(Answer):
     """One measured Run, or the reason why there is no measurement.
 
     lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: hosts of one name are
     equal, and another day it may be another of them. surroundings: what else the machine did (None: it was not looked at).
     """
 
-    schema_version: int = SCHEMA_VERSION
+    meaning = TIMING_VERSION
+
     run: Run
-    repeat: int
-    status: Status
-    reason: str = ""
     timing_version: int
-    launch_id: str
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: Measurement | None = None
@@ -122,21 +111,12 @@ class Record(Kept):
     surroundings: Surroundings | None = None
 
     @property
-    def framework_version(self) -> str:
-        """Of the framework that ran the Run, as in the Record's key."""
-        return framework_version(self.run.framework, self.versions)
+    def asked(self) -> Run:
+        return self.run
 
     @property
     def own_key(self) -> str:
-        return record_key(self.run, self.repeat, self.machine.name, self.framework_version, self.timing_version)
-
-
-def record_key(run: Run, repeat: int, machine: str, framework_version: str, timing_version: int) -> str:
-    """The name of a measurement: what has a Record under this key is not measured again.
-
-    A new framework or a changed timer makes new keys, so that their figures never share a table with the old ones unseen.
-    """
-    return key_of(run.digest, repeat, machine, framework_version, timing_version)
+        return self.key_for(self.run, self.repeat, self.machine.name, self.framework_version, self.timing_version)
 
 
 def faults_of(record: Record) -> Iterator[str]:
@@ -164,7 +144,7 @@ def faults_of(record: Record) -> Iterator[str]:
         yield "bytes are negative"
 
 
-class RecordStore(MachineStore[Record]):
+class RecordStore(Store[Record]):
     """Records of Runs in `<root>/<machine>/`."""
 
     kind = Record

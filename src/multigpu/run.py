@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.conditions import check_conditions
 from multigpu.placements import find_placement, placements, unsupported_reason
@@ -13,7 +12,7 @@ from multigpu.placements.partition_check import PARTITIONED, check_partition
 from multigpu.placements.semantics import Semantics
 from multigpu.placements.stage_split import SPLIT
 from multigpu.placements.travel_check import check_travel
-from multigpu.refusal import refusal
+from multigpu.schema import Asked
 from multigpu.stages.check import check_stages
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model, Optimizer
@@ -39,7 +38,7 @@ ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")
 """Inputs of words that are drawn from a law, whose batches have no order of their own."""
 
 
-class Run(BaseModel):
+class Run(Asked):
     """Workload x placement x framework x devices x batch x precision x execution x seed.
 
     processes: one a device, or one that dispatches for all devices.
@@ -103,8 +102,6 @@ class Run(BaseModel):
     traced_steps: that many further steps run under the framework's profiler; what is timed is never profiled.
     traced_from: the first step of that window, counted from the Run's first one (None: soon after the last timed one).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     workload: str
     model: str
@@ -272,28 +269,9 @@ class Run(BaseModel):
             return [share] * (self.devices - 1) + [share + rest]
         return [share + (rank < rest) for rank in range(self.copies)]
 
-    @property
-    def digest(self) -> str:
-        """A hash of every field: two Runs with one digest are the same point.
-
-        Fields at their defaults are left out, so that a field added later (whose default says what was done before) leaves
-        the keys of older Records as they are.
-        """
-        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
-
     def label(self) -> str:
-        """A short name for progress bars and messages."""
         how = f"{self.framework}{' (one process)' if self.processes == 'one' else ''} {self.execution}"
         return f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size} {self.precision}"
 
 
-def build_run(**fields: Any) -> Run:
-    """A Run, or one clear sentence.
-
-    Raises:
-        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
-    """
-    try:
-        return Run(**fields)
-    except ValidationError as error:
-        raise ValueError(refusal(error)) from None
+build_run = Run.built

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
 from multigpu.kept import Kept
-from multigpu.refusal import refusal
+from multigpu.schema import refusal
 from multigpu.writing import read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=Kept)
@@ -78,7 +78,7 @@ class Store(Generic[Kind]):
         """Where the attempts under this key lie, the oldest first."""
         return [held for _, held in sorted(self.held(place, key).items())]
 
-    def latest(self, place: str, key: str) -> Kind | None:
+    def find(self, place: str, key: str) -> Kind | None:
         """The latest attempt under this key that can be read, or None; of any other, standard error says what is wrong."""
         for held in reversed(self.attempts(place, key)):
             with _left_out():
@@ -192,14 +192,6 @@ class Store(Generic[Kind]):
             if there is not held:
                 check_same(there, held)
         return found
-
-
-class MachineStore(Store[Kind]):
-    """Records that are found by the name of their machine and their key."""
-
-    def find(self, machine: str, key: str) -> Kind | None:
-        """The latest attempt under this key, or None."""
-        return self.latest(machine, key)
 
 
 MOST_TOLD = 5

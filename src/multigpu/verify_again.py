@@ -11,9 +11,9 @@ from pathlib import Path
 from scipy import special
 
 from multigpu.analysis.statistics import sample
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.raw import raw_records
 from multigpu.record import Record, RecordStore
 from multigpu.synchrony.record import SynchronyRecord, summarise

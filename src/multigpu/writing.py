@@ -1,4 +1,4 @@
-"""Files that readers see whole or not at all, and that nothing overwrites; compressed ones are unpacked no further than is sane."""
+"""Files that readers see whole or not at all; compressed ones are unpacked no further than is sane."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ MOST_BYTES = 1 << 27
 """Of a Record's JSON: far more than the largest takes, and far less than the memory of any machine."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write `data` to a new file, atomically; while it is written, a hidden `.writing-...` lies beside it.
+def write_whole(path: Path, *data: bytes | memoryview, replace: bool = False, synced: bool = True) -> None:
+    """Write `data` to a new file, or in place of an old one, atomically; while it is written, a hidden `.writing-...` lies beside it.
+
+    synced: whether it is to outlast a power cut, which takes time; a process that is killed it outlasts anyway.
 
     Raises:
-        FileExistsError: the file is there already.
+        FileExistsError: the file is there already, and is not to be replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            file.writelines(data)
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
-        os.link(temporary, path)  # unlike rename, fails if the file exists
+        if replace:
+            os.replace(temporary, path)
+        else:
+            os.link(temporary, path)  # unlike rename, fails if the file exists
     finally:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
 
 
 def read_packed(path: Path) -> bytes:

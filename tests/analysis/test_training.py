@@ -15,8 +15,7 @@ from multigpu.analysis.training import (
     same_curve_table,
     training_frame,
 )
-from multigpu.training.grid import GRIDS
-from multigpu.training.joined import joined_placements
+from multigpu.training.grid import GRIDS, joined_placements
 from multigpu.training.record import TrainingStore
 from tests.training.planted import trained
 
@@ -106,8 +105,8 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
     known = joined_placements(unit="words")
     assert set(known) >= TRAINED
     monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: 2)
-    two = [entry.training for entry in GRIDS["translation_cpu"]() if entry.training.base_rate == 1e-3]
-    whole = [entry.training for entry in GRIDS["translation_gpu"]() if entry.training.run.devices == 2]
+    two = [entry.built for entry in GRIDS["translation_cpu"]() if entry.built.base_rate == 1e-3]
+    whole = [entry.built for entry in GRIDS["translation_gpu"]() if entry.built.run.devices == 2]
     assert len(two) == 2 * len(known) - 1 and len(whole) == len(known)
     two, whole = ([t for t in planned if t.run.placement in TRAINED or t.digest in records] for planned in (two, whole))
     missing = [training.label() for training in (*two, *whole) if training.digest not in records]
@@ -134,7 +133,7 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
 def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
     """make_parallel too, whose one process has all devices: every comparison of these grids has its Record, and none misses."""
     records = {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
-    planned = [entry.training for entry in GRIDS[grid]() if "the same curve" in entry.question]
+    planned = [entry.built for entry in GRIDS[grid]() if "the same curve" in entry.settings.question]
     missing = [training.label() for training in planned if training.digest not in records]
     assert not missing, missing
     own = [records[training.digest] for training in planned]

@@ -16,7 +16,7 @@ from multigpu.claims import Result, all_claims, evaluate, find_claim
 from multigpu.claims.wording import titled
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.hosts.cluster import Cluster, as_machine
-from multigpu.hosts.grid import find_parts
+from multigpu.hosts.measure import find_parts
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.problems import LinearRegression

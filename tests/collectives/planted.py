@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore, bus_factor, collective_key
+from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore, bus_factor
 from multigpu.collectives.run import CollectiveRun, methods_for, repetition
 from multigpu.measure.machine import Machine
 from tests.factory import make_machine
@@ -45,7 +45,7 @@ def make_record(
     seconds = time_s or seconds
     samples = [seconds * share for share in (0.98, 1.0, 1.03)]
     return CollectiveRecord(
-        key=collective_key(run, repeat, here.name, "2.11.0"),
+        key=CollectiveRecord.key_for(run, repeat, here.name, "2.11.0"),
         run=run,
         repeat=repeat,
         status=status,  # type: ignore[arg-type]

@@ -7,13 +7,13 @@ import torch
 import torch.distributed as dist
 
 from multigpu.collectives.bench import Bench, SymmetricMemory, expected_sum, joined, values
-from multigpu.collectives.run import CollectiveRun, build_collective_run
+from multigpu.collectives.run import CollectiveRun
 from multigpu.engines.errors import Unsupported
 
 
 def run(method: str = "ring", **fields: object) -> CollectiveRun:
     base = {"method": method, "bytes": 400, "devices": 2, "device_type": "cpu", "samples": 3, "calls": 4}
-    return build_collective_run(**(base | fields))
+    return CollectiveRun.built(**(base | fields))
 
 
 @pytest.fixture

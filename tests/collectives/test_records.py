@@ -7,7 +7,7 @@ import pytest
 from multigpu.collectives import algorithms
 from multigpu.collectives.experiment import Forecast
 from multigpu.collectives.record import CollectiveStore, bus_factor
-from multigpu.collectives.run import build_collective_run, methods_for, parse_size, runs_in_order, size_text, sizes_in_order
+from multigpu.collectives.run import CollectiveRun, methods_for, parse_size, runs_in_order, size_text, sizes_in_order
 from tests.collectives.planted import make_record
 
 
@@ -31,7 +31,7 @@ from tests.collectives.planted import make_record
 )
 def test_what_cannot_work_is_refused_in_one_sentence(fields, sentence) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=sentence.replace("(", r"\(")) as error:
-        build_collective_run(**({"method": "ring", "bytes": 1024, "devices": 2} | fields))
+        CollectiveRun.built(**({"method": "ring", "bytes": 1024, "devices": 2} | fields))
     assert "\n" not in str(error.value)
 
 

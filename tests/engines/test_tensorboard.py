@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from multigpu.cli import main
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from multigpu.run import Run
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.known import key_here
+from multigpu.measure.point import key_here
 from multigpu.measure.sharing import lanes_of
 from multigpu.measure.timed import check_devices
 from multigpu.run import Run, build_run
@@ -35,6 +35,13 @@ def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> No
                 check(run)
             except ValueError as error:
                 one_sentence(str(error))
+
+
+@pytest.mark.parametrize("fields", [{"mod\nel": 1}, {"workload": "nmt\u2028"}, {"placement": "d\ndp"}, {"data": "a\nb"}])
+def test_what_spans_several_lines_is_refused_in_one(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError) as refused:
+        build_run(**{"workload": "nmt", "model": "nmt_small", "placement": "ddp", "batch_size": 8} | fields)
+    one_sentence(str(refused.value))
 
 
 @examples(400)

@@ -13,15 +13,13 @@ from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.grid import cost_s, find_grid
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
-from multigpu.hosts.grid import PARTS, find_parts
 from multigpu.hosts.launching import PORT, check_run
-from multigpu.hosts.measure import main, measure_steps
-from multigpu.hosts.namespaces import Hosts
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.measure import PARTS, find_parts, main, measure_steps
+from multigpu.hosts.namespaces import Hosts, Spread
 from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.sweep import make_plan
-from multigpu.measure.timed import TIMED, check_devices
+from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.collectives.planted import machine, make_record
@@ -129,7 +127,7 @@ def test_each_host_gets_an_agent_and_the_plan_of_all(tmp_path: Path) -> None:
     hosts = Hosts(4, 200)
     hosts.names = ["one", "two", "three", "four"]
     spread = Spread(hosts, 2)
-    plan = make_plan(TIMED, [Point(Run(**SMALL, devices=3))], tmp_path, tmp_path, tmp_path, machine=spread.machine(3))[0]
+    plan = make_plan(TIMED, [item_of(Point(Run(**SMALL, devices=3)))], tmp_path, tmp_path, tmp_path, machine=spread.machine(3))[0]
     plan = spread.offer(plan)
     assert (plan.hosts, plan.workers, plan.rendezvous) == (2, 2, f"10.77.0.1:{PORT}")
     assert Cluster.model_validate_json(plan.environment[CLUSTER_VARIABLE]).hosts == 2

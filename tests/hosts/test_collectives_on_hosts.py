@@ -9,9 +9,8 @@ import pytest
 from multigpu.collectives.command import main
 from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
-from multigpu.collectives.run import build_collective_run
-from multigpu.hosts.namespaces import Hosts, why_not
-from multigpu.hosts.spread import Spread
+from multigpu.collectives.run import CollectiveRun
+from multigpu.hosts.namespaces import Hosts, Spread, why_not
 from multigpu.measure.machine import this_machine
 
 SIZE, RATE_MBIT, DEVICES = 2**20, 100.0, 3
@@ -19,7 +18,7 @@ SLEPT_MS = 300
 
 
 def run_of(method: str, size: int = SIZE, **fields: int) -> object:
-    return build_collective_run(method=method, bytes=size, devices=DEVICES, device_type="cpu", warmup_calls=1, calls=1, samples=3, **fields)
+    return CollectiveRun.built(method=method, bytes=size, devices=DEVICES, device_type="cpu", warmup_calls=1, calls=1, samples=3, **fields)
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.measure.listening import Listener, overheard

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from multigpu.analysis.statistics import interval, sample
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from multigpu.run import Run
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from multigpu.measure import machine
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from tests.measure.launched import PATHS, WORDS

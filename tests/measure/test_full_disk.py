@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from tests.factory import make_record
 from tests.measure.launched import descendants, strike, tiny

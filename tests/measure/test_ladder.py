@@ -11,7 +11,7 @@ from multigpu.measure.plan import Journal, Plan
 from multigpu.measure.point import Point
 from multigpu.measure.program import Program
 from multigpu.measure.sweep import make_plan
-from multigpu.measure.timed import PASSED_OVER, TIMED, Item, ascending, full_at, ladder_of
+from multigpu.measure.timed import PASSED_OVER, TIMED, Item, ascending, full_at, item_of, ladder_of
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import RecordStore
 from multigpu.run import Run
@@ -38,7 +38,7 @@ def test_a_ladder_keeps_its_places_and_is_climbed_from_below() -> None:
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     points = [Point(run_of(batch)) for batch in (64, 16, 128, 32)]
-    made, reused = make_plan(TIMED, points, tmp_path / "runs", tmp_path, tmp_path)
+    made, reused = make_plan(TIMED, list(map(item_of, points)), tmp_path / "runs", tmp_path, tmp_path)
     assert reused == 0
     return made
 
@@ -65,6 +65,6 @@ def test_above_the_first_batch_that_does_not_fit_nothing_is_started(plan: Plan) 
     said = Journal(plan).progress.read_text()
     assert said.count(f'"{PASSED_OVER}"') == 2 and "a batch of 32 was out of memory" in said
     assert len(list(store)) == 2, "what was passed over leaves no Record"
-    again, _ = make_plan(TIMED, [Point(item.run) for item in plan.items], plan.records, plan.scratch, plan.memory)
+    again, _ = make_plan(TIMED, [item_of(Point(item.run)) for item in plan.items], plan.records, plan.scratch, plan.memory)
     assert [item.run.batch_size for item in again.items] == [64, 128]
     assert [full_at(again, item) for item in again.items] == [32, 32]

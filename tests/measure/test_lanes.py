@@ -16,10 +16,10 @@ import pytest
 
 from multigpu.measure.lane import Lane, in_order, this_lane
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import measure
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.measure.launched import PATHS, WORDS, descendants, memory_of, tiny
@@ -36,7 +36,7 @@ def look(stage: str, run: Run, rank: int) -> None:
         Path(os.environ["LANES_SEEN"], f"{run.seed}.{rank}.{run.framework}").write_text(json.dumps(seen))
     if run.seed == int(os.environ.get("LANES_KILLED", "-1")) and stage == "timed":
         for parent in psutil.Process().parents():
-            if "multigpu.measure.lanes" in parent.cmdline():
+            if "multigpu.measure.agent" in parent.cmdline():
                 parent.send_signal(signal.SIGKILL)
         time.sleep(60)  # until this process goes with its parents
 
@@ -125,7 +125,7 @@ def test_a_killed_lane_is_named_and_the_other_finishes_on_its_cores(tmp_path: Pa
     how = {"framework": "tensorflow", "execution": "graph"} if importlib.util.find_spec("tensorflow") else {}
     fields = WORDS | {"placement": "exp4", "processes": "one"} | how
     points = [Point(Run(seed=seed, **fields), repeat) for seed, repeat in ((0, 0), (1, 0), (1, 1))]
-    with pytest.raises(RuntimeError, match=r"^lane \d \(cores [^)]+\) ended with -9 ") as told:
+    with pytest.raises(RuntimeError, match=r"^lane \d \(cores [^)]+\): the launcher ended with -9 ") as told:
         measure_shared(points, store, progress=False, hook="tests.measure.test_lanes:look", lanes=2)
     assert str(told.value).count("ended with") == 1 and "goes on from there" in str(told.value)
     assert sorted((record.run.seed, record.repeat, record.status) for record in store) == [(1, 0, "ok"), (1, 1, "ok")]
@@ -160,10 +160,10 @@ measure_shared(points, RecordStore(Path({str(tmp_path / "runs")!r})), progress=F
     process = subprocess.Popen([sys.executable, "-c", listening], env=environment, stderr=subprocess.PIPE, text=True)
     children: list[psutil.Process] = []
     deadline = time.monotonic() + 60
-    while len(children) < 6 and time.monotonic() < deadline:  # two lanes, their launchers and their workers
+    while len(children) < 4 and time.monotonic() < deadline:  # two lanes' launchers and their workers
         time.sleep(0.2)
         children = psutil.Process(process.pid).children(recursive=True)
-    assert len(children) >= 6
+    assert len(children) >= 4
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert "KeyboardInterrupt" in said

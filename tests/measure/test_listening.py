@@ -24,7 +24,7 @@ from multigpu.hosts import namespaces
 from multigpu.hosts.cluster import Cluster
 from multigpu.hosts.launching import check_run
 from multigpu.measure import private_network
-from multigpu.measure.store import serve_store
+from multigpu.measure.agent import serve_store
 from multigpu.measure.timed import check_devices
 from multigpu.run import build_run
 from tests.forked import forking

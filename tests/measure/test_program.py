@@ -19,7 +19,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.program import Program, is_echo, status_of
 from multigpu.measure.session import measurement
 from multigpu.measure.sweep import make_plan
-from multigpu.measure.timed import TIMED, Timed
+from multigpu.measure.timed import TIMED, Timed, item_of
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 
@@ -31,7 +31,7 @@ def run_of(placement: str = "ddp", **more: Any) -> Run:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return make_plan(TIMED, [Point(run_of())], tmp_path / "runs", tmp_path, tmp_path)[0]
+    return make_plan(TIMED, [item_of(Point(run_of()))], tmp_path / "runs", tmp_path, tmp_path)[0]
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from PIL import Image
 
 from multigpu.inputs.made_jpegs import made_folder
 from multigpu.inputs.pictures import ImageFolder
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from tests.measure.launched import PATHS, Struck, memory_of, strike, tiny
 
@@ -163,7 +163,7 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, m
     script = tmp_path / "sweep.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from multigpu.measure.launch import measure\nfrom multigpu.measure.point import Point\n"
+        "from multigpu.measure.sweep import measure\nfrom multigpu.measure.point import Point\n"
         "from multigpu.record import RecordStore\n"
         "from tests.measure.launched import tiny\n"
         f"store = RecordStore(Path({str(store.root)!r}))\n"

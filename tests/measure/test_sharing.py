@@ -21,6 +21,7 @@ from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_la
 from multigpu.measure.lanes import lane_environment, places_here
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.sharing import deal, lane_count, lanes_of, may_share, sharing_words, undisturbed, units
+from multigpu.measure.sweep import launch_environment
 from multigpu.paths import INTERFERENCE
 from multigpu.placements import placements
 from multigpu.placements.stage_split import SPLIT
@@ -169,7 +170,7 @@ def test_the_parents_gpus_are_divided_and_a_lane_knows_the_whole_machine(monkeyp
     monkeypatch.setattr("multigpu.measure.lanes.this_machine", lambda: FOUR)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
     _, second = places_here(2, "cuda", 2)
-    told = lane_environment(second, 1)
+    told = launch_environment() | lane_environment(second, 1)
     assert (told["CUDA_VISIBLE_DEVICES"], told["OMP_NUM_THREADS"]) == ("6,5", "4")
     assert told["PYTHONPATH"].split(":")[0].endswith("src")
     for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", LANE_VARIABLE):
@@ -247,7 +248,7 @@ def test_a_gpu_that_nvml_cannot_find_lends_no_name(monkeypatch: pytest.MonkeyPat
 def test_without_gpus_nothing_is_said_of_them_and_chosen_threads_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    told = lane_environment(places(2, 1, None, range(4))[0], 1)
+    told = launch_environment() | lane_environment(places(2, 1, None, range(4))[0], 1)
     assert "CUDA_VISIBLE_DEVICES" not in told and told["OMP_NUM_THREADS"] == "3"
     assert json.loads(told[LANE_VARIABLE])["lane"] == {"gpus": [], "cores": 2, "neighbours": 1}
 

@@ -10,8 +10,8 @@ import pytest
 
 from multigpu.analysis.traces import launch_skew, steps_of
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space, with_gradients, without_strays
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.measure.traced import Activity, joined
 from multigpu.record import RecordStore
 from tests.measure.test_traces import traced_run

@@ -15,8 +15,8 @@ import pytest
 from multigpu.analysis.traces import launch_skew, steps_of
 from multigpu.engines.torch import tracing
 from multigpu.engines.torch.tracing import read_events
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point, launch_of
+from multigpu.measure.sweep import measure
 from multigpu.measure.traced import joined
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from multigpu.measure import surroundings
-from multigpu.measure.launch import measure
 from multigpu.measure.memory import memory_folder
 from multigpu.measure.point import Point
 from multigpu.measure.surroundings import SHARE_VARIABLE, GpuLook, Surroundings, Watch
+from multigpu.measure.sweep import measure
 from multigpu.measure.turn import HELD_VARIABLE, LOCK_VARIABLE, holder, turn
 from multigpu.record import RecordStore
 from tests.measure.launched import PATHS, tiny

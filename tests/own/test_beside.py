@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.points import Missing
-from multigpu.own.beside import beside
-from multigpu.own.page import shown_beside
+from multigpu.own.page import beside, shown_beside
 from multigpu.run import Run
 
 

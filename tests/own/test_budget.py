@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.measure.bar import new_bar
+from multigpu.measure.summary import new_bar
 from multigpu.own import compare
 from multigpu.own.compare import Budget, OutOfTime
 

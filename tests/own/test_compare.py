@@ -17,8 +17,8 @@ import multigpu
 from multigpu import paths
 from multigpu.cli import main
 from multigpu.grid.from_yaml import traced
-from multigpu.measure.bar import new_bar
 from multigpu.measure.point import Point
+from multigpu.measure.summary import new_bar
 from multigpu.notebooks import execute_one, read_notebook
 from multigpu.own.compare import TRACED_STEPS, Budget, asked_runs, measured_within
 from multigpu.own.examine import describe

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.predict import measured_law, predict
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.rates import WarmUpRate
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.record import make_record
 from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.theory import measured_law, predict
 from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import timed, trained
 

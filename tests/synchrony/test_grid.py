@@ -105,7 +105,7 @@ def test_measuring_goes_on_where_it_stopped_and_again_where_it_is_asked(tmp_path
     assert same.reused == 4 and str(same).startswith("nothing to measure; 4 measured before")
     store = SynchronyStore(tmp_path)
     assert sorted(record.place for record in store) == ["averaging", "downpour", "virtual", "virtual"]
-    record = store.find(DOWNPOUR)
+    record = store.of_experiment(DOWNPOUR)
     assert isinstance(record, DownpourRecord) and record.curve == measure_downpour(DOWNPOUR, DOWNPOUR.open()).curve and record.batches == 30
     assert measure(small(), tmp_path, progress=False, retry=("ok",)).statuses == {"ok": 4}
     assert [one.attempt for one in store] == [1] * 4
@@ -150,16 +150,16 @@ def test_a_run_over_ray_is_recorded_apart_from_one_of_processes(tmp_path: Path, 
     # its seconds are another occasion's: what ended well is never run again
     assert measure([Planned("ray", asked, 1.0)], tmp_path, progress=False, retry=("ok",)).reused == 1
     store = SynchronyStore(tmp_path)
-    assert [record.status for record in store] == ["ok"] and store.find(asked.model_copy(update={"engine": "processes"})) is None
+    assert [record.status for record in store] == ["ok"] and store.of_experiment(asked.model_copy(update={"engine": "processes"})) is None
 
 
 def test_averages_come_back_as_written(tmp_path: Path) -> None:
     record, store = measure_averaging(AVERAGING, AVERAGING.open()), SynchronyStore(tmp_path)
     path = store.write(record)
-    assert store.find(AVERAGING) == record and list(store) == [record]
+    assert store.of_experiment(AVERAGING) == record and list(store) == [record]
     assert path.stat().st_size < 2000 and len(record.apart) == 2
     other = AVERAGING.model_copy(update={"same_start": True})
-    assert store.find(other) is None and other.key_on("") != AVERAGING.key_on("")
+    assert store.of_experiment(other) is None and other.key_on("") != AVERAGING.key_on("")
     path.write_bytes(b"x")
     assert not list(store) and "is not an AveragingRecord of this version" in next(store.unreadable())
     with pytest.raises(ValueError, match="2 workers need as many shards to be disjoint, not 1"):

@@ -70,11 +70,11 @@ def test_records_come_back_as_written(tmp_path: Path) -> None:
     store = SynchronyStore(tmp_path)
     experiment = trained("k_batch_async", 3, problem={"kind": "digits"}, updates=150)
     outcome = simulate(experiment)
-    assert store.find(experiment) is None
+    assert store.of_experiment(experiment) is None
     record = make_record(experiment, outcome)
     path = store.write(record)
     assert path == tmp_path / "virtual" / f"{record.key}.0.json.gz"
-    assert store.find(experiment) == record == next(iter(store))
+    assert store.of_experiment(experiment) == record == next(iter(store))
     assert (record.status, record.machine.name, record.result.updates, record.result.gradients) == ("ok", this_machine().name, 150, 450)
     assert record.result.samples == 450 * 32
     assert record.result.received_bytes == 450 * 650 * 8
@@ -113,10 +113,17 @@ def test_a_run_that_diverged_is_recorded_as_such(tmp_path: Path) -> None:
     record = make_record(experiment, simulate(experiment))
     store = SynchronyStore(tmp_path)
     store.write(record)
-    found = store.find(experiment)
+    found = store.of_experiment(experiment)
     assert found is not None
     assert found.result.diverged
     assert not math.isfinite(found.result.curve[-1].loss)
+
+
+def test_a_run_without_updates_is_read_back(tmp_path: Path) -> None:
+    experiment, store = timed("async", updates=None, time_s=1e-9), SynchronyStore(tmp_path)
+    store.write(make_record(experiment, simulate(experiment)))
+    (found,) = store
+    assert math.isnan(found.result.staleness.mean) and found.result.updates == 0
 
 
 def test_histograms_are_thinned_and_keep_their_mean() -> None:

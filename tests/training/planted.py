@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from multigpu.kept import Status
 from multigpu.placements import find_placement
-from multigpu.record import Status
-from multigpu.training.record import TRAINING_VERSION, Evaluation, TrainingMeasurement, TrainingRecord, training_key
+from multigpu.training.record import Evaluation, TrainingMeasurement, TrainingRecord
 from multigpu.training.run import build_training_run
 from tests.factory import make_machine
 
@@ -71,13 +71,13 @@ def trained(
         flags=list(flags),
     )
     return TrainingRecord(
-        key=training_key(training, 0, machine.name, "2.13.0"),
+        key=TrainingRecord.key_for(training, 0, machine.name, "2.13.0"),
         training=training,
+        repeat=0,
         status=status,
         reason=reason,
         machine=machine,
         versions={"torch": "2.13.0"},
-        training_version=TRAINING_VERSION,
         launch_id="a.0",
         measured_at="2026-01-01T00:00:00+00:00",
         commit="0" * 40,

@@ -10,7 +10,7 @@ import torch
 
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint, read_checkpoint, write_checkpoint
-from multigpu.training.experiment import Point, folder_of
+from multigpu.training.experiment import TrainingItem, folder_of
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingStore
 from tests.training.cases import Case, in_this_process, session_of, training
@@ -60,7 +60,7 @@ def test_broken_ones_are_one_sentence(tmp_path: Path, damage, sentence: str):
 def test_a_foreign_one_is_one_sentence_before_anything_starts(tmp_path: Path):
     path = write_checkpoint(folder_of(tmp_path, training(), 0), training(seed=5), 3, STATE)
     with pytest.raises(ValueError, match="belongs to another training run") as caught:
-        train([Point(training())], TrainingStore(tmp_path / "records"), tmp_path)
+        train([TrainingItem.of(training())], TrainingStore(tmp_path / "records"), tmp_path)
     assert str(path) in str(caught.value) and "seed 5" in str(caught.value) and not (tmp_path / "records").exists()
 
 

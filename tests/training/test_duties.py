@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.training.joined import joined_placements, placed
+from multigpu.training.grid import joined_placements, placed
 from tests.training import broken
 from tests.training.cases import Case, Results, in_this_process, measured, training, translation
 

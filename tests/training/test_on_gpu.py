@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.training.experiment import Point
-from multigpu.training.joined import joined_placements, placed, staged_twins
+from multigpu.training.experiment import TrainingItem
+from multigpu.training.grid import joined_placements, placed, staged_twins
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun, build_training_run
@@ -34,7 +34,7 @@ def on_gpus(placement: str, devices: int, **more: Any) -> TrainingRun:
 def trained(runs: list[TrainingRun], folder: Path) -> list[TrainingRecord]:
     """The Records of these runs, all of one launch; what did not train fails with its reason."""
     store = TrainingStore(folder / "records")
-    summary = train([Point(run) for run in runs], store, folder / "checkpoints", progress=False)
+    summary = train([TrainingItem.of(run) for run in runs], store, folder / "checkpoints", progress=False)
     assert not summary.troubles, [record.reason for record in store if record.status != "ok"]
     found = {record.training.digest: record for record in store}
     return [found[run.digest] for run in runs]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from multigpu.placements import placements
-from multigpu.training.experiment import Point, folder_of
+from multigpu.training.experiment import TrainingItem, folder_of
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingStore
 from multigpu.training.run import TrainingRun
@@ -148,7 +148,7 @@ def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(tmp_p
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("CHECKPOINT", str(folder_of(tmp_path, killed, 0) / "checkpoint.pt"))
     monkeypatch.setenv("STRUCK", str(tmp_path / "struck"))
-    store, points = TrainingStore(tmp_path / "records"), [Point(killed), Point(usual)]
+    store, points = TrainingStore(tmp_path / "records"), [TrainingItem.of(killed), TrainingItem.of(usual)]
     hook = "tests.training.test_one_process:kill_once"
     summary = train(points, store, tmp_path, progress=False, hook=hook)
     assert dict(summary.statuses) == {"ok": 2} and (tmp_path / "struck").exists(), summary

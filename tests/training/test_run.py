@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from multigpu.arguments import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
-from multigpu.training.experiment import TRAINING, Point
-from multigpu.training.grid import GRIDS, PlannedTraining, find_grid, restricted
-from multigpu.training.joined import joined_placements, placed, staged_twins, told_apart
+from multigpu.training.experiment import TRAINING, TrainingItem
+from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, staged_twins, told_apart
 from multigpu.training.measure import affordable, main, parse_training_fields
-from multigpu.training.record import TrainingStore, training_key
+from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun
 from tests.factory import make_machine
 from tests.training.cases import training
@@ -22,9 +23,9 @@ LATER = {"alexnet_cifar": {"zero1", "fsdp2"}}
 """Placements that joined the study after a model was trained under all others, whose curve another occasion's rounding would part."""
 
 
-def compared(planned: list[PlannedTraining]) -> list[TrainingRun]:
+def compared(planned: list[Planned]) -> list[TrainingRun]:
     """What is trained to compare placements."""
-    return [entry.training for entry in planned if "the same curve" in entry.question]
+    return [entry.built for entry in planned if "the same curve" in entry.settings.question]
 
 
 REFUSED = [
@@ -101,24 +102,24 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
     for entry, version, status in ((done, here, "ok"), (failed, here, "failed"), (upgraded, "0.1", "ok")):
         record = trained().model_copy(
             update={
-                "key": training_key(entry.training, 0, this_machine().name, version),
-                "training": entry.training,
+                "key": TrainingRecord.key_for(entry.built, 0, this_machine().name, version),
+                "training": entry.built,
                 "machine": make_machine(0, this_machine().name),
                 "status": status,
             }
         )
         store.write(record)
     everything = 1e6
-    assert [point.training for point in affordable(planned, store, everything)] == [one.training for one in (upgraded, *rest)]
+    assert [point.training for point in affordable(planned, store, everything)] == [one.built for one in (upgraded, *rest)]
     again = [point.training for point in affordable(planned, store, everything, ["failed"])]
-    assert again == [one.training for one in (failed, upgraded, *rest)]
+    assert again == [one.built for one in (failed, upgraded, *rest)]
     # the first three that are not known, of 4 s each
     assert [entry.cost_s for entry in planned[:5]] == [4.0] * 5
     for budget, retry, count in ((14, [], 3), (14, ["--retry", "failed"], 3), (1, [], 0)):
         assert main(["--grid", "training_cpu", "--folder", str(tmp_path), "--budget-s", str(budget), *retry, "--dry-run"]) == 0
         out = capsys.readouterr().out
         assert out.startswith(f"{count} runs to train; at most about 0 minutes\n") and out.count("launch ") == count
-        assert (failed.training.label() in out) is bool(retry)
+        assert (failed.built.label() in out) is bool(retry)
     assert main(["--grid", "training_cpu", "--folder", str(tmp_path), "--budget-s", "120", "--dry-run"]) == 0
     assert "; at most about 2 minutes" in capsys.readouterr().out
 
@@ -134,8 +135,8 @@ def test_bad_commands_end_with_two_and_a_sentence(capsys):
 def test_fields_beside_a_grid_choose_its_runs(capsys):
     planned = find_grid("training_cpu")
     chosen = restricted(planned, {"devices": 1, "schedule": "luong10"})
-    assert [entry.training for entry in chosen] == [
-        entry.training for entry in planned if entry.training.run.devices == 1 and entry.training.schedule == "luong10"
+    assert [entry.built for entry in chosen] == [
+        entry.built for entry in planned if entry.built.run.devices == 1 and entry.built.schedule == "luong10"
     ]
     assert 0 < len(chosen) < len(planned) and restricted(planned, {}) == planned
     assert main(["--grid", "training_cpu", "devices=1", "schedule=luong10", "--dry-run"]) == 0
@@ -148,7 +149,7 @@ def test_fields_beside_a_grid_choose_its_runs(capsys):
 def test_a_machine_with_few_gpus_shares_joined_batches_over_two(monkeypatch, gpus: int, devices: int) -> None:
     """The joined batch is the same, and so are the steps of an epoch."""
     monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: gpus)
-    scaled = [entry.training for entry in GRIDS["training_headline"]() if entry.training.reference_batch == 128]
+    scaled = [entry.built for entry in GRIDS["training_headline"]() if entry.built.reference_batch == 128]
     assert {one.run.devices for one in scaled} == {1, devices}
     assert {one.joined_batch for one in scaled} >= {128, 1024, 16384}
     for name in ("training_headline", "translation_gpu"):
@@ -159,9 +160,9 @@ def test_a_machine_with_few_gpus_shares_joined_batches_over_two(monkeypatch, gpu
 @pytest.mark.parametrize("name", sorted(GRIDS))
 def test_grids_train_nothing_twice_and_compare_every_placement(name):
     planned = find_grid(name)
-    assert len({entry.training.digest for entry in planned}) == len(planned)
-    assert all(entry.cost_s > 0 and entry.question.endswith("?") for entry in planned)
-    assert all(entry.training.run.processes == placed(entry.training.run.placement).get("processes", "per_device") for entry in planned)
+    assert len({entry.built.digest for entry in planned}) == len(planned)
+    assert all(entry.cost_s > 0 and entry.settings.question.endswith("?") for entry in planned)
+    assert all(entry.built.run.processes == placed(entry.built.run.placement).get("processes", "per_device") for entry in planned)
     for inputs in {one.run.inputs for one in compared(planned)}:
         runs = [one.run for one in compared(planned) if one.run.inputs == inputs]
         known = joined_placements(unit="words" if runs[0].workload == "nmt" else "images")
@@ -200,8 +201,19 @@ def test_one_process_is_for_what_has_no_process_a_device() -> None:
     assert placed("make_parallel") == {"placement": "make_parallel", "processes": "one"}
 
 
+def test_scores_of_a_model_that_diverged_are_read_back(tmp_path: Path) -> None:
+    store = TrainingStore(tmp_path)
+    store.write(trained((1.0, math.inf), accuracies=(math.nan,)))
+    (found,) = store
+    assert found.measurement and math.isnan(found.measurement.evaluations[-1].scores["accuracy"])
+
+
 def test_a_launch_has_one_shape_of_processes() -> None:
-    shapes = [Point(training("exp1")), Point(training("exp1", processes="one")), Point(training("make_parallel", processes="one"))]
+    shapes = [
+        TrainingItem.of(training("exp1")),
+        TrainingItem.of(training("exp1", processes="one")),
+        TrainingItem.of(training("make_parallel", processes="one")),
+    ]
     first, second, third = map(TRAINING.launch_of, shapes)
     assert first < second == third
 
@@ -209,7 +221,7 @@ def test_a_launch_has_one_shape_of_processes() -> None:
 @pytest.mark.parametrize("name", ["training", "training_headline", "translation_gpu"])
 def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_from(name: str) -> None:
     """ddp on one GPU, one joined batch and all else alike; of eager jobs too."""
-    strong = [entry.training for entry in GRIDS[name]() if entry.training.run.scaling == "strong"]
+    strong = [entry.built for entry in GRIDS[name]() if entry.built.run.scaling == "strong"]
     several = [one for one in strong if one.run.devices > 1]
     assert several
     for one in several:
@@ -222,7 +234,7 @@ def test_alexnet_is_trained_on_other_numbers_of_devices_as_it_is_beside_placemen
     """Which its curve on two is compared with: all else is equal."""
     planned = GRIDS["training_alexnet_cpu"]()
     two = {one.run.precision: one for one in compared(planned) if one.run.placement == "ddp"}
-    others = [e.training for e in planned if e.training.run.devices != 2]
+    others = [e.built for e in planned if e.built.run.devices != 2]
     assert Counter((t.run.devices, t.run.precision) for t in others) == dict.fromkeys(
         [(1, "fp32"), (1, "fp64"), (4, "fp32"), (4, "fp64")], 1
     )
@@ -234,7 +246,7 @@ def test_alexnet_is_trained_on_other_numbers_of_devices_as_it_is_beside_placemen
 def test_every_staged_run_stands_beside_its_twin() -> None:
     """Equal in all else; on digits at a low rate and a high one, the small network in three seeds."""
     for name in ("training_staged_cpu", "training_models"):
-        own = [e.training for e in GRIDS[name]() if "one step old" in e.question]
+        own = [e.built for e in GRIDS[name]() if "one step old" in e.settings.question]
         staged = [t for t in own if t.run.placement in staged_twins()]
         assert len(own) == 2 * len(staged)
         for run in staged:
@@ -255,7 +267,7 @@ def test_claims_find_every_seed_in_the_grids_of_gpus(name: str) -> None:
     """C46: the reference, 8 and 128 times the batch, warmed up alike; C34: bf16 and fp32. Equal in all else, no seed twice."""
     warmed, plain = Counter(), Counter()
     for entry in GRIDS[name]():
-        t = entry.training
+        t = entry.built
         if t.epochs == 15 and t.reference_batch == 128 and t.run.execution == "captured":
             if (t.rate_scaling, t.schedule) == ("linear", "warmup"):
                 warmed[t.joined_batch // 128, t.warmup_epochs] += 1

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from multigpu.training.schedule import Schedule, linear_rate
+from multigpu.training.run import Schedule, linear_rate
 from tests.training.cases import training
 
 

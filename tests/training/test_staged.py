@@ -11,7 +11,7 @@ import torch
 
 from multigpu.engines.torch.reference import train_reference
 from multigpu.training import state
-from multigpu.training.joined import joined_placements, staged_twins
+from multigpu.training.grid import joined_placements, staged_twins
 from multigpu.training.run import TrainingRun
 from tests.equivalence.cases import make_context
 from tests.training import broken

@@ -23,13 +23,12 @@ from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.downpour import DownpourRecord, first_time_s
 from multigpu.synchrony.experiment import Experiment, ProblemDescription
 from multigpu.synchrony.grid import read_grid
-from multigpu.synchrony.predict import predict
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.rates import BoundedRate, ConstantRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
 from multigpu.synchrony.store import RECORDS, SynchronyStore
-from multigpu.synchrony.theory import mean_staleness, update_time_s
+from multigpu.synchrony.theory import mean_staleness, predict, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel
 
 TEXTS = (

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from multigpu import paths
+from multigpu.arguments import parse_counts
 from multigpu.collectives import algorithms
 from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveStore
-from multigpu.collectives.run import CollectiveRun, DeviceType, build_collective_run, parse_size, runs_in_order
+from multigpu.collectives.run import CollectiveRun, DeviceType, parse_size, runs_in_order
 from multigpu.command import Parser, add_usual, answered, count
-from multigpu.hosts.namespaces import Hosts, why_not
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import Hosts, Spread, why_not
 from multigpu.measure.machine import gpu_count, this_machine
 
 
@@ -56,21 +56,13 @@ def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
     """
     device_type: DeviceType = arguments.device_type or ("cuda" if gpu_count() else "cpu")
     sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
+    methods, executions = (words.split(",") if words else [] for words in (arguments.methods, arguments.executions))
     runs = []
-    for text in arguments.devices.split(","):
-        if not text.strip().isdecimal():
-            raise ValueError(f"devices {text!r} is not a positive integer: give counts such as 2,4")
-        lists = {
-            name: (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else [] for name in ("methods", "executions")
-        }
-        chosen = runs_in_order(int(text), device_type, sizes, dtype=arguments.dtype, **lists)
-        runs += [build_collective_run(**run.model_dump() | slept(arguments, run.method)) for run in chosen]
+    for devices in parse_counts(arguments.devices):
+        for run in runs_in_order(devices, device_type, sizes, methods, executions, arguments.dtype):
+            delay_us = arguments.delay_us if run.method in algorithms() else 0  # a library's messages cannot be delayed
+            runs.append(CollectiveRun.built(**run.model_dump() | {"delay_us": delay_us, "compute_ms": arguments.compute_ms}))
     return list(dict.fromkeys(runs))
-
-
-def slept(arguments: argparse.Namespace, method: str) -> dict[str, int]:
-    """The fields of a Run of this method that say what is slept; a library's messages cannot be delayed."""
-    return {"delay_us": arguments.delay_us if method in algorithms() else 0, "compute_ms": arguments.compute_ms}
 
 
 @contextlib.contextmanager
@@ -85,8 +77,6 @@ def spread_for(runs: Sequence[CollectiveRun], link_mbit: float | None, per_host:
         return
     if why_not():
         raise ValueError(f"no hosts for --link-mbit {link_mbit:g}: {why_not()}")
-    if per_host < 1:
-        raise ValueError(f"--per-host {per_host} is not a positive integer")
     if any(run.device_type == "cuda" for run in runs):
         raise ValueError(f"--link-mbit {link_mbit:g} puts CPU processes on hosts of their own: add --device-type cpu")
     with Hosts(max(-(-run.devices // per_host) for run in runs), link_mbit) as hosts:

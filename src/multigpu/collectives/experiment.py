@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from time import time
 from typing import Any
 
-from multigpu.collectives.record import COLLECTIVE_TIMING_VERSION, CollectiveMeasurement, CollectiveRecord, CollectiveStore, collective_key
+from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import CollectiveRun, size_text
 from multigpu.hosts.launching import Company
-from multigpu.hosts.namespaces import INTERFACE
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import INTERFACE, Spread
 from multigpu.measure.experiment import Due, Experiment, Seat
-from multigpu.measure.machine import framework_version, gpu_count
 from multigpu.measure.plan import Plan
 from multigpu.measure.session import Session
 from multigpu.measure.summary import LEFT, Summary
 from multigpu.measure.sweep import sweep
-from multigpu.measure.timed import PASSED_OVER
-from multigpu.record import Status
+from multigpu.measure.timed import PASSED_OVER, check_there
 
 LATENCY_BYTES = 2**20
 """Up to this size a message takes about as long as any smaller one."""
@@ -53,7 +50,7 @@ class Forecast:
             self.known[run.method, run.execution] = (run.bytes, seconds)
 
 
-class Collectives(Experiment[CollectiveItem, CollectiveItem]):
+class Collectives(Experiment[CollectiveItem]):
     """All-reduces of one number of devices, in order, the largest number first."""
 
     path = "multigpu.collectives.experiment:COLLECTIVES"
@@ -73,12 +70,6 @@ class Collectives(Experiment[CollectiveItem, CollectiveItem]):
         joined = importlib.import_module("multigpu.collectives.bench").joined
         return CollectiveMeasurement.model_validate(joined(item.run, parts, total_s))
 
-    def key(self, item: CollectiveItem, machine: str, framework_version: str) -> str:
-        return collective_key(item.run, item.repeat, machine, framework_version)
-
-    def fields(self, item: CollectiveItem, status: Status) -> dict[str, Any]:
-        return {"run": item.run, "timing_version": COLLECTIVE_TIMING_VERSION}
-
     def told(self, item: CollectiveItem, measured: CollectiveMeasurement) -> str:
         return f"{size_text(round(item.run.bytes / min(measured.time_s)))}/s"
 
@@ -95,15 +86,11 @@ class Collectives(Experiment[CollectiveItem, CollectiveItem]):
             return LEFT, ""
         return None
 
-    def check_all(self, points: Iterable[CollectiveItem], company: Company | Spread | None) -> None:
-        for point in points:
-            check_machine(point.run)
+    def check(self, item: CollectiveItem, company: Company | Spread | None) -> None:
+        check_there(item.run, company)
 
-    def launch_of(self, point: CollectiveItem) -> int:
-        return -point.run.devices
-
-    def due(self, point: CollectiveItem) -> CollectiveItem:
-        return point
+    def launch_of(self, item: CollectiveItem) -> int:
+        return -item.run.devices
 
 
 COLLECTIVES = Collectives()
@@ -137,15 +124,3 @@ def measure(
         for run in runs
     ]
     return sweep(COLLECTIVES, points, store, retry, progress, hook, company=spread, budget_s=budget_s)
-
-
-def check_machine(run: CollectiveRun) -> None:
-    """Refuse what this machine cannot run.
-
-    Raises:
-        ValueError: naming how many devices were asked for and how many there are.
-    """
-    if run.device_type == "cuda" and run.devices > gpu_count():
-        raise ValueError(f"{run.devices} GPUs were asked for and this machine has {gpu_count()}: choose fewer devices or --device-type cpu")
-    if framework_version("torch") == "none":
-        raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")

@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from statistics import median
 
-from pydantic import BaseModel, ConfigDict
-
 from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.run import CollectiveRun
-from multigpu.kept import Kept, key_of
-from multigpu.measure.machine import framework_version
-from multigpu.record import Status
-from multigpu.store import MachineStore
-
-SCHEMA_VERSION = 1
-
-COLLECTIVE_TIMING_VERSION = 1
-"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+from multigpu.kept import Answer
+from multigpu.schema import Data
+from multigpu.store import Store
 
 
 def bus_factor(devices: int) -> float:
@@ -30,15 +22,13 @@ def bus_factor(devices: int) -> float:
     return 2 * (devices - 1) / devices
 
 
-class CollectiveMeasurement(BaseModel):
+class CollectiveMeasurement(Data):
     """What the clocks and counters said. It exists only where every process held the exact sum before and after the samples.
 
     time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample, over their number.
     counted, predicted: of one call, of algorithms written out here (None of a library's).
     interface_bytes: by process, what its host's network interface sent and received during one call, headers included (None: not read).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     time_s: list[float]
     counted: Cost | None = None
@@ -48,16 +38,14 @@ class CollectiveMeasurement(BaseModel):
     flags: list[str] = []
 
 
-class CollectiveRecord(Kept):
+class CollectiveRecord(Answer):
     """One measured CollectiveRun, or the reason why there is no measurement."""
 
-    schema_version: int = SCHEMA_VERSION
+    key_words = ("all_reduce",)
+    meaning = 1
+
     run: CollectiveRun
-    repeat: int
-    status: Status
-    reason: str = ""
-    timing_version: int
-    launch_id: str
+    timing_version: int = meaning
     measurement: CollectiveMeasurement | None = None
 
     @property
@@ -76,16 +64,11 @@ class CollectiveRecord(Kept):
         return bus_factor(self.run.devices) * self.algorithm_bandwidth if self.algorithm_bandwidth else None
 
     @property
-    def own_key(self) -> str:
-        return collective_key(self.run, self.repeat, self.machine.name, framework_version("torch", self.versions))
+    def asked(self) -> CollectiveRun:
+        return self.run
 
 
-def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_version: str) -> str:
-    """The name of a measurement: what has a Record under this key is not measured again."""
-    return key_of("all_reduce", run.digest, repeat, machine, framework_version, COLLECTIVE_TIMING_VERSION)
-
-
-class CollectiveStore(MachineStore[CollectiveRecord]):
+class CollectiveStore(Store[CollectiveRecord]):
     """CollectiveRecords in `<root>/<machine>/`."""
 
     kind = CollectiveRecord

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.collectives import algorithms
-from multigpu.refusal import refusal
+from multigpu.schema import Asked
 
 DeviceType = Literal["cuda", "cpu"]
 
@@ -24,7 +23,7 @@ MOST_CALLS = 20
 MOST_DEVICES = 16
 
 
-class CollectiveRun(BaseModel):
+class CollectiveRun(Asked):
     """Method x message x processes x type x execution.
 
     method: an algorithm written out here, by name, or a library's.
@@ -34,8 +33,6 @@ class CollectiveRun(BaseModel):
     delay_us: slept before every exchange of messages, as a distant host's latency (algorithms written out here only).
     compute_ms: slept before every timed call, where a training step would compute.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     method: str
     bytes: int = Field(ge=1)
@@ -77,6 +74,7 @@ class CollectiveRun(BaseModel):
     framework: ClassVar[str] = "torch"
     processes: ClassVar[str] = "per_device"
     host_cores: ClassVar[int | None] = None
+    device_ids: ClassVar[str | None] = None
 
     @property
     def chosen_devices(self) -> tuple[int, ...]:
@@ -87,28 +85,10 @@ class CollectiveRun(BaseModel):
     def elements(self) -> int:
         return self.bytes // ITEM_BYTES[self.dtype]
 
-    @property
-    def digest(self) -> str:
-        """A hash of every field that differs from its default (so that a field added later leaves older keys as they are)."""
-        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
-
     def label(self) -> str:
-        """A short name for progress bars and messages."""
         slept = ((self.compute_ms, " after {} ms"), (self.delay_us, " delayed by {} us"))
         extra = "".join(text.format(amount) for amount, text in slept if amount)
         return f"{self.method} {size_text(self.bytes)} x{self.devices} {self.dtype} {self.execution}{extra}"
-
-
-def build_collective_run(**fields: object) -> CollectiveRun:
-    """A CollectiveRun, or one clear sentence.
-
-    Raises:
-        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
-    """
-    try:
-        return CollectiveRun(**fields)  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise ValueError(refusal(error)) from None
 
 
 def size_text(count: int) -> str:
@@ -186,7 +166,7 @@ def runs_in_order(
         for execution in executions or (("captured", "eager") if device_type == "cuda" else ("eager",)):
             for method in methods or methods_for(device_type):
                 found.append(
-                    build_collective_run(
+                    CollectiveRun.built(
                         method=method,
                         bytes=size,
                         devices=devices,

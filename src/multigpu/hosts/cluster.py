@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from multigpu.schema import Data
 
 if TYPE_CHECKING:
     from multigpu.measure.machine import Machine
@@ -14,14 +16,12 @@ CLUSTER_VARIABLE = "MULTIGPU_CLUSTER"
 """Tells a process that it runs on one of several hosts that are one machine, and which."""
 
 
-class Cluster(BaseModel):
+class Cluster(Data):
     """The hosts of a launch.
 
     hosts: how many. per_host: processes on each; ranks are dealt out host after host.
     network: the links between hosts in words. link: the same as a short word for names of folders.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hosts: int = Field(ge=1)
     per_host: int = Field(ge=1)

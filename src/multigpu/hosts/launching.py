@@ -7,7 +7,6 @@ all hosts, and host 0 starts the plan again without what failed; a host that is 
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -15,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -23,10 +22,10 @@ from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.machine import Machine, framework_version, gpu_count, source_state, this_host, this_machine
 from multigpu.measure.memory import scratch_folder
-from multigpu.measure.plan import Journal, Plan, hung, noted
+from multigpu.measure.plan import Fault, Journal, Plan, hung, noted
 from multigpu.measure.private_network import allowed
+from multigpu.measure.process import end_in_order
 from multigpu.placements import find_placement
-from multigpu.record import Status
 from multigpu.run import Run
 
 LOOPBACK = "127.0.0.1"
@@ -38,7 +37,7 @@ MOST_CPU_PROCESSES = 16
 """Of one host."""
 
 
-def check_host(run: Run, devices: int, gpus: int) -> None:
+def check_host(run: Any, devices: int, gpus: int) -> None:
     """Refuse what a Run asks of a host and the host has not, whether it is alone or one of several alike.
 
     Args:
@@ -181,8 +180,8 @@ class Company:
         plan = spread_out(plan, self.cluster, address, ports, libraries_environment(address))
         self.meeting.tell("plan", plan=plan.model_dump(mode="json"))
         self.missing = self.cluster.hosts - 1
-        self.faults: dict[str, tuple[Status, str]] = {}
-        self.echoes: dict[str, tuple[Status, str]] = {}
+        self.faults: dict[str, Fault] = {}
+        self.echoes: dict[str, Fault] = {}
         self.failed = False
         return plan
 
@@ -208,10 +207,10 @@ class Company:
         self.meeting.tell("stop")
         while self.missing:
             self._note(self.meeting.hear("ended"))
-        for key, (status, reason) in self.faults.items():
-            journal.note_fault(key, status, reason)
-        for key, (status, reason) in self.echoes.items():
-            journal.note_echo(key, status, reason)
+        for key, fault in self.faults.items():
+            journal.note(key, fault)
+        for key, echo in self.echoes.items():
+            journal.note(key, echo, "echo")
 
     def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
         """The agents that host 0 starts, each by the words before its command and its plan: its own."""
@@ -222,11 +221,11 @@ class Company:
         return this_machine()
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """End an agent at once; its workers end with it."""
-    if process.poll() is None:
-        process.kill()
-    process.wait()
+def start_agent(plan: Plan, environment: Mapping[str, str], log: IO[str] | int, prefix: Sequence[str] = ()) -> subprocess.Popen[Any]:
+    """This host's agent, or that of the host which `prefix` puts a command on."""
+    path = plan.scratch / f"plan{plan.host}.json"
+    path.write_text(plan.model_dump_json())
+    return subprocess.Popen([*prefix, sys.executable, "-m", "multigpu.measure.agent", str(path)], env=environment, stdout=log, stderr=log)
 
 
 def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
@@ -244,41 +243,33 @@ def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
         if message["word"] == "end":
             return done
         if message["word"] == "plan":
-            _carry_out(company, message["plan"], environment())
+            _carry_out(company, Plan.model_validate(message["plan"]), environment())
             done += 1
 
 
-def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
+def _carry_out(company: Company, plan: Plan, environment: dict[str, str]) -> None:
     """This host's part of one launch."""
     address = socket.gethostbyname(company.meeting.address)
     with scratch_folder("multigpu-host-") as scratch:
-        plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch), "address": address}
-        plan["environment"] = {name: value for name, value in plan["environment"].items() if not name.endswith("_SOCKET_IFNAME")}
-        environment |= plan["environment"] | libraries_environment(address)
-        path = scratch / "plan.json"
-        path.write_text(json.dumps(plan))
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "multigpu.measure.agent", str(path)],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        own = {name: value for name, value in plan.environment.items() if not name.endswith("_SOCKET_IFNAME")}
+        place = {"host": company.meeting.host, "scratch": scratch, "memory": scratch, "address": address, "environment": own}
+        agent = start_agent(plan.model_copy(update=place), environment | own | libraries_environment(address), subprocess.DEVNULL)
         try:
             while agent.poll() is None:
                 company.meeting.check()
                 if company.meeting.take("stop"):
-                    end(agent)
+                    end_in_order([agent])
                 time.sleep(0.1)
             code = agent.returncode
             # of host 0 again: it may hear this only after it said "stop", whose answer this is
             company.meeting.tell("ended", code=code, faults=_faults(scratch), echoes=noted(scratch, "echo"))
         finally:
-            end(agent)
+            end_in_order([agent])
 
 
-def _faults(scratch: Path) -> dict[str, tuple[Status, str]]:
+def _faults(scratch: Path) -> dict[str, Fault]:
     """Why Runs cannot be measured, as far as this host's workers know: key -> status and reason."""
-    found: dict[str, tuple[Status, str]] = {}
+    found: dict[str, Fault] = {}
     for key, stood in hung(scratch).items():
         rank, place = next(iter(stood.items()))
         found[key] = ("timeout", f"replica {rank} did not finish in time on its host" + (f": in {place}" if place else ""))

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from multigpu.measure.machine import gpu_count, source_state, this_machine, versions
 from multigpu.measure.process import ask
 from multigpu.measure.turn import turn
+from multigpu.schema import Data
 
 PRODUCT = 8192
 COPY_BYTES = 2**32
@@ -23,14 +22,12 @@ LINK_BYTES = 2**28
 REPEATS = 20
 
 
-class Ceilings(BaseModel):
+class Ceilings(Data):
     """Medians of `REPEATS` timings on each device. FLOP/s and bytes/s.
 
     matmul: precision -> one value a device. memory: bytes read plus written by a copy within the device.
     host_to_device, device_to_host: pinned memory, one device at a time. links: [from][to], one way, one pair at a time.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     machine: str
     gpu: str

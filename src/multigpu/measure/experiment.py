@@ -5,39 +5,50 @@ An experiment is an object in a module that imports no framework; a plan names i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from multigpu.inputs.check import check_inputs
+from multigpu.kept import Status
 from multigpu.measure.machine import versions
 from multigpu.measure.session import Session, Stage
-from multigpu.record import Status
-from multigpu.store import MachineStore
+from multigpu.run import Run
+from multigpu.schema import Asked, Data
+from multigpu.store import Store
 from multigpu.workloads import workloads
 
 if TYPE_CHECKING:
     from multigpu.hosts.launching import Company
-    from multigpu.hosts.spread import Spread
+    from multigpu.hosts.namespaces import Spread
     from multigpu.measure.plan import Plan
 
 
-class Due(BaseModel):
-    """One point to measure. run: what names its devices and framework. timeout_s: for the whole point, building included."""
+class Due(Data):
+    """One point to measure. run: what names its devices and framework. timeout_s: for the whole point, building included.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    launch: those with different numbers are measured by different launches.
+    """
+
     run: Any
     repeat: int = 0
     attempt: int = 0
+    launch: int = 0
     timeout_s: float = Field(default=300.0, gt=0, le=7 * 86400)
+
+    @property
+    def asked(self) -> Asked:
+        """What its Record answers."""
+        asked: Asked = self.run
+        return asked
 
     @property
     def label(self) -> str:
         """A short name for progress bars and messages."""
-        return str(self.run.label())
+        return self.asked.label()
 
 
 @dataclass(frozen=True)
@@ -54,11 +65,10 @@ class Seat:
     hosts: dict[str, Any] = field(default_factory=dict)
 
 
-Point = TypeVar("Point")
 AnyItem = TypeVar("AnyItem", bound=Due)
 
 
-class Experiment(Generic[Point, AnyItem]):
+class Experiment(Generic[AnyItem]):
     """One kind of experiment.
 
     path: "module:NAME" of such an object. item, store: its classes. watched: whether its Records
@@ -69,7 +79,7 @@ class Experiment(Generic[Point, AnyItem]):
 
     path: ClassVar[str]
     item: type[AnyItem]
-    store: type[MachineStore[Any]]
+    store: type[Store[Any]]
     watched: ClassVar[bool] = False
     cyclic: ClassVar[bool] = True
     modules: ClassVar[tuple[str, ...]] = ()
@@ -88,13 +98,9 @@ class Experiment(Generic[Point, AnyItem]):
         """
         raise NotImplementedError
 
-    def key(self, item: AnyItem, machine: str, framework_version: str) -> str:
-        """The name of the measurement."""
-        raise NotImplementedError
-
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
         """What its Record says beside what all say."""
-        raise NotImplementedError
+        return {"run": item.run}
 
     def told(self, item: AnyItem, measured: Any) -> str:
         """The figure that a progress bar shows."""
@@ -112,19 +118,15 @@ class Experiment(Generic[Point, AnyItem]):
 
     # --- what the launcher asks -------------------------------------------------------------------------------------------------
 
-    def check(self, point: Point, company: Company | Spread | None) -> None:
+    def check(self, item: AnyItem, company: Company | Spread | None) -> None:
         """Refuse what cannot run here, or on these hosts.
 
         Raises:
             ValueError: naming what was asked for and what there is.
         """
 
-    def launch_of(self, point: Point) -> Any:
-        """What points share that one launch can measure; launches are in its order."""
-        raise NotImplementedError
-
-    def due(self, point: Point) -> AnyItem:
-        """The point as an item of a plan."""
+    def launch_of(self, item: AnyItem) -> Any:
+        """What items share that one launch can measure; launches are in its order."""
         raise NotImplementedError
 
     def ordered(self, items: Sequence[AnyItem], launch_id: str) -> list[AnyItem]:
@@ -136,17 +138,15 @@ class Experiment(Generic[Point, AnyItem]):
         """Of installed packages, those that its Records name."""
         return {name: version for name, version in versions().items() if "tensorflow" not in name}
 
-    def check_all(self, points: Iterable[Point], company: Company | Spread | None) -> None:
+    def check_all(self, items: Sequence[AnyItem], company: Company | Spread | None) -> None:
         """Refuse what cannot run, and inputs that cannot be read.
 
         Raises:
             ValueError: one sentence.
         """
-        runs = []
-        for point in points:
-            self.check(point, company)
-            runs.append(self.due(point).run)
-        check_inputs(runs)
+        for item in items:
+            self.check(item, company)
+        check_inputs(item.run for item in items if isinstance(item.run, Run))
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:

@@ -6,7 +6,6 @@ GPU and the same cores; `analysis.interference` does it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -16,15 +15,14 @@ from multigpu.arguments import parse_counts
 from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.known import known_points
+from multigpu.kept import Status
 from multigpu.measure.lane import Place
 from multigpu.measure.lanes import Share, places_here, run_lanes
 from multigpu.measure.machine import gpu_count, this_machine
-from multigpu.measure.point import Point
-from multigpu.measure.summary import Summary
+from multigpu.measure.point import Point, known_points
+from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.timed import check_devices
-from multigpu.record import RecordStore, Status
+from multigpu.record import RecordStore
 from multigpu.run import Run
 
 SLOTS, MOST_REPEATS = 64, 100
@@ -71,18 +69,13 @@ def check_interference(
         if not 2 <= count < SLOTS:
             raise ValueError(f"{run.label()} needs at least two lanes, and {gpu_count()} GPUs give {count}: leave it out or use more GPUs")
         groups.setdefault(run.devices, ([], places_here(run.devices, run.device_type, count)))[0].append(run)
-    summary, began = Summary(), time.monotonic()
     total = rounds * repeats * sum(len(own) * (1 + len(where)) for own, where in groups.values())
-    bar = new_bar(total, progress)
-    try:
+    with followed(total, progress) as (summary, bar):
         for number in range(rounds):
             for own, where in groups.values():
                 _phase([Share(where[0], _points(own, number, 0, repeats))], store, (), bar, summary, hook)
                 together = [Share(place, _points(own, number, 1 + lane, repeats)) for lane, place in enumerate(where)]
                 _phase(together, store, get_args(Status), bar, summary, hook)
-    finally:
-        bar.close()
-        summary.wall_s = time.monotonic() - began
     return summary
 
 

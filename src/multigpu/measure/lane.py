@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from multigpu.schema import Data
 
 LANE_VARIABLE = "MULTIGPU_LANE"
 """Tells a process that it has a part of a machine only: JSON of the whole `machine` and of the `lane`."""
 
 
-class Lane(BaseModel):
+class Lane(Data):
     """What a process may use of its machine.
 
     gpus: their numbers on the machine (none on CPUs). cores: how many. neighbours: lanes that measure at the same time; 0: alone.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     gpus: list[int]
     cores: int = Field(ge=1)
@@ -45,9 +45,9 @@ class Place:
         return gpus if self.gpus else f"cores {', '.join(map(str, self.cores))}"
 
 
-def this_lane() -> Lane | None:
-    """The lane of this process, or None: the whole machine is its own."""
-    text = os.environ.get(LANE_VARIABLE)
+def this_lane(environment: Mapping[str, str] = os.environ) -> Lane | None:
+    """The lane of this process, or of those with this environment; None: the whole machine is its own."""
+    text = environment.get(LANE_VARIABLE)
     return Lane.model_validate(json.loads(text)["lane"]) if text else None
 
 

@@ -1,7 +1,7 @@
-"""Measure Runs side by side, each lane in a process of its own that keeps to its GPUs and cores. Imports no framework.
+"""Measure Runs side by side, each lane by a thread of its own whose launches keep to its GPUs and cores. Imports no framework.
 
-A lane is an ordinary sweep that sees a part of the machine: its launches, ports, folders of scratch and of memory have names of their
-own anyway, and it writes Records into the same folder, under the same keys. Caches of compiled kernels are shared, as they are
+A lane is an ordinary sweep whose processes see a part of the machine: its launches, ports, folders of scratch and of memory have names of
+their own anyway, and it writes Records into the same folder, under the same keys. Caches of compiled kernels are shared, as they are
 between the processes of one launch: their libraries write them whole.
 """
 
@@ -9,52 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import signal
-import subprocess
-import sys
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TextIO
-
-from pydantic import BaseModel, ConfigDict
+from threading import Event
 
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.known import known_points
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
-from multigpu.measure.launch import measure
-from multigpu.measure.machine import gpu_count, keep_to, this_machine
-from multigpu.measure.memory import scratch_folder
-from multigpu.measure.point import Point
-from multigpu.measure.process import end_with_parent
+from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.point import Point, known_points
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
-from multigpu.measure.summary import Summary
-from multigpu.measure.sweep import launch_environment
-from multigpu.measure.timed import check_devices
+from multigpu.measure.summary import Bar, Summary, followed
+from multigpu.measure.sweep import measure, sweep
+from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
 from multigpu.run import Run
-
-END_S = 40.0
-"""A lane that is told to end has so long to end its launch, which may take 20 s itself."""
-
-
-class Task(BaseModel):
-    """What a lane's process is told to do."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    points: list[Point]
-    records: Path
-    retry: list[str] = []
-    hook: str | None = None
-    cores: list[int]
 
 
 @dataclass(frozen=True)
@@ -65,29 +35,6 @@ class Share:
     points: Sequence[Point]
 
 
-class Messenger:
-    """A lane's progress bar: a line of JSON for each thing that it is told."""
-
-    def __init__(self, out: TextIO) -> None:
-        self.out = out
-
-    def say(self, **event: Any) -> None:
-        print(json.dumps(event), file=self.out, flush=True)
-
-    def update(self, n: float = 1) -> bool | None:
-        self.say(update=n)
-        return None
-
-    def set_description(self, desc: str | None = None) -> None:
-        self.say(description=desc)
-
-    def set_postfix_str(self, s: str = "") -> None:
-        self.say(postfix=s)
-
-    def close(self) -> None:
-        """Nothing to close: the sweep that started this lane has the bar."""
-
-
 def places_here(devices: int, device_type: str, count: int) -> list[Place]:
     """So many lanes of this process's GPUs and cores."""
     gpus = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), gpu_count()) if device_type == "cuda" else None
@@ -95,10 +42,10 @@ def places_here(devices: int, device_type: str, count: int) -> list[Place]:
 
 
 def lane_environment(place: Place, neighbours: int) -> dict[str, str]:
-    """What a lane's process finds in its environment."""
+    """What the processes of a lane's launches find in their environment beside what all do."""
     lane = place.lane(neighbours)
     told = json.dumps({"machine": this_machine().model_dump(mode="json"), "lane": lane.model_dump(mode="json")})
-    environment = launch_environment() | {LANE_VARIABLE: told}
+    environment = {LANE_VARIABLE: told}
     if place.visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = place.visible
     if "OMP_NUM_THREADS" not in os.environ:
@@ -106,107 +53,35 @@ def lane_environment(place: Place, neighbours: int) -> dict[str, str]:
     return environment
 
 
-@dataclass
-class _Child:
-    """A lane's process as its parent sees it."""
-
-    name: str
-    process: subprocess.Popen[str]
-    log: Path
-
-    def last_words(self) -> str:
-        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1].strip()[:300] if lines else "it left no message"
-
-
 def run_lanes(
     shares: Sequence[Share], store: RecordStore, bar: Bar, summary: Summary, retry: Sequence[str] = (), hook: str | None = None
 ) -> None:
-    """Measure every share in a process of its own, all at the same time, until all have ended.
+    """Measure every share at the same time, until all have ended.
 
     Raises:
-        RuntimeError: a lane died; the others have finished, and all that was measured is kept.
+        RuntimeError: a lane's launcher died; the others have finished, and all that was measured is kept.
     """
-    held = ExitStack()
-    held.enter_context(turn())
-    folder = held.enter_context(scratch_folder("multigpu-lanes-"))
-    heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
-    children: list[_Child] = []
-    try:
-        for number, share in enumerate(shares):
-            # by this thread, which lives as long as the sweep: a child ends with the thread that started it
-            children.append(_start(number, share, len(shares) - 1, store, retry, hook, folder))
-            threading.Thread(target=_listen, args=(number, children[-1].process, heard), daemon=True).start()
-        open_lanes = len(children)
-        while open_lanes:
-            try:
-                number, event = heard.get(timeout=1.0)
-            except queue.Empty:
-                continue
-            if event is None:
-                open_lanes -= 1
-            else:
-                _show(event, bar, summary)
-        dead = [child for child in children if child.process.wait() != 0]
-        if dead:
-            words = "; ".join(f"{child.name} ended with {child.process.returncode} ({child.last_words()})" for child in dead)
-            raise RuntimeError(f"{words}; the other lanes finished, what was measured is kept, and the same command goes on from there")
-    finally:
-        _end([child.process for child in children])
-        held.close()
+    stop = Event()
 
+    def measured(share: Share) -> Summary:
+        items, environment = [item_of(point) for point in share.points], lane_environment(share.place, len(shares) - 1)
+        os.sched_setaffinity(0, share.place.cores)  # of this thread, and of all that it starts, which ends with it
+        return sweep(TIMED, items, store, retry, False, hook, environment, bar=bar, stop=stop)
 
-def _start(number: int, share: Share, neighbours: int, store: RecordStore, retry: Sequence[str], hook: str | None, folder: Path) -> _Child:
-    task = Task(points=list(share.points), records=store.root.resolve(), retry=list(retry), hook=hook, cores=list(share.place.cores))
-    file, log = folder / f"{number}.json", folder / f"{number}.log"
-    file.write_text(task.model_dump_json())
-    with open(log, "w") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "multigpu.measure.lanes", str(file)],
-            env=lane_environment(share.place, neighbours),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,  # a Ctrl-C reaches the sweep, which then ends its lanes in order
-        )
-    return _Child(f"lane {number} ({share.place})", process, log)
-
-
-def _listen(number: int, process: subprocess.Popen[str], heard: queue.Queue[tuple[int, dict[str, Any] | None]]) -> None:
-    """Pass on what a lane says, and at last None; a line that is cut off by its death says nothing."""
-    assert process.stdout
-    for line in process.stdout:
+    with turn(), ThreadPoolExecutor(len(shares)) as threads:
+        lanes = [threads.submit(measured, share) for share in shares]
         try:
-            heard.put((number, json.loads(line)))
-        except ValueError:
-            continue
-    heard.put((number, None))
-
-
-def _show(event: dict[str, Any], bar: Bar, summary: Summary) -> None:
-    if "update" in event:
-        bar.update(event["update"])
-    elif "description" in event:
-        bar.set_description(event["description"])
-    elif "postfix" in event:
-        bar.set_postfix_str(event["postfix"])
-    elif "statuses" in event:
-        summary.add(Summary(Counter(event["statuses"]), event["troubles"], event["notes"], event["reused"]))
-
-
-def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """End lanes that still go on: politely, which lets them end their launches and remove their folders, then surely."""
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    until = time.monotonic() + END_S
-    for process in processes:
+            wait(lanes)
+        finally:
+            stop.set()  # of use where a Ctrl-C ended the wait: lanes end their launches in order
+    dead = []
+    for number, (share, lane) in enumerate(zip(shares, lanes, strict=True)):
         try:
-            process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            summary.add(lane.result())
+        except RuntimeError as error:
+            dead.append(f"lane {number} ({share.place}): {error}")
+    if dead:
+        raise RuntimeError(f"{'; '.join(dead)}; the other lanes finished")
 
 
 def measure_shared(
@@ -233,7 +108,7 @@ def measure_shared(
         check_devices(point.run)
     check_inputs(point.run for point in points)
     store.check_writable(this_machine().name)
-    machine, summary, began = this_machine(), Summary(), time.monotonic()
+    machine = this_machine()
     known = known_points(points, store, retry)
     sharing: dict[tuple[str, int], list[Point]] = {}
     rest: list[Point] = []
@@ -247,8 +122,7 @@ def measure_shared(
     def price(point: Point) -> float:
         return 0.0 if is_known(point) else cost_s(point) if cost_s else 1.0
 
-    bar = new_bar(len(points), progress)
-    try:
+    with followed(len(points), progress) as (summary, bar):
         for (device_type, devices), own in sorted(sharing.items(), reverse=True):
             fresh = [point for unit in units(own) if not all(map(is_known, unit)) for point in unit]
             summary.reused += len(own) - len(fresh)
@@ -263,36 +137,4 @@ def measure_shared(
             run_lanes([Share(place, hand) for place, hand in zip(where, hands, strict=True)], store, bar, summary, retry, hook)
         if rest:
             summary.add(measure(rest, store, retry, progress, hook, bar=bar))
-    finally:
-        bar.close()
-        summary.wall_s = time.monotonic() - began
     return summary
-
-
-def _stop(*_: Any) -> None:
-    """As Ctrl-C: the launch is ended in order. Once: a second word would cut that short."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
-def main() -> int:
-    """Entry point: `python -m multigpu.measure.lanes FILE`, in a lane's environment."""
-    end_with_parent()
-    signal.signal(signal.SIGTERM, _stop)
-    task = Task.model_validate_json(Path(sys.argv[1]).read_text())
-    keep_to(task.cores)  # no framework has been imported, and all that starts from here inherits it
-    messenger = Messenger(os.fdopen(os.dup(1), "w"))
-    os.dup2(2, 1)  # whatever else is printed is no message
-    try:
-        done = measure(task.points, RecordStore(task.records), task.retry, False, task.hook, bar=messenger)
-    except KeyboardInterrupt:
-        return 130
-    except (ValueError, RuntimeError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    messenger.say(statuses=dict(done.statuses), troubles=done.troubles, notes=done.notes, reused=done.reused)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

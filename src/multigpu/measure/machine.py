@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pydantic import BaseModel, ConfigDict
 
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine, slug
 from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
+from multigpu.schema import Data
 
 # Environment variables that change what is measured; a Record keeps those that are set.
 TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)")
@@ -28,13 +28,11 @@ UNKNOWN_GPU = "unknown GPU"
 """The name of one that this process may use and NVML cannot find, a MIG device say."""
 
 
-class Machine(BaseModel):
+class Machine(Data):
     """What does not change while a sweep runs. Memory in GiB; `links` is the driver's own picture of them.
 
     hosts, processes_per_host, network: of several hosts that are one machine (`hosts.cluster`); all else is of one of them.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     gpus: list[str]
@@ -52,10 +50,8 @@ class Machine(BaseModel):
     network: str = ""
 
 
-class DeviceState(BaseModel):
+class DeviceState(Data):
     """One GPU as found after the timed steps (its settings are never touched)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sm_clock_mhz: int
     memory_clock_mhz: int
@@ -64,12 +60,10 @@ class DeviceState(BaseModel):
     energy_j: float | None = None
 
 
-class EnergyWindow(BaseModel):
+class EnergyWindow(Data):
     """One GPU between two readings of its counter of energy, in joules since the driver was loaded; `units` and `steps` are this
     replica's within the window.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     window_s: float
     start_j: float
@@ -101,9 +95,10 @@ def gpu_count() -> int:
 def gpu_handle(index: int) -> Any:
     """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID begins with.
 
-    None where CUDA_VISIBLE_DEVICES names it otherwise, or names none or several: another GPU's meters must not speak for it.
+    None without NVML, and where CUDA_VISIBLE_DEVICES names it otherwise, or none or several: another GPU's meters must not speak for it.
     """
-    nvml = find_nvml()
+    if (nvml := find_nvml()) is None:
+        return None
     count = nvml.nvmlDeviceGetCount()
     name = dict(enumerate(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), count))).get(index, "")
     if name.isdecimal():
@@ -230,10 +225,9 @@ def this_boot() -> str:
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
     """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot tell which GPU it is."""
-    nvml = find_nvml()
-    handle = None if nvml is None else gpu_handle(index)
-    if handle is None:
+    if (handle := gpu_handle(index)) is None:
         return None
+    nvml = find_nvml()
     return DeviceState(
         sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
@@ -245,10 +239,9 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
 
 def total_energy_j(index: int) -> float | None:
     """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s are not trustworthy."""
-    nvml = find_nvml()
-    handle = None if nvml is None else gpu_handle(index)
-    if handle is None:
+    if (handle := gpu_handle(index)) is None:
         return None
+    nvml = find_nvml()
     try:
         return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
     except nvml.NVMLError:

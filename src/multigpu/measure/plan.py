@@ -10,10 +10,17 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import SerializeAsAny, ValidationInfo, field_validator
 
+from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment
-from multigpu.record import Status
+from multigpu.schema import Data
+
+Fault = tuple[Status, str]
+"""The status of a Run that cannot be measured, and why."""
+
+Noted = Literal["fault", "echo"]
+"""A cause; or what a replica said that lost another: told if there is nothing better in the end."""
 
 MAX_STARTS = 2
 """A Run that was started so often without leaving a Record or a reason is given up as failed."""
@@ -27,7 +34,7 @@ STACK_LINE = re.compile(r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Py
 """Lines of a dumped stack, which a process leaves when it is told to end: no words of its own."""
 
 
-class Plan(BaseModel):
+class Plan(Data):
     """One launch.
 
     experiment: of what kind its items are, by the path of an `Experiment`.
@@ -45,7 +52,6 @@ class Plan(BaseModel):
         hears those of the other hosts, where one program a host starts what it needs itself.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     experiment: str
     items: list[SerializeAsAny[Due]]
     program: Literal["worker", "solo"] = "worker"
@@ -74,13 +80,14 @@ class Plan(BaseModel):
         return [item if isinstance(item, Due) else kind.model_validate_json(json.dumps(item)) for item in items]
 
     @property
-    def kind(self) -> Experiment[Any, Any]:
+    def kind(self) -> Experiment[Any]:
         """The experiment."""
-        found: Experiment[Any, Any] = pkgutil.resolve_name(self.experiment)
+        found: Experiment[Any] = pkgutil.resolve_name(self.experiment)
         return found
 
     def key(self, item: Due) -> str:
-        return self.kind.key(item, self.machine, self.framework_version)
+        found: str = self.kind.store.kind.key_for(item.asked, item.repeat, self.machine, self.framework_version)
+        return found
 
     def find(self, item: Due) -> Any:
         """The Record that makes this item unnecessary, or None."""
@@ -107,13 +114,10 @@ class Journal:
         with open(self.plan.scratch / f"{key}.starts", "a") as file:
             file.write(f"{time.time():.3f}\n")
 
-    def note_fault(self, key: str, status: Status, reason: str) -> None:
-        """Leave the reason for what the restarted launch reads. The first replica to fail knows the cause best."""
-        _note_first(self.plan.scratch / f"{key}.fault", status, reason)
-
-    def note_echo(self, key: str, status: Status, reason: str) -> None:
-        """Leave what a replica said that lost another: no cause, but told if there is nothing better in the end."""
-        _note_first(self.plan.scratch / f"{key}.echo", status, reason)
+    def note(self, key: str, fault: Fault, kind: Noted = "fault") -> None:
+        """Leave what ended a Run for the restarted launch to read, unless that is there: the first replica to fail knows the cause best."""
+        with contextlib.suppress(FileExistsError), open(self.plan.scratch / f"{key}.{kind}", "x") as new:
+            new.write("\n".join(fault))
 
     def note_unwritable(self, sentence: str) -> None:
         """Leave word that Records cannot be written any more."""
@@ -125,7 +129,7 @@ class Journal:
         file = self.plan.scratch / "unwritable"
         return file.read_text() if file.exists() else ""
 
-    def fault(self, key: str) -> tuple[Status, str] | None:
+    def fault(self, key: str) -> Fault | None:
         """Why an earlier start of this Run must not be repeated, or None."""
         scratch = self.plan.scratch
         if fault := noted(scratch, "fault").get(key):
@@ -162,18 +166,9 @@ class Journal:
             file.write(json.dumps(event) + "\n")
 
 
-def _note_first(file: Path, status: Status, reason: str) -> None:
-    """Write what ended a Run, unless the file is there."""
-    try:
-        with open(file, "x") as new:
-            new.write(f"{status}\n{reason}")
-    except FileExistsError:
-        pass
-
-
-def noted(scratch: Path, kind: Literal["fault", "echo"]) -> dict[str, tuple[Status, str]]:
-    """What this host's workers noted of Runs: key -> status and reason."""
-    found: dict[str, tuple[Status, str]] = {}
+def noted(scratch: Path, kind: Noted) -> dict[str, Fault]:
+    """What this host's workers noted of Runs, by key."""
+    found: dict[str, Fault] = {}
     for file in scratch.glob(f"*.{kind}"):
         status, _, reason = file.read_text().partition("\n")
         found[file.stem] = (status, reason)  # type: ignore[assignment]

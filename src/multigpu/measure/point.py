@@ -1,10 +1,14 @@
-"""What one measurement is, and which of them one launch can make. Imports no framework."""
+"""What one measurement is, which of them one launch can make, and which this machine has made already. Imports no framework."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from multigpu.measure.experiment import Due
+from multigpu.measure.machine import framework_version, this_machine
 from multigpu.placements import find_placement
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 
 
@@ -18,7 +22,7 @@ class Point:
     timeout_s: float = 300.0
 
 
-def launch_of(point: Point) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
+def launch_of(point: Point | Due) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
     """What points must share to be measured by one launch.
 
     A launch has one framework and one shape of processes, and in TensorFlow one kind of devices and at times one number of them. Traced
@@ -49,3 +53,19 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
     groups = row.merge == "all_reduce" or any(engine.strategy for engine in row.engines)
     free = run.device_type == "cuda" and run.processes == "one" and not groups
     return run.device_type, 0 if free else run.devices
+
+
+def key_here(run: Run, repeat: int) -> str:
+    """The key under which measuring this on this machine finds its Record or writes it, by the framework and the timer that are here."""
+    return Record.key_for(run, repeat, this_machine().name, framework_version(run.framework))
+
+
+def records_here(points: Iterable[Point], store: RecordStore) -> list[Record]:
+    """The Records of these points on this machine, of each the latest attempt."""
+    found = (store.find(this_machine().name, key_here(point.run, point.repeat)) for point in points)
+    return [record for record in found if record is not None]
+
+
+def known_points(points: Iterable[Point], store: RecordStore, retry: Sequence[str] = ()) -> set[tuple[str, int]]:
+    """(digest, repeat) of the points that have a Record already and are not to be measured again."""
+    return {(record.run.digest, record.repeat) for record in records_here(points, store) if record.status not in retry}

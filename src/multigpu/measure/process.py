@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import psutil
 
@@ -40,8 +41,14 @@ def ask(what: str, module: str, text: str = "", environment: Mapping[str, str] |
     """
     done = subprocess.run([sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment)
     if done.returncode:
-        raise RuntimeError(f"{what} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        raise RuntimeError(f"{what} failed: {last_words(done.stderr)}")
     return done.stdout
+
+
+def last_words(text: str) -> str:
+    """The last line that a process left, in few words."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it left no message"
 
 
 def end_with_parent() -> None:
@@ -55,6 +62,20 @@ def end_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended between the two lines
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_in_order(processes: Iterable[subprocess.Popen[Any]], patience_s: float = 0.0) -> None:
+    """End those that still run: politely, which lets them end what they have started, and surely after so many seconds, or at once."""
+    left = [process for process in processes if process.poll() is None]
+    for process in left if patience_s else ():
+        process.terminate()
+    until = time.monotonic() + patience_s
+    for process in left:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 class StoppedProcesses:

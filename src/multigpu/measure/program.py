@@ -14,17 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.engines.errors import DidNotTrain, Unsupported
-from multigpu.kept import made_here
+from multigpu.kept import Status, made_here
 from multigpu.measure.experiment import Due, Seat, printable
 from multigpu.measure.machine import confine, this_machine
-from multigpu.measure.plan import Journal, Plan
+from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.process import end_with_parent, started_at
 from multigpu.measure.session import Session, load_hook
 from multigpu.measure.surroundings import Watch
-from multigpu.record import Status
-
-Fault = tuple[Status, str]
-"""The status of a Run that cannot be measured, and why."""
 
 MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}
 """Names of the classes (of PyTorch, TensorFlow and Python) whose meaning is that memory was full."""
@@ -122,8 +118,7 @@ class Program:
 
     def give_up(self, key: str, fault: Fault) -> None:
         """Leave the reason and exit: the launcher restarts all processes, and the first then writes the Record."""
-        note = self.journal.note_echo if is_echo(fault[1], fault[0]) else self.journal.note_fault
-        note(key, *fault)
+        self.journal.note(key, fault, "echo" if is_echo(fault[1], fault[0]) else "fault")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)

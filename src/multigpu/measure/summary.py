@@ -1,9 +1,36 @@
-"""What became of a sweep, for its exit code and in words."""
+"""Who follows a sweep, and what became of it, for its exit code and in words."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
+
+with warnings.catch_warnings(action="ignore"):  # tqdm says where ipywidgets is not installed; its plain bar does
+    from tqdm.auto import tqdm
+
+
+class Bar(Protocol):
+    """What follows a sweep: a progress bar of tqdm, or one who passes it on."""
+
+    def update(self, n: float = 1) -> bool | None: ...
+
+    def set_description(self, desc: str | None = None) -> None: ...
+
+    def set_postfix_str(self, s: str = "") -> None: ...
+
+    def close(self) -> None: ...
+
+
+def new_bar(total: int, progress: bool) -> Bar:
+    """A progress bar over so many measurements."""
+    bar: Bar = tqdm(total=total, unit="run", disable=not progress, smoothing=0.1)
+    return bar
+
 
 AGAIN = ("failed", "timeout")
 """Statuses of Runs that may end otherwise when they are measured again."""
@@ -40,3 +67,16 @@ class Summary:
         again = " ".join(f"--retry {status}" for status in AGAIN if self.statuses[status])
         hint = [f"what did not end well is measured again by the same command with {again}"] if again else []
         return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles, *self.notes, *hint])
+
+
+@contextlib.contextmanager
+def followed(total: int, progress: bool, bar: Bar | None = None) -> Iterator[tuple[Summary, Bar]]:
+    """A sweep's summary, which has its seconds in the end, and its bar over so many measurements, unless another is told."""
+    summary, began = Summary(), time.monotonic()
+    shown = new_bar(total, progress) if bar is None else bar
+    try:
+        yield summary, shown
+    finally:
+        if bar is None:
+            shown.close()
+        summary.wall_s = time.monotonic() - began

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 import psutil
-from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.machine import find_nvml, gpu_handle
+from multigpu.schema import Data
 
 SHARE_VARIABLE = "MULTIGPU_DISTURBED_AT"
 """A share of the cores: a Run beside which other processes used more of them was disturbed."""
@@ -28,10 +28,8 @@ SLOWED = {
 """NVML's reasons for a low clock that are no property of the work: the power limit is one, and not among them."""
 
 
-class GpuLook(BaseModel):
+class GpuLook(Data):
     """One GPU at one moment. others: processes on it that are not this launch's, as NVML tells. slowed: why its clock is held down."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     sm_clock_mhz: int
     temperature_c: int
@@ -39,14 +37,12 @@ class GpuLook(BaseModel):
     slowed: list[str] = []
 
 
-class Surroundings(BaseModel):
+class Surroundings(Data):
     """Around one Run, building included.
 
     cores: that its processes may use. before_cores, during_cores: how many of them others used, on average, just before and while it ran.
     before, after: its GPUs, by rank; empty where NVML has nothing to say.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     cores: int
     before_cores: float
@@ -129,10 +125,9 @@ def _used(process: psutil.Process) -> float:
 
 def gpu_look(index: int, tree: list[psutil.Process]) -> GpuLook | None:
     """One of the GPUs that this process may use, now; None where NVML has nothing to say of it."""
-    nvml = find_nvml()
-    handle = None if nvml is None else gpu_handle(index)
-    if handle is None:
+    if (handle := gpu_handle(index)) is None:
         return None
+    nvml = find_nvml()
     own = {process.pid for process in tree}
     there: set[int] = set()
     slowed = 0

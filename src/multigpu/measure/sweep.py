@@ -6,35 +6,36 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from threading import Event
+from typing import Any
 
-from multigpu.hosts.launching import LOOPBACK, Company, end, libraries_environment
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.launching import LOOPBACK, Company, libraries_environment, start_agent
+from multigpu.hosts.namespaces import Spread
 from multigpu.measure import private_network
-from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.experiment import AnyItem, Experiment, Point
+from multigpu.measure.experiment import AnyItem, Experiment
 from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
-from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses
-from multigpu.measure.summary import Summary
-from multigpu.measure.timed import is_solo, listens_everywhere
+from multigpu.measure.point import Point
+from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order, last_words
+from multigpu.measure.summary import Bar, Summary, followed
+from multigpu.measure.timed import TIMED, is_solo, item_of, listens_everywhere
 from multigpu.measure.turn import turn
-from multigpu.store import MachineStore
+from multigpu.record import RecordStore
+from multigpu.store import Store
 
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
 
 def make_plan(
-    kind: Experiment[Point, AnyItem],
-    points: Sequence[Point],
+    kind: Experiment[AnyItem],
+    items: Sequence[AnyItem],
     records: Path,
     scratch: Path,
     memory: Path,
@@ -45,9 +46,8 @@ def make_plan(
 ) -> tuple[Plan, int]:
     """The plan of one launch without what has a Record already, and how many were left out.
 
-    retry: statuses whose points are measured again, as a new attempt beside the old Record. machine: on which, if not this one.
+    retry: statuses whose items are measured again, as a new attempt beside the old Record. machine: on which, if not this one.
     """
-    items = [kind.due(point) for point in points]
     run = items[0].run
     plan = Plan(
         experiment=kind.path,
@@ -75,9 +75,9 @@ def make_plan(
 
 
 def sweep(
-    kind: Experiment[Point, AnyItem],
-    points: Sequence[Point],
-    store: MachineStore[Any],
+    kind: Experiment[AnyItem],
+    items: Sequence[AnyItem],
+    store: Store[Any],
     retry: Sequence[str] = (),
     progress: bool = True,
     hook: str | None = None,
@@ -85,30 +85,29 @@ def sweep(
     company: Company | Spread | None = None,
     bar: Bar | None = None,
     budget_s: float | None = None,
+    stop: Event | None = None,
 ) -> Summary:
-    """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
+    """Measure every item that has no Record yet; whatever happens on the way, what was measured stays.
 
     Args:
         environment: what else processes find in theirs, beside what a Run wants there.
         company: the hosts of this launch, of which this one is the first, or that are made on this one.
         bar: told of what is done in place of a progress bar of this sweep's own.
         budget_s: seconds for all of it, of which each launch may use an equal share of what is left.
+        stop: set by another thread where this one is to end as by Ctrl-C.
 
     Raises:
-        ValueError: a point cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
+        ValueError: an item cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
         RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
     """
-    kind.check_all(points, company)
+    kind.check_all(items, company)
     store.check_writable(this_machine().name)
-    summary, began = Summary(), time.monotonic()
-    shown: Bar = new_bar(len(points), progress) if bar is None else bar
-    held = contextlib.ExitStack()
-    try:
-        launches = sorted({kind.launch_of(point) for point in points})
+    with followed(len(items), progress, bar) as (summary, shown), contextlib.ExitStack() as held:
+        launches = sorted({kind.launch_of(item) for item in items})
         until_s = None if budget_s is None else time.time() + budget_s
         for number, launch in enumerate(launches):
-            chosen = [point for point in points if kind.launch_of(point) == launch]
-            first = kind.due(chosen[0]).run
+            chosen = [item for item in items if kind.launch_of(item) == launch]
+            first = chosen[0].run
             machine = company.machine(first.devices) if company else None
             more = dict(environment or {}) | getattr(first, "environment", {})
             with scratch_folder("multigpu-sweep-") as scratch, memory_folder() as memory:
@@ -123,14 +122,9 @@ def sweep(
                     until_s += time.time() - waited
                     share = (until_s - time.time()) / (len(launches) - number)
                     plan = plan.model_copy(update={"until_s": time.time() + share})
-                launch_plan(plan, shown, summary, company)
+                launch_plan(plan, shown, summary, company, stop)
                 if again := disturbed(plan, summary):
-                    launch_plan(again, shown, summary, company)
-    finally:
-        held.close()
-        if bar is None:
-            shown.close()
-        summary.wall_s = time.monotonic() - began
+                    launch_plan(again, shown, summary, company, stop)
     return summary
 
 
@@ -139,7 +133,7 @@ def disturbed(plan: Plan, summary: Summary) -> Plan | None:
 
     None where there is nothing of the kind, and in a lane: beside others everything would be told as disturbed.
     """
-    if not plan.kind.watched or ((lane := this_lane()) and lane.neighbours):
+    if not plan.kind.watched or ((lane := this_lane(plan.environment)) and lane.neighbours):
         return None
     items = []
     for item in plan.items:
@@ -170,7 +164,7 @@ def launch_environment() -> dict[str, str]:
     } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(cores_here())})
 
 
-def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None) -> None:
+def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None, stop: Event | None = None) -> None:
     """Run one plan to its end, following its journal; on several hosts, again until they get through it.
 
     Raises:
@@ -180,7 +174,7 @@ def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Sprea
     most = MAX_STARTS * len(plan.items) + 1 if company else 1  # every item may end some
     code = 0
     for start in range(most):
-        code = _launch_once(plan, bar, summary, company, finished)
+        code = _launch_once(plan, bar, summary, company, finished, stop)
         if code == 0:
             return
         if company and start + 1 < most:
@@ -191,7 +185,7 @@ def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Sprea
     )
 
 
-def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int]) -> int:
+def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int], stop: Event | None) -> int:
     """One start of the plan's workers; the agents' exit code. finished: what was reported as done, of earlier starts too."""
     if company:
         plan = company.offer(plan)
@@ -205,6 +199,8 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
             for prefix, own in company.agents(plan) if company else [(_hidden(plan), plan)]:
                 agents.append(start_agent(own, environment, log, prefix))
             while True:
+                if stop and stop.is_set():
+                    raise KeyboardInterrupt
                 ended = [agent.poll() for agent in agents]
                 lines = journal.progress.read_text().splitlines() if journal.progress.exists() else []
                 for line in lines[seen:]:
@@ -226,23 +222,8 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                     break
                 time.sleep(0.1)
         finally:
-            for agent in agents:
-                if agent.poll() is None and company:
-                    end(agent)
-                if agent.poll() is None:
-                    agent.terminate()
-                    try:
-                        agent.wait(20)
-                    except subprocess.TimeoutExpired:
-                        agent.kill()
+            end_in_order(agents, 0.0 if company else 20.0)
     return next((code for code in ended if code), agents[0].returncode)
-
-
-def start_agent(plan: Plan, environment: Mapping[str, str], log: IO[str] | int, prefix: Sequence[str] = ()) -> subprocess.Popen[Any]:
-    """This host's agent, or that of the host which `prefix` puts a command on."""
-    path = plan.scratch / f"plan{plan.host}.json"
-    path.write_text(plan.model_dump_json())
-    return subprocess.Popen([*prefix, sys.executable, "-m", "multigpu.measure.agent", str(path)], env=environment, stdout=log, stderr=log)
 
 
 def _hidden(plan: Plan) -> list[str]:
@@ -267,5 +248,35 @@ def _show(event: dict[str, object], plan: Plan, bar: Bar, summary: Summary) -> N
 def _last_words(plan: Plan) -> str:
     """The last line that the launcher or a worker wrote."""
     logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
-    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].strip()[:200] if lines else "it left no message"
+    return last_words("\n".join(log.read_text(errors="replace") for log in logs if log.exists()))
+
+
+def measure(
+    points: Sequence[Point],
+    store: RecordStore,
+    retry: Sequence[str] = (),
+    progress: bool = True,
+    hook: str | None = None,
+    tensorboard: Path | None = None,
+    company: Company | Spread | None = None,
+    bar: Bar | None = None,
+) -> Summary:
+    """As `sweep`.
+
+    tensorboard: a folder for TensorBoard's logs of what is measured, one folder a Run in it; TensorFlow in one process only.
+
+    Raises:
+        ValueError: as `sweep`, or a Run has no such logs.
+        RuntimeError: as `sweep`.
+    """
+    environment = {}
+    if tensorboard:
+        for point in points:
+            if (point.run.framework, point.run.processes) != ("tensorflow", "one"):
+                raise ValueError(f"TensorBoard logs need framework=tensorflow and processes=one, which {point.run.label()} has not")
+        try:
+            tensorboard.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose another folder") from None
+        environment["MULTIGPU_TENSORBOARD"] = str(tensorboard.resolve())
+    return sweep(TIMED, [item_of(point) for point in points], store, retry, progress, hook, environment, company, bar)

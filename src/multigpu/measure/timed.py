@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from multigpu.hosts.launching import Company, check_host, check_run
-from multigpu.hosts.spread import Spread
+from multigpu.hosts.namespaces import Spread
+from multigpu.kept import Status
 from multigpu.measure import private_network
 from multigpu.measure.experiment import Due, Experiment, Seat, input_fields
 from multigpu.measure.lane import this_lane
@@ -19,7 +20,7 @@ from multigpu.measure.plan import Plan
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.session import Session, measurement, open_session
 from multigpu.measure.timing import TIMING_VERSION
-from multigpu.record import Measurement, RecordStore, Status, record_key
+from multigpu.record import Measurement, RecordStore
 from multigpu.run import Run
 
 PASSED_OVER = "passed_over"
@@ -35,7 +36,7 @@ class Item(Due):
     smaller: tuple[int, ...] = ()
 
 
-class Timed(Experiment[Point, Item]):
+class Timed(Experiment[Item]):
     """Steps of a Run against the clock."""
 
     path = "multigpu.measure.timed:TIMED"
@@ -51,9 +52,6 @@ class Timed(Experiment[Point, Item]):
     def measure(self, item: Item, parts: list[dict[str, Any]], total_s: float) -> Measurement:
         return measurement(item.run, parts, total_s)
 
-    def key(self, item: Item, machine: str, framework_version: str) -> str:
-        return record_key(item.run, item.repeat, machine, framework_version, TIMING_VERSION)
-
     def fields(self, item: Item, status: Status) -> dict[str, Any]:
         return {"run": item.run, "timing_version": TIMING_VERSION, "lane": this_lane(), "boot": this_boot()} | input_fields(
             item.run, status
@@ -66,14 +64,11 @@ class Timed(Experiment[Point, Item]):
         batch = full_at(plan, item) if item.smaller else None
         return (PASSED_OVER, f"a batch of {batch} was out of memory") if batch else None
 
-    def check(self, point: Point, company: Company | Spread | None) -> None:
-        check_there(point.run, company)
+    def check(self, item: Item, company: Company | Spread | None) -> None:
+        check_there(item.run, company)
 
-    def launch_of(self, point: Point) -> Any:
-        return launch_of(point)
-
-    def due(self, point: Point) -> Item:
-        return Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s)
+    def launch_of(self, item: Item) -> Any:
+        return launch_of(item)
 
     def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
         """Interleaved at random, so that a drift of the machine does not look like a placement; grouped by the devices used within a
@@ -92,6 +87,11 @@ class Timed(Experiment[Point, Item]):
 TIMED = Timed()
 
 
+def item_of(point: Point) -> Item:
+    """The point as an item of a plan."""
+    return Item(run=point.run, repeat=point.repeat, launch=point.launch, timeout_s=point.timeout_s)
+
+
 def is_solo(run: Any) -> bool:
     """Whether a Run has one process for all devices, or one whose session starts the others."""
     return run.framework == "tensorflow" or run.processes == "one"
@@ -102,7 +102,7 @@ def listens_everywhere(run: Any) -> bool:
     return run.framework == "tensorflow" and run.processes == "per_device"
 
 
-def check_there(run: Run, company: Company | Spread | None) -> None:
+def check_there(run: Any, company: Company | Spread | None) -> None:
     """Refuse what this machine, or these hosts, cannot run.
 
     Raises:
@@ -112,9 +112,11 @@ def check_there(run: Run, company: Company | Spread | None) -> None:
         check_run(run, company.cluster)
     elif company is None:
         check_devices(run)
+    else:
+        check_host(run, company.per_host, 0)
 
 
-def check_devices(run: Run) -> None:
+def check_devices(run: Any) -> None:
     """Refuse what this machine cannot run.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from multigpu.schema import Data
 
 Phase = Literal["pull", "forward", "backward", "forward_backward", "merge", "update"]
 PHASES: tuple[Phase, ...] = ("pull", "forward", "backward", "forward_backward", "merge", "update")
@@ -24,11 +24,7 @@ Missing = dict[Phase, str]
 """Why a phase is not known."""
 
 
-class _Compact(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StepTrace(_Compact):
+class StepTrace(Data):
     """One step of one replica. Times in seconds on the host's clock, from the first start over all replicas.
 
     start_s, end_s: from the first to the last thing that its device (or the host for it) did. host_s: how long the host
@@ -53,7 +49,7 @@ class StepTrace(_Compact):
     communication: list[tuple[float, float]]
 
 
-class CopyTotals(_Compact):
+class CopyTotals(Data):
     """Copies of one kind by one replica over all traced steps."""
 
     kind: Kind
@@ -68,7 +64,7 @@ class CopyTotals(_Compact):
         return self.total_s / self.calls
 
 
-class KernelTotals(_Compact):
+class KernelTotals(Data):
     """A kernel by its shortened name, over all replicas and traced steps. min_s, max_s: of single calls; None in older Records."""
 
     name: str
@@ -78,7 +74,7 @@ class KernelTotals(_Compact):
     max_s: float | None = None
 
 
-class HostTotals(_Compact):
+class HostTotals(Data):
     """What the host itself computed in one phase with one kind of operation, over all replicas and traced steps.
 
     total_s: summed over calls. busy_s: while at least one of them ran: total_s over busy_s is how many ran side by side.
@@ -91,7 +87,7 @@ class HostTotals(_Compact):
     busy_s: float
 
 
-class ReplicaTrace(_Compact):
+class ReplicaTrace(Data):
     """One replica's steps. unlinked: what its device did that could not be led back to a launch, and so is in no phase.
 
     launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the device. Nothing starts
@@ -108,7 +104,7 @@ class ReplicaTrace(_Compact):
     device_time_s: float | None = None
 
 
-class TraceSummary(_Compact):
+class TraceSummary(Data):
     """What the profiler saw of the traced steps. missing: phases that are not known, and why.
 
     first_step: number of the first of them among all steps of the Run; None in older Records, and where the Run asks for no window.

@@ -2,16 +2,19 @@
 
 Started once a device by the elastic launcher (`agent.py`) or by `torchrun`; a Run uses the first `devices` workers, the
 others wait for rank 0's word. The group of a Run's workers is the default group, rebuilt when the number changes.
+Workers agree over the launcher's store, never over a collective that a lost replica would block.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import shutil
 import tempfile
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +23,46 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.devices import give_back_memory, local_device
-from multigpu.measure.agree import Votes, await_word, publish
 from multigpu.measure.experiment import Due
-from multigpu.measure.plan import Plan
-from multigpu.measure.program import Fault, Program, Stuck, guarded, is_echo, run_program
+from multigpu.measure.plan import Fault, Plan
+from multigpu.measure.program import Program, Stuck, guarded, is_echo, run_program
 from multigpu.measure.session import Session
+
+
+@dataclass
+class Votes:
+    """One Run's messages among its replicas."""
+
+    store: dist.Store
+    prefix: str
+    rank: int
+    replicas: int
+
+    def gather(self, name: str, value: Any, timeout_s: float) -> list[Any]:
+        """Every replica's `value`, by rank, once all have given theirs.
+
+        Raises:
+            Stuck: one has not after `timeout_s`.
+        """
+        self.store.set(f"{self.prefix}/{name}/{self.rank}", json.dumps(value))
+        keys = [f"{self.prefix}/{name}/{rank}" for rank in range(self.replicas)]
+        try:
+            self.store.wait(keys, timedelta(seconds=timeout_s))
+        except RuntimeError as error:  # DistStoreError is one
+            missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+            raise Stuck(f"replicas {missing} did not reach {name!r} within {timeout_s:.0f} s") from error
+        return [json.loads(self.store.get(key)) for key in keys]
+
+
+def publish(store: dist.Store, key: str, value: Any) -> None:
+    """Rank 0's word to all workers."""
+    store.set(key, json.dumps(value))
+
+
+def await_word(store: dist.Store, key: str) -> Any:
+    """Wait, without a limit and without touching a GPU, for rank 0's word (if it dies, the launcher ends the wait)."""
+    return json.loads(store.get(key))
+
 
 LONG = timedelta(days=7)
 PATIENCE_S = 10.0

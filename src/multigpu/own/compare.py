@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import time
@@ -12,20 +13,20 @@ from typing import Literal
 
 from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid.from_yaml import traced
-from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.known import key_here
+from multigpu.kept import STATUSES
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
-from multigpu.measure.point import Point, launch_of
+from multigpu.measure.point import Point, launch_of, records_here
 from multigpu.measure.process import WITH_KERAS
-from multigpu.measure.summary import Summary
+from multigpu.measure.summary import Bar, Summary, new_bar
 from multigpu.measure.sweep import launch_plan, make_plan
-from multigpu.measure.timed import TIMED, check_devices
+from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
+from multigpu.own.page import lines
 from multigpu.own.result import Result, keep, kept_runs
 from multigpu.placements import find_placement, placements
-from multigpu.record import STATUSES, Record, RecordStore
+from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know, model_of
 from multigpu.workloads.own.job import Job
@@ -184,7 +185,7 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
     for place, launch in enumerate(launches):
         with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory, contextlib.suppress(OutOfTime):
             plan, known = make_plan(
-                TIMED, [p for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN, environment=WITH_KERAS
+                TIMED, [item_of(p) for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN, environment=WITH_KERAS
             )
             items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
             bar.label = ""
@@ -195,12 +196,6 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
                 attempt = store.next_attempt(plan.machine, plan.key(cold))
                 items = [cold.model_copy(update={"attempt": attempt}), *items]
                 launch_plan(plan.model_copy(update={"items": items}), bar, Summary())
-
-
-def found_records(points: Sequence[Point], store: RecordStore) -> list[Record]:
-    """The Records of these points on this machine, the latest attempt of each."""
-    found = (store.find(this_machine().name, key_here(point.run, point.repeat)) for point in points)
-    return [record for record in found if record is not None]
 
 
 def compare(
@@ -256,7 +251,7 @@ def compare(
     points = [Point(run, repeat, timeout_s=max(30.0, budget_s)) for repeat in range(repeats) for run in asked.runs]
 
     def result_of() -> Result:
-        return Result.of(described, asked.runs, asked.refused, found_records(points, store), folder, budget_s)
+        return Result.of(described, asked.runs, asked.refused, records_here(points, store), folder, budget_s)
 
     share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
     bar = Budget(new_bar(len(points) + len(set(map(launch_of, points))) + 2, progress))
@@ -277,3 +272,20 @@ def compare(
         raise JobError(next(iter(result.failed.values()), ended))
     result.write_page()
     return result
+
+
+def compare_command(arguments: argparse.Namespace) -> int:
+    """Compare the placements of a user's job; the exit code."""
+    names = "all" if arguments.placements == "all" else arguments.placements.split(",")
+    result = compare(
+        arguments.job,
+        arguments.devices,
+        names,
+        arguments.budget_s,
+        arguments.out,
+        arguments.device_type,
+        arguments.repeats,
+        not arguments.quiet,
+    )
+    print("\n".join(lines(result)))
+    return 0

@@ -1,27 +1,73 @@
-"""The page of a comparison: what is fastest, the table, where a step goes, and what was not measured and why."""
+"""The page of a comparison: what is fastest, the table, where a step goes, the nearest published job, what was not measured and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from multigpu.analysis.points import Missing
+import pandas as pd
+from jinja2 import Environment, PackageLoader
+
+from multigpu.analysis.compare import scaling
+from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.points import Missing, where
+from multigpu.analysis.read import read_study
 from multigpu.analysis.show import table
 from multigpu.analysis.words import devices_text
-from multigpu.own.beside import beside
+from multigpu.own.placed import USUAL
 from multigpu.placements import placements
+from multigpu.workloads import find_model
+from multigpu.workloads.base import Model
 
 if TYPE_CHECKING:
     from multigpu.own.result import Result
 
-CSS = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1b1c;background:#fff}
-table{border-collapse:collapse}td,th{padding:.25rem .75rem;text-align:left;border-bottom:1px solid #ddd}.number{text-align:right}
-.wide{overflow-x:auto}.muted{color:#5a5a5a}.answer{font-size:1.25rem}code{font-size:.9em}
-@media(prefers-color-scheme:dark){body{color:#e4e4e4;background:#121212}td,th{border-color:#444}.muted{color:#a5a5a5}}
-"""
+NEAR = 4.0
+"""A published job is near whose parameters, and operations of a sample, are within so many times the user's."""
 
+
+def times_apart(own: Model, row: pd.Series) -> tuple[float, float]:
+    """How many times more (or fewer) parameters, and operations of a sample, a published row's model has."""
+    model = find_model(row["workload"], row["model"])
+    length = 1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"])
+    ratios = (model.parameters / own.parameters, length * model.forward_flops_per_unit / own.forward_flops_per_unit)
+    return max(ratios[0], 1 / ratios[0]), max(ratios[1], 1 / ratios[1])
+
+
+def beside(result: Result) -> pd.DataFrame:
+    """Each placement's share of perfect scaling, here and of the nearest published job on as many GPUs: a row a placement and a place.
+
+    Columns: name, place ("here", or model, precision, batch and machine of the job), efficiency with _low and _high, n. The nearest job
+    differs least in parameters and operations of a sample, both of which are within `NEAR` times the model's; of several, that of most
+    placements with repeats.
+
+    Raises:
+        Missing: no published job is near, or none of its placements was measured here.
+    """
+    run = next((run for run in result.runs if run.devices > 1), result.runs[0])
+    study = scaling(where(read_study().everywhere, framework=run.framework, devices=[1, run.devices]))
+    rows = study[study["devices"].eq(run.devices) & study["execution"].isin(USUAL) & study["efficiency_best"].notna() & study["n"].gt(1)]
+    rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
+    apart = pd.DataFrame([times_apart(run.description, row) for _, row in rows.iterrows()], columns=["parameters", "operations"])
+    rows["apart"] = [math.log(one) + math.log(other) for one, other in zip(apart["parameters"], apart["operations"], strict=True)]
+    rows = rows[(apart <= NEAR).all(axis=1)]
+    if rows.empty:
+        raise Missing(f"no published job on {run.devices} GPUs has about as many parameters and operations a sample as this model")
+    job = ["apart", "machine", "model", "batch_size", "precision", "layout", "optimizer", "inputs", "scaling", "framework_version"]
+    rows["met"] = rows.groupby(job, dropna=False)["placement"].transform("nunique")
+    rows = rows.sort_values(["apart", "met", "n"], ascending=[True, False, False], kind="stable")
+    first = rows.iloc[[0]][job]
+    there = rows.merge(first, on=job).drop_duplicates("placement")
+    place = "{model}, {precision}, {batch_size} per GPU, {machine}".format(**there.iloc[0])
+    ends = ("", "_low", "_high")
+    there = there.assign(name=there["placement"], place=place, **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends})
+    here = result.frame[result.frame["name"].isin(there["name"])]
+    here = here.assign(place="here", **{f"efficiency{end}": here[f"speedup{end}"] / run.devices for end in ends})
+    return pd.concat([here, there])[["name", "place", *(f"efficiency{end}" for end in ends), "n"]].reset_index(drop=True)
+
+
+TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("own.html.j2")
 COLUMNS = (
     "placement = name | which = title | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
     " | peak_memory_gib | moved a step = moved_bytes | beside one process = equal"
@@ -59,6 +105,32 @@ def remarks(result: Result) -> list[str]:
     return found
 
 
+def lines(result: Result) -> list[str]:
+    """The comparison as text: the answer, the table, where a step goes, and what to know of it."""
+    told = result.table()
+    rows = [
+        {
+            "placement": row["name"],
+            "samples/s": format(Estimate(row["rate"], row["rate_low"], row["rate_high"]), "rate interval"),
+            "times one device": format(Estimate(row["speedup"], row["speedup_low"], row["speedup_high"]), "times interval"),
+            "step": format(Estimate(row["step_ms"] / 1e3), "ms"),
+            "moved": format(Estimate(row["moved_bytes"]), "bytes"),
+            "beside one process": row["equal"],
+        }
+        for _, row in told.iterrows()
+    ]
+    found = [answer(result), "", pd.DataFrame(rows).to_string(index=False), ""]
+    try:
+        causes = result.why_not_scaling()
+        found += [
+            f"{format(Estimate(row['ms'] / 1e3, row['ms_low'] / 1e3, row['ms_high'] / 1e3), 'ms interval')}  {row['cause']}"
+            for _, row in causes.iterrows()
+        ]
+    except Missing as missing:
+        found.append(str(missing))
+    return [*found, "", *remarks(result), f"Page: {result.folder / 'index.html'}"]
+
+
 def shown_table(result: Result) -> str:
     """The table of placements as HTML."""
     rows = result.table()
@@ -94,40 +166,18 @@ def shown_beside(result: Result) -> str:
     return f"<h2>Your machine beside ours</h2>{shown(picture, 'beside')}{table(rows, columns, by='place', note=nearest)}"
 
 
-def _listed(items: Iterable[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
-
-
-def _folded(summary: str, refused: Mapping[str, str]) -> str:
-    return f"<details><summary>{summary}</summary>{_listed(f'{name}: {why}' for name, why in refused.items())}</details>" if refused else ""
-
-
-def _head(result: Result) -> str:
+def page(result: Result, whole: bool = True) -> str:
+    """The page, or what stands on it."""
     run = result.runs[-1]
-    return f"{result.described.name} on {devices_text(run.devices, run.device_type)}"
-
-
-def body(result: Result) -> str:
-    """What stands on the page."""
-    run, head = result.runs[-1], _head(result)
-    machine = result.records[0].machine.name
-    parts = [
-        f"<h1>{escape(head)}</h1>",
-        f'<p class="answer">{escape(answer(result))}</p>',
-        f'<p class="muted">{escape(machine)}; {run.batch_size} samples a device, {run.precision}, {escape(run.rule.name)}.</p>',
-        shown_table(result),
-        "<h2>Where a step goes</h2>",
-        shown_causes(result),
-        shown_beside(result),
-        _listed(remarks(result)),
-        _folded(f"{len(result.refused)} placements that cannot be had for this job", result.refused),
-    ]
-    return "".join(parts)
-
-
-def page(result: Result) -> str:
-    """The whole page."""
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(_head(result))}</title><style>{CSS}</style></head><body>{body(result)}</body></html>\n"
+    return TEMPLATE.render(
+        whole=whole,
+        title=f"{result.described.name} on {devices_text(run.devices, run.device_type)}",
+        answer=answer(result),
+        machine=result.records[0].machine.name,
+        run=run,
+        table=shown_table(result),
+        causes=shown_causes(result),
+        beside=shown_beside(result),
+        remarks=remarks(result),
+        refused=result.refused,
     )

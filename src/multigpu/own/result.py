@@ -22,7 +22,7 @@ from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, measured_l
 from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
-from multigpu.own.page import body, page
+from multigpu.own.page import page
 from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more, times_of
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
@@ -245,7 +245,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return body(self)
+        return page(self, whole=False)
 
     def write_page(self) -> Path:
         """The comparison as a page, index.html of its folder; where it lies."""

@@ -20,27 +20,22 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from multigpu.placements.traffic import HOST
+from multigpu.schema import Data
 from multigpu.stages.graph import Places, StageGraph
 
 HostModel = Literal["one", "forward", "per_device"]
 HOST_MODELS: tuple[HostModel, ...] = ("one", "forward", "per_device")
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Part(_Data):
+class Part(Data):
     """One stage's pass: seconds that the device works, and seconds that the host takes to start it."""
 
     device_s: float
     host_s: float
 
 
-class StageCost(_Data):
+class StageCost(Data):
     """Measured costs of one stage. update: of all variables that live with it."""
 
     name: str
@@ -49,7 +44,7 @@ class StageCost(_Data):
     update: Part
 
 
-class CopyCost(_Data):
+class CopyCost(Data):
     """A copy of `bytes` from one device to another: seconds on the link, and seconds of the host to start it."""
 
     bytes: int
@@ -57,7 +52,7 @@ class CopyCost(_Data):
     host_s: float
 
 
-class Costs(_Data):
+class Costs(Data):
     """Costs of every stage, and of copies at several sizes (between which time is interpolated, and beyond which it follows bandwidth)."""
 
     stages: tuple[StageCost, ...]
@@ -83,7 +78,7 @@ class Costs(_Data):
         return Part(device_s=max(low.device_s, low.device_s + slope * (size - low.bytes)), host_s=host_s)
 
 
-class Timed(_Data):
+class Timed(Data):
     """One task of a simulated step, in seconds from its begin. what: "forward", "backward", "update" or "copy"."""
 
     what: str

@@ -5,15 +5,12 @@ These Records lie in `data/stages/<machine>/`. What a placement really takes is 
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
-from multigpu.kept import Kept, key_of
+from multigpu.kept import SCHEMA_VERSION, Kept, key_of
 from multigpu.measure.machine import framework_version
 from multigpu.run import Run
+from multigpu.schema import Data
 from multigpu.stages.cost import Costs, HostModel
 from multigpu.store import Store
-
-SCHEMA_VERSION = 1
 
 STAGE_TIMING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
@@ -23,10 +20,8 @@ REFUTED = "refuted"
 """A placement that was priced lowest and took longer than one written by hand."""
 
 
-class Predicted(BaseModel):
+class Predicted(Data):
     """A placement priced by measured costs. stage_devices: one digit a stage. serial_s: if nothing ran side by side."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     stage_devices: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 import zipfile
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.server import Checkpoint
+from multigpu.writing import write_whole
 
 
 def checkpoint_path(folder: Path) -> Path:
@@ -20,22 +20,17 @@ def checkpoint_path(folder: Path) -> Path:
 
 def write_checkpoint(folder: Path, experiment: Experiment, checkpoint: Checkpoint) -> None:
     """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(
-                file,
-                digest=experiment.digest,
-                version=checkpoint.version,
-                tickets=np.array(checkpoint.tickets),
-                parameters=np.empty(0) if checkpoint.parameters is None else checkpoint.parameters,
-                gradients=checkpoint.gradients,
-                elapsed_s=checkpoint.elapsed_s,
-            )
-        os.replace(temporary, checkpoint_path(folder))
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        digest=experiment.digest,
+        version=checkpoint.version,
+        tickets=np.array(checkpoint.tickets),
+        parameters=np.empty(0) if checkpoint.parameters is None else checkpoint.parameters,
+        gradients=checkpoint.gradients,
+        elapsed_s=checkpoint.elapsed_s,
+    )
+    write_whole(checkpoint_path(folder), buffer.getbuffer(), replace=True, synced=False)
 
 
 def read_checkpoint(folder: Path, experiment: Experiment) -> Checkpoint:

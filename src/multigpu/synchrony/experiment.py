@@ -6,9 +6,10 @@ import hashlib
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from multigpu.kept import key_of
+from multigpu.schema import Strict
 from multigpu.synchrony.laws import Law, Seconds
 from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, Problem
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
@@ -25,10 +26,8 @@ Engine = Literal["processes", "ray"]
 ServerDevice = Literal["host", "cpu", "cuda"]
 
 
-class Described(BaseModel):
+class Described(Strict):
     """An experiment of any kind; `measure.MEASURES` names the function that runs it. folder: of its Records, if no machine matters."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     folder: ClassVar[str]
     problem: ProblemDescription | None
@@ -56,10 +55,8 @@ class Described(BaseModel):
         return self.problem.build() if self.problem else None
 
 
-class Outage(BaseModel):
+class Outage(Strict):
     """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     worker: Annotated[int, Field(ge=0)]
     at_s: Annotated[float, Field(ge=0)]

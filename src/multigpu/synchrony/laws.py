@@ -10,7 +10,9 @@ import math
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from multigpu.schema import Strict
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -20,10 +22,13 @@ def harmonic_difference(k: int, p: int) -> float:
     return math.fsum(1 / i for i in range(p - k + 1, p + 1))
 
 
-class _Law(BaseModel):
-    """Times of a mean `mean_s`; `sample` draws `count` of them."""
+class _Law(Strict):
+    """Times, of which `sample` draws `count`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    @property
+    def mean_s(self) -> float:
+        """Of one time."""
+        return self._order_mean_s(1, 1)
 
     def order_mean_s(self, k: int, p: int) -> float:
         """E[X_(K:P)]; nan where it is not known before it is measured."""
@@ -40,10 +45,6 @@ class Constant(_Law):
 
     kind: Literal["constant"] = "constant"
     time_s: Seconds
-
-    @property
-    def mean_s(self) -> float:
-        return self.time_s
 
     def _order_mean_s(self, k: int, p: int) -> float:
         return self.time_s
@@ -62,10 +63,6 @@ class Exponential(_Law):
     kind: Literal["exponential"] = "exponential"
     scale_s: Seconds
 
-    @property
-    def mean_s(self) -> float:
-        return self.scale_s
-
     def _order_mean_s(self, k: int, p: int) -> float:
         return self.scale_s * harmonic_difference(k, p)
 
@@ -79,10 +76,6 @@ class ShiftedExponential(_Law):
     kind: Literal["shifted_exponential"] = "shifted_exponential"
     shift_s: Seconds
     scale_s: Seconds
-
-    @property
-    def mean_s(self) -> float:
-        return self.shift_s + self.scale_s
 
     def _order_mean_s(self, k: int, p: int) -> float:
         return self.shift_s + self.scale_s * harmonic_difference(k, p)
@@ -149,10 +142,6 @@ class Computed(_Law):
     """As long as computing the gradient takes, and no longer: for the real clock, which measures it. It has no mean to give."""
 
     kind: Literal["computed"] = "computed"
-
-    @property
-    def mean_s(self) -> float:
-        return math.nan
 
     def _order_mean_s(self, k: int, p: int) -> float:
         return math.nan

@@ -11,11 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from multigpu.command import Parser, add_usual, answered, name
 from multigpu.measure.machine import gpu_count
-from multigpu.measure.summary import Summary
+from multigpu.measure.summary import LEFT, Summary, followed
 from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu.synchrony.downpour import Downpour, measure_downpour
@@ -29,7 +27,6 @@ from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.store import RECORDS, SynchronyStore
 
 STALL_S = 120.0
-LEFT = "left for a longer budget"
 
 
 def measure_protocol(experiment: Experiment, problem: Problem | None) -> SynchronyRecord:
@@ -72,26 +69,27 @@ def measure(
     retry: statuses of Records whose experiments are run again, as their next attempt; of real runs, whose seconds are another occasion's,
     only what failed.
     """
-    store, summary, start_s = SynchronyStore(root), Summary(), time.monotonic()
+    store, start_s = SynchronyStore(root), time.monotonic()
     store.check_writable()
-    found = [(entry, store.find(entry.experiment)) for entry in planned]
+    found = [(entry, store.of_experiment(entry.experiment)) for entry in planned]
     missing = [entry for entry, known in found if known is None or _is_due(known, retry)]
-    summary.reused = len(planned) - len(missing)
     opened: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it
-    for entry in tqdm(missing, unit="experiment", disable=not progress):
-        experiment = entry.experiment
-        if budget_s is not None and time.monotonic() - start_s + entry.cost_s > budget_s:
-            summary.statuses[LEFT] += 1
-            continue
-        if opened[0] != experiment.problem and not _is_real(experiment):
-            opened = experiment.problem, experiment.open()
-        record = MEASURES[type(experiment)](experiment, opened[1] if opened[0] == experiment.problem else None)
-        store.write(record.model_copy(update={"attempt": store.next_attempt(record.place, record.key)}))
-        status = getattr(record, "status", "ok")
-        summary.statuses[status] += 1
-        if status == "failed":
-            summary.troubles.append(f"failed: {experiment.label}: {getattr(record, 'reason', '')}")
-    summary.wall_s = time.monotonic() - start_s
+    with followed(len(missing), progress) as (summary, bar):
+        summary.reused = len(planned) - len(missing)
+        for entry in missing:
+            experiment = entry.experiment
+            if budget_s is not None and time.monotonic() - start_s + entry.cost_s > budget_s:
+                summary.statuses[LEFT] += 1
+                continue
+            if opened[0] != experiment.problem and not _is_real(experiment):
+                opened = experiment.problem, experiment.open()
+            record = MEASURES[type(experiment)](experiment, opened[1] if opened[0] == experiment.problem else None)
+            store.write(record.model_copy(update={"attempt": store.next_attempt(record.place, record.key)}))
+            status = getattr(record, "status", "ok")
+            summary.statuses[status] += 1
+            if status == "failed":
+                summary.troubles.append(f"failed: {experiment.label}: {getattr(record, 'reason', '')}")
+            bar.update()
     return summary
 
 

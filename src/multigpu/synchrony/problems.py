@@ -10,20 +10,20 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from multigpu.schema import Strict
 
 Count = Annotated[int, Field(ge=1)]
 
 
-class Description(BaseModel):
+class Description(Strict):
     """Common to all problems. `rows`: to train on.
 
     batch_size: rows of one gradient, drawn with replacement from the worker's shard; as many as the shard has: all of it, in order.
     shards: worker w draws from the rows whose index is w modulo `shards`; 1: every worker draws from all rows.
     seed: of the generated data and of the draws.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     batch_size: Count = 32
     shards: Count = 1

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from multigpu.schema import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class _Rule(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
+class _Rule(Strict):
     needs_distance: ClassVar[bool] = False
 
     def factor(self, update: int) -> float:

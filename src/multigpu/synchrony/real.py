@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
@@ -34,15 +35,13 @@ class RealRun:
         Raises:
             RuntimeError: the server ended (it was killed or failed), or too few workers are left; one sentence.
         """
+        outcome: Outcome | None = None
         sentence = ""
         try:
-            ready = wait([self._result, self.server.sentinel])
-            outcome: Outcome | None = None
-            if self._result in ready or self._result.poll():
-                try:
+            wait([self._result, self.server.sentinel])
+            if self._result.poll():
+                with suppress(EOFError):
                     outcome, sentence = self._result.recv()
-                except EOFError:
-                    ready = [self.server.sentinel]
             if outcome is None and not sentence:
                 self.server.join(JOIN_S)
                 sentence = f"the server ended (exit code {self.server.exitcode}): resume from {checkpoint_path(self.folder)}"

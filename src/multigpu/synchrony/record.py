@@ -6,15 +6,14 @@ import hashlib
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from multigpu.kept import Kept, made_here
+from multigpu.kept import SCHEMA_VERSION, Kept, made_here
 from multigpu.measure.machine import this_machine, versions
+from multigpu.schema import Data
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import SYNCHRONY_VERSION, Described, Experiment
 from multigpu.synchrony.server import Accounts, Outcome
 
-SCHEMA_VERSION = 1
 MOST_BINS = 200
 Kind = TypeVar("Kind", bound=Described)
 
@@ -41,17 +40,15 @@ def record_fields(experiment: Described, repeat: int = 0, attempt: int = 0) -> d
     return {"key": key, "attempt": attempt, "experiment": experiment, **made_here(versions(), machine)}
 
 
-class Histogram(BaseModel):
+class Histogram(Data):
     """counts[i] gradients have a staleness of i * width up to (i + 1) * width - 1, own update not counted; `mean` is exact."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mean: float
     width: int
     counts: list[int]
 
 
-class Result(BaseModel):
+class Result(Data):
     """The figures of one run. Times in seconds of the experiment's clock.
 
     updates, gradients, samples: applied over the whole run, those before a resumed checkpoint included.
@@ -62,8 +59,6 @@ class Result(BaseModel):
     fingerprint: of the parameters' bytes at the end; equal runs have equal fingerprints.
     batch_times_s, server_time_s: of a real run, see `server.Outcome`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     end_s: float
     updates: int
@@ -92,11 +87,6 @@ class Result(BaseModel):
     def sent_bytes(self) -> int:
         """That left the server."""
         return self.accounts.sent * self.parameters * self.parameter_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """Most that parameters took in the server's memory, if it keeps those of every batch under way."""
-        return self.accounts.versions_held * self.parameters * self.parameter_bytes
 
     @property
     def diverged(self) -> bool:

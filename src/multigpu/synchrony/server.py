@@ -143,7 +143,7 @@ class Server:
         self._gradients: dict[Job, Vector] = {}
         self._versions: dict[int, tuple[Vector, int]] = {}  # parameters and how many batches need them
         self._since = [0.0] * experiment.workers  # by worker, when its batch started or its gradient arrived
-        self._seconds = {"busy": 0.0, "cancelled": 0.0, "lost": 0.0, "idle": 0.0}
+        self._seconds = {"busy_s": 0.0, "cancelled_s": 0.0, "lost_s": 0.0, "idle_s": 0.0}
         self._versions_held = 0
 
     @property
@@ -172,11 +172,11 @@ class Server:
             return decision
         job = decision.update[-1] if decision.update else self.coordinator.waiting[-1]
         self.events.append(Event(ARRIVED, *job))
-        self._spend("busy", worker, now_s)
+        self._spend("busy_s", worker, now_s)
         if gradient is not None:
             self._gradients[job] = gradient
         for other in decision.cancelled:
-            self._spend("cancelled", other.worker, now_s)
+            self._spend("cancelled_s", other.worker, now_s)
             self._release(other)
         if decision.update:
             self._apply(decision.update)
@@ -190,7 +190,7 @@ class Server:
         decision = self.coordinator.left(worker)
         self.events.append(Event(LEFT, worker))
         if job is not None:
-            self._spend("lost", worker, now_s)
+            self._spend("lost_s", worker, now_s)
             self._release(job)
         return decision
 
@@ -214,7 +214,7 @@ class Server:
         """The accounts at the end, and the curve (its evaluation takes time)."""
         if self.parameters is not None:
             self._curve.offer(end_s, self.version, self._applied, self.parameters, last=True)
-        c, seconds = self.coordinator, self._seconds
+        c = self.coordinator
         return Outcome(
             experiment=self.experiment,
             first_version=self.first.version if self.first else 0,
@@ -228,10 +228,7 @@ class Server:
                 cancelled=c.cancelled,
                 lost=c.lost,
                 late=c.late,
-                busy_s=seconds["busy"],
-                cancelled_s=seconds["cancelled"],
-                lost_s=seconds["lost"],
-                idle_s=seconds["idle"],
+                **self._seconds,
                 received=c.applied + len(c.waiting) + c.late,
                 sent=c.started,
                 versions_held=self._versions_held,
@@ -262,7 +259,7 @@ class Server:
 
     def _start(self, decision: Decision, now_s: float) -> None:
         for job in decision.started:
-            self._spend("idle", job.worker, now_s)
+            self._spend("idle_s", job.worker, now_s)
             if self.parameters is not None:
                 _, users = self._versions.get(job.version, (self.parameters, 0))
                 self._versions[job.version] = (self.parameters, users + 1)

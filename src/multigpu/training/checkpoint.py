@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from multigpu.training.run import TrainingRun
+from multigpu.writing import write_whole
 
 FORMAT = "multigpu checkpoint 2"
 
@@ -28,23 +27,12 @@ def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict
     """
     import torch
 
-    folder.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getbuffer()
     header = {"format": FORMAT, "digest": training.digest, "label": training.label(), "step": step, "bytes": len(content)}
     header["sha256"] = hashlib.sha256(content).hexdigest()
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(header).encode() + b"\n")
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, checkpoint_path(folder))
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(checkpoint_path(folder), json.dumps(header).encode() + b"\n", content, replace=True)
     return checkpoint_path(folder)
 
 

@@ -6,33 +6,78 @@ They are files of `grids/training/`, written as `grid/from_yaml.py` explains; th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
 from multigpu.grid.entries import having
-from multigpu.grid.expand import FOLDER, Kind, expand
+from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.measure.machine import gpu_count
+from multigpu.placements import find_placement, placements
 from multigpu.run import Run
-from multigpu.training.joined import joined_placements, placed, staged_twins, told_apart
 from multigpu.training.run import TrainingRun, build_training_run
+from multigpu.workloads import find_model
+
+NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
+"""Of a row, what says nothing about where parts live."""
+TABLES = {"embeddings", "lookup", "travels"}
+"""And what says where tables do, which image models have none of."""
+
+
+def joined_placements(execution: str = "eager", unit: str = "images") -> list[str]:
+    """Placements in PyTorch whose curves are compared with `ddp`'s, in this form of execution: those that should follow it, `ddp` first,
+    and independent replicas, which need not.
+
+    unit: of the model: a loss over all replicas' predictions needs one prediction an image.
+    """
+    found = [
+        name
+        for name, row in placements().items()
+        if (row.semantics.is_equal_training or not row.semantics.is_one_model)
+        and row.compute == "replica"
+        and (row.loss == "replica" or unit == "images")
+        and any(e.framework == "torch" and execution in e.executions for e in row.engines)
+    ]
+    return sorted(found, key=lambda name: (name != "ddp", name == "independent", name))
+
+
+def placed(name: str) -> dict[str, str]:
+    """Fields of a Run under this placement in PyTorch: a process a device, or one for all of them where it has no other shape."""
+    shapes = {engine.processes for engine in find_placement(name).engines if engine.framework == "torch"}
+    return {"placement": name} if "per_device" in shapes else {"placement": name, "processes": "one"}
+
+
+def told_apart(names: list[str], model: str) -> list[str]:
+    """Without the placements of image models that differ from a later one in nothing but where tables live, if the model has none: a CNN
+    under `exp3` is one under `exp4`.
+    """
+    if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
+        return names
+    rows = {name: find_placement(name).model_dump_json(exclude=NAMING | TABLES) for name in names}
+    last = {row: name for name, row in rows.items()}
+    return [name for name in names if last[rows[name]] == name]
+
+
+def staged_twins() -> dict[str, str]:
+    """Every placement that computes with variables one step old -> the joined one that differs from it in nothing else, for a model
+    without tables: what staging does to training is the difference of their curves.
+    """
+    left_out = NAMING | TABLES | {"staged", "semantics"}
+    rows = {name: row.model_dump_json(exclude=left_out) for name, row in placements().items()}
+    staged = sorted(name for name, row in placements().items() if row.staged)
+    return {name: next(other for other in joined_placements() if rows[other] == rows[name]) for name in staged}
+
 
 TRAININGS = FOLDER / "training"
 IMAGES = "resnet20"
 """Of CIFAR's size: none of them has a table."""
 
 
-@dataclass(frozen=True)
-class PlannedTraining:
-    """One entry. question: what it is for. cost_s: seconds, start-up shared. repeats: with equal fields (seeds are fields)."""
-
-    training: TrainingRun
-    question: str
-    cost_s: float
-    repeats: int = 1
-    launch: int = 0
+Planned = Expanded[TrainingRun]
+"""An entry: what is trained (`built`), its seconds with start-up shared, and in `settings` the question and the repeats with equal fields
+(seeds are fields).
+"""
 
 
 def joined_over() -> int:
@@ -67,16 +112,13 @@ KIND = Kind(
 )
 
 
-def read_grid(name: str) -> list[PlannedTraining]:
+def read_grid(name: str) -> list[Planned]:
     """The entries of a file of `grids/training/`, what several train where the last of them stands, as the first says it."""
-    found = [
-        PlannedTraining(point.built, point.settings.question, point.cost_s, point.settings.repeats)
-        for point in expand(TRAININGS / f"{name}.yaml", KIND)
-    ]
-    return list({entry.training.digest: entry for entry in reversed(found)}.values())[::-1]
+    found = list(expand(TRAININGS / f"{name}.yaml", KIND))
+    return list({entry.built.digest: entry for entry in reversed(found)}.values())[::-1]
 
 
-def headline() -> list[PlannedTraining]:
+def headline() -> list[Planned]:
     """The headline of `training`: what claims need (rules for the rate, precisions and batches, every seed), one run of all else, every
     placement on as many GPUs as share a batch (`joined_over`), and on one `ddp`, whose step their efficiency is counted from.
     """
@@ -85,10 +127,10 @@ def headline() -> list[PlannedTraining]:
         claimed = training.schedule != "luong10" and training.run.precision != "tf32"
         return (training.run.seed == 0 or claimed) and (training.run.execution == "captured" or training.run.devices in (1, joined_over()))
 
-    return [entry for entry in read_grid("training") if kept(entry.training)]
+    return [entry for entry in read_grid("training") if kept(entry.built)]
 
 
-GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
+GRIDS: dict[str, Callable[[], list[Planned]]] = {
     **{file.stem: partial(read_grid, file.stem) for file in sorted(TRAININGS.glob("*.yaml"))},
     "training_headline": headline,
 }
@@ -99,20 +141,20 @@ def default_grid() -> str:
     return "training" if gpu_count() else "training_cpu"
 
 
-def restricted(planned: list[PlannedTraining], fields: Mapping[str, object]) -> list[PlannedTraining]:
+def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:
     """The entries that have these values in the fields of their TrainingRun or its Run.
 
     Raises:
         ValueError: none has.
     """
 
-    def value(entry: PlannedTraining, name: str) -> object:
-        return getattr(entry.training if name in TrainingRun.model_fields else entry.training.run, name)
+    def value(entry: Planned, name: str) -> object:
+        return getattr(entry.built if name in TrainingRun.model_fields else entry.built.run, name)
 
     return having(planned, fields, value)
 
 
-def find_grid(name: str) -> list[PlannedTraining]:
+def find_grid(name: str) -> list[Planned]:
     """The entries of a grid, those that need more GPUs than are here left out.
 
     Raises:
@@ -121,5 +163,4 @@ def find_grid(name: str) -> list[PlannedTraining]:
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     here = gpu_count()
-    planned = GRIDS[name]()
-    return [entry for entry in planned if entry.training.run.device_type == "cpu" or not here or entry.training.run.devices <= here]
+    return [entry for entry in GRIDS[name]() if entry.built.run.device_type == "cpu" or not here or entry.built.run.devices <= here]

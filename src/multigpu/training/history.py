@@ -2,62 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import accumulate
 from typing import Any
 
+from pydantic import ConfigDict
+
 from multigpu.engines.errors import DidNotTrain
-from multigpu.measure.session import distances_moved, parameter_change
+from multigpu.measure.session import distances_moved, joined_losses, parameter_change
 from multigpu.measure.timing import training_fault
 from multigpu.placements import find_placement
+from multigpu.schema import Data
 from multigpu.training.record import EpochAudit, Evaluation, TrainingMeasurement
 from multigpu.training.run import TrainingRun
 
-SAVED = ("loss", "seconds", "rate", "train_s", "evaluation_s", "checkpoint_s", "units", "start_hashes", "resumed_at", "scored")
 
-
-class History:
+class History(Data):
     """Per step: joined loss, seconds since the first step, rate. diverged: why it cannot go on, or ""."""
 
-    def __init__(self, training: TrainingRun, replicas: int) -> None:
-        self.training, self.replicas = training, replicas
-        shared = find_placement(training.run.placement).semantics.loss_is_shared
-        self.scale = 1.0 if shared else 1 / replicas
-        self.loss: list[float] = []
-        self.seconds: list[float] = []
-        self.rate: list[float] = []
-        self.train_s = self.evaluation_s = self.checkpoint_s = 0.0
-        self.units = 0
-        self.start_hashes: list[str] = []
-        self.resumed_at: list[int] = []
-        self.scored: list[dict[str, Any]] = []
-        self.audits: list[EpochAudit] = []
-        self.diverged = ""
+    model_config = ConfigDict(frozen=False)
 
-    def saved(self) -> str:
-        """As text, for a checkpoint."""
-        plain = {name: getattr(self, name) for name in SAVED} | {"audits": [audit.model_dump() for audit in self.audits]}
-        return json.dumps(plain | {"diverged": self.diverged})
+    loss: list[float] = []
+    seconds: list[float] = []
+    rate: list[float] = []
+    train_s: float = 0.0
+    evaluation_s: float = 0.0
+    checkpoint_s: float = 0.0
+    units: int = 0
+    start_hashes: list[str] = []
+    resumed_at: list[int] = []
+    scored: list[Evaluation] = []
+    audits: list[EpochAudit] = []
+    diverged: str = ""
 
-    @classmethod
-    def restored(cls, training: TrainingRun, replicas: int, text: str, step: int | None) -> History:
-        """From `saved`, taken up at `step` (None: only to be read)."""
-        history, held = cls(training, replicas), json.loads(text)
-        history.audits = [EpochAudit(**audit) for audit in held.pop("audits")]
-        for name, value in held.items():
-            setattr(history, name, value)
-        if step is not None:
-            history.resumed_at.append(step)
-        return history
-
-    @property
-    def last_loss(self) -> float | None:
-        return self.loss[-1] if self.loss else None
-
-    def add(self, parts: list[dict[str, Any]], stop: int) -> None:
+    def add(self, training: TrainingRun, parts: list[dict[str, Any]], stop: int) -> None:
         """What every replica knows of the latest steps."""
-        losses = [self.scale * sum(shares) for shares in zip(*(part["losses"] for part in parts), strict=True)]
+        losses = joined_losses(training.run, parts)
         slowest = max(parts, key=lambda part: part["wall_s"])
         self.loss += losses
         self.seconds += [self.train_s + passed for passed in accumulate(slowest["steps"])]
@@ -68,12 +48,13 @@ class History:
         if bad is not None:
             self.diverged = f"diverged: the loss of step {stop - len(losses) + bad} is {losses[bad]}"
 
-    def note_scores(self, step: int, scores: dict[str, float]) -> None:
-        self.scored.append({"step": step, "samples": step * self.training.joined_batch, "seconds": self.train_s, "scores": scores})
+    def note_scores(self, training: TrainingRun, step: int, scores: dict[str, float]) -> None:
+        """The model's scores after so many steps."""
+        self.scored.append(Evaluation(step=step, samples=step * training.joined_batch, seconds=self.train_s, scores=scores))
 
-    def points(self) -> tuple[list[float], list[float], list[float]]:
-        """Loss, seconds and rate of each `log_every` steps."""
-        every, count = self.training.log_every, len(self.loss)
+    def points(self, every: int) -> tuple[list[float], list[float], list[float]]:
+        """Loss, seconds and rate of each `every` steps."""
+        count = len(self.loss)
         ends = [min(start + every, count) for start in range(0, count, every)]
         starts = [0, *ends[:-1]]
         loss = [sum(self.loss[a:b]) / (b - a) for a, b in zip(starts, ends, strict=True)]
@@ -94,12 +75,12 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
     fault = next((part["fault"] for part in parts if part["fault"]), None)
     if fault:
         raise DidNotTrain(fault)
-    history = History.restored(training, len(parts), parts[0]["history"], None)
+    history = History.model_validate_json(parts[0]["history"])
     agree = parts[0]["agree"]
     if not history.diverged and (fault := training_fault(history.loss, distances_moved(training.run, parts), agree)):
         raise DidNotTrain(fault)
     one = find_placement(training.run.placement).variables == "replica"
-    loss, seconds, rate = history.points()
+    loss, seconds, rate = history.points(training.log_every)
     return TrainingMeasurement(
         steps=parts[0]["steps"],
         samples=parts[0]["steps"] * training.joined_batch,
@@ -109,13 +90,10 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
         seconds=[figures(value, 6) for value in seconds],
         rate=[figures(value) for value in rate],
         evaluations=[
-            Evaluation(
-                step=e["step"],
-                samples=e["samples"],
-                seconds=figures(e["seconds"], 6),
-                scores={name: figures(value) for name, value in e["scores"].items()},
+            one.model_copy(
+                update={"seconds": figures(one.seconds, 6), "scores": {name: figures(value) for name, value in one.scores.items()}}
             )
-            for e in history.scored
+            for one in history.scored
         ],
         start_hashes=history.start_hashes,
         end_hashes=[part["end_hash"] for part in (parts if one else parts[:1])],

@@ -22,21 +22,23 @@ from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_environment, sweep
 from multigpu.measure.timed import check_devices
 from multigpu.run import Run
-from multigpu.training.experiment import Point, Training
-from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid, restricted
-from multigpu.training.record import TrainingStore, training_key
+from multigpu.training.experiment import TRAINING, TrainingItem, folder_of
+from multigpu.training.grid import GRIDS, Planned, default_grid, find_grid, restricted
+from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun, build_training_run
 
 
-def points(planned: Sequence[PlannedTraining]) -> list[Point]:
+def points(planned: Sequence[Planned]) -> list[TrainingItem]:
     """Every repeat of every entry, in order."""
     return [
-        Point(entry.training, repeat, entry.launch, max(600.0, 20 * entry.cost_s)) for entry in planned for repeat in range(entry.repeats)
+        TrainingItem.of(entry.built, repeat, timeout_s=max(600.0, 20 * entry.cost_s))
+        for entry in planned
+        for repeat in range(entry.settings.repeats)
     ]
 
 
 def train(
-    chosen: Sequence[Point],
+    chosen: Sequence[TrainingItem],
     store: TrainingStore,
     checkpoints: Path = paths.CHECKPOINTS,
     retry: Sequence[str] = (),
@@ -45,7 +47,7 @@ def train(
     hook: str | None = None,
     company: Company | None = None,
 ) -> Summary:
-    """Train every point that has no Record yet; whatever happens on the way, Records and checkpoints stay.
+    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay.
 
     Args:
         checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from.
@@ -56,15 +58,17 @@ def train(
         ValueError: as `sweep`, or a checkpoint cannot be used; nothing was started.
         RuntimeError: as `sweep`.
     """
-    return sweep(Training(checkpoints, keep), chosen, store, retry, progress, hook, company=company)
+    root = checkpoints.resolve()
+    items = [item.model_copy(update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}) for item in chosen]
+    return sweep(TRAINING, items, store, retry, progress, hook, company=company)
 
 
-def affordable(planned: Sequence[PlannedTraining], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()) -> list[Point]:
+def affordable(planned: Sequence[Planned], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()) -> list[TrainingItem]:
     """The points that `train` would train and whose estimates fit the budget, in the grid's order."""
     machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
     for entry in planned:
         for point in points([entry]):
-            known = store.find(machine, training_key(point.training, point.repeat, machine, version))
+            known = store.find(machine, TrainingRecord.key_for(point.training, point.repeat, machine, version))
             if known is not None and known.status not in retry:
                 continue
             if entry.cost_s <= left:
@@ -117,16 +121,16 @@ def main(words: Sequence[str] | None = None) -> int:
     return 1 if summary.troubles else 0
 
 
-def _chosen(arguments: argparse.Namespace) -> list[Point]:
+def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
     if arguments.fields and not arguments.grid:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_training_fields(arguments.fields)}
-        return [Point(build_training_run(**fields))]
+        return [TrainingItem.of(build_training_run(**fields))]
     planned = restricted(find_grid(arguments.grid or default_grid()), parse_training_fields(arguments.fields))
     if arguments.budget_s is not None:
         chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
     else:
         chosen = points(planned)
-    costs = {entry.training.digest: entry.cost_s for entry in planned}
+    costs = {entry.built.digest: entry.cost_s for entry in planned}
     minutes = sum(costs[point.training.digest] for point in chosen) / 60
     print(f"{len(chosen)} runs to train; at most about {minutes:.0f} minutes", flush=True)
     return chosen

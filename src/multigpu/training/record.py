@@ -5,31 +5,21 @@ These Records lie in `data/training/<machine>/`.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
-
-from multigpu.kept import Kept, key_of
-from multigpu.measure.machine import DeviceState, framework_version
-from multigpu.record import Status
-from multigpu.store import MachineStore
+from multigpu.kept import Answer
+from multigpu.measure.machine import DeviceState
+from multigpu.schema import Data
+from multigpu.store import Store
 from multigpu.training.run import TrainingRun
-
-SCHEMA_VERSION = 1
-
-TRAINING_VERSION = 1
-"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
-
 
 MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
 """Direction of the scores that the analysis knows; of others, more is taken to be better."""
 
 
-class Evaluation(BaseModel):
+class Evaluation(Data):
     """The model after `step` steps, on held-out data.
 
     samples: items that all replicas had trained on. seconds: of training until then, without evaluations and checkpoints.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: int
     samples: int
@@ -37,14 +27,12 @@ class Evaluation(BaseModel):
     scores: dict[str, float]
 
 
-class EpochAudit(BaseModel):
+class EpochAudit(Data):
     """What replicas read in one epoch, by item.
 
     steps: of the epoch that ran. distinct: items read by any replica. shared: items read by more than one, and `allowed`: how many
     the filling up of the last step explains. complete: whether the whole epoch ran (only then must all `items` have been read).
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epoch: int
     steps: int
@@ -55,7 +43,7 @@ class EpochAudit(BaseModel):
     complete: bool
 
 
-class TrainingMeasurement(BaseModel):
+class TrainingMeasurement(Data):
     """How far the budget brought the model.
 
     loss: a point for each `log_every` steps: the mean of the joined batches' mean losses (independent replicas: over all of them).
@@ -73,8 +61,6 @@ class TrainingMeasurement(BaseModel):
     train_s, evaluation_s, checkpoint_s: of the process that ended the run and its predecessors' checkpointed part. energy_j: by GPU,
         over the process that ended the run.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     steps: int
     samples: int
@@ -117,32 +103,24 @@ class TrainingMeasurement(BaseModel):
         return None
 
 
-class TrainingRecord(Kept):
+class TrainingRecord(Answer):
     """One TrainingRun's measurement, or the reason why there is none."""
 
-    schema_version: int = SCHEMA_VERSION
+    key_words = ("training",)
+    meaning = 1
+
     training: TrainingRun
-    repeat: int = 0
-    status: Status
-    reason: str = ""
-    training_version: int
-    launch_id: str
+    training_version: int = meaning
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: TrainingMeasurement | None = None
 
     @property
-    def own_key(self) -> str:
-        version = framework_version(self.training.run.framework, self.versions)
-        return training_key(self.training, self.repeat, self.machine.name, version)
+    def asked(self) -> TrainingRun:
+        return self.training
 
 
-def training_key(training: TrainingRun, repeat: int, machine: str, framework_version: str) -> str:
-    """The name of a measurement: what has a Record under this key is not trained again."""
-    return key_of("training", training.digest, repeat, machine, framework_version, TRAINING_VERSION)
-
-
-class TrainingStore(MachineStore[TrainingRecord]):
+class TrainingStore(Store[TrainingRecord]):
     """TrainingRecords in `<root>/<machine>/`."""
 
     kind = TrainingRecord

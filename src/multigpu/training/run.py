@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.placements import find_placement
-from multigpu.refusal import refusal
 from multigpu.run import Run, build_run
-from multigpu.training.schedule import Law, Schedule, linear_rate
+from multigpu.schema import Asked
 from multigpu.workloads.base import Optimizer
+
+Law = Literal["constant", "warmup", "luong10"]
+
+HALVINGS = 10
+"""luong10 halves the rate so often in the second half of its steps (tensorflow/nmt, `decay_scheme`)."""
+
+
+class Schedule(NamedTuple):
+    """rate(step) for step 0, 1, ...
+
+    law: "constant"; "warmup": linear from `start` to `peak` over `length` steps, then constant; "luong10": `peak` for the first half
+        of `length` steps, then ten halvings at equal distances, the last one holding on.
+    start, peak: rates. length: in steps of one device (ignored by "constant").
+    pace: one-device steps that one step of all replicas stands for: how far the schedule advances. 1: unaware of the replicas.
+    """
+
+    law: Law
+    peak: float
+    start: float = 0.0
+    length: int = 0
+    pace: float = 1.0
+
+    def rate(self, step: int) -> float:
+        """The rate of `step`."""
+        at = step * self.pace
+        if self.law == "warmup" and at < self.length:
+            return self.start + (self.peak - self.start) * at / self.length
+        if self.law == "luong10":
+            half = self.length // 2
+            every = max(1, (self.length - half) // HALVINGS)
+            passed = int((at - half) // every) if at >= half else 0
+            return self.peak * 0.5 ** min(passed, HALVINGS)
+        return self.peak
+
+
+def linear_rate(base: float, joined_batch: int, reference_batch: int = 256) -> float:
+    """Base k n / 256 (document 002): the rate grows with the joined batch of k replicas of n each."""
+    return base * joined_batch / reference_batch
+
 
 DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
 """Inputs without a data set: nothing to cover in an epoch, nothing held out."""
 
 
-class TrainingRun(BaseModel):
+class TrainingRun(Asked):
     """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
 
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps and timed_steps have no meaning here.
     steps, epochs: the budget; one of them. An epoch is the source's own: every item once (the last step filled up).
     base_rate: None: the rule's own. scaling of it: "linear": base k n / reference_batch (document 002), "none".
-    schedule: see `training.schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
+    schedule: see `Schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
         10,000, in steps of one device.
     clip_norm: the largest norm of all gradients together, merged, that a step applies as it is (004: 5); None: whatever it is.
     adjust_to_devices: whether the schedule advances by the devices' joined progress (with N devices under weak scaling, N steps of one
@@ -34,7 +71,7 @@ class TrainingRun(BaseModel):
     log_every: steps whose mean loss is one point of the curve.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    framework: ClassVar[str] = "torch"
 
     run: Run
     steps: int | None = Field(default=None, ge=1)
@@ -84,11 +121,6 @@ class TrainingRun(BaseModel):
         return self
 
     @property
-    def digest(self) -> str:
-        """A hash of every field that differs from its default, as a Run's."""
-        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
-
-    @property
     def joined_batch(self) -> int:
         """Items of all replicas in one step."""
         return sum(self.run.shard_sizes)
@@ -129,7 +161,6 @@ class TrainingRun(BaseModel):
         return replace(self.run.rule, rate=rate)
 
     def label(self) -> str:
-        """A short name for progress bars and messages."""
         budget = f"{self.steps} steps" if self.steps else f"{self.epochs} epochs"
         rate = "" if self.schedule == "constant" and self.rate_scaling == "none" else f" {self.rate_scaling}-{self.schedule}"
         return f"{self.run.label()} {self.run.inputs} seed {self.run.seed} {budget}{rate}"
@@ -141,13 +172,6 @@ def can_score(workload: str) -> bool:
 
 
 def build_training_run(**fields: Any) -> TrainingRun:
-    """A TrainingRun from its own fields and those of its Run, or one clear sentence.
-
-    Raises:
-        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
-    """
+    """As `TrainingRun.built`, from its own fields and those of its Run."""
     own = {name: fields.pop(name) for name in list(fields) if name in TrainingRun.model_fields and name != "run"}
-    try:
-        return TrainingRun(run=build_run(**fields), **own)
-    except ValidationError as error:
-        raise ValueError(refusal(error)) from None
+    return TrainingRun.built(run=build_run(**fields), **own)

@@ -22,10 +22,8 @@ from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu.training.data import ReadLog, item_source, steps_per_epoch
-from multigpu.training.duties import Duties
+from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
-from multigpu.training.evidence import Evidence, start_fault
-from multigpu.training.files import FileWatch
 from multigpu.training.history import History
 from multigpu.training.run import TrainingRun
 from multigpu.training.towers import Tower, open_process, replicas_of
@@ -121,12 +119,13 @@ class TrainingSession:
         self.stage("start")
         held = self._checkpoint_of_all()
         self.at = 0
-        self.history = History(self.training, self.run.devices)
+        self.history = History()
         if held:
             self.at, saved = held
             for replica, rank in zip(self.replicas, self.process.ranks, strict=True):
                 state.put_back(replica, rank, saved["replicas"])
-            self.history = History.restored(self.training, self.run.devices, saved["history"], self.at)
+            self.history = History.model_validate_json(saved["history"])
+            self.history.resumed_at.append(self.at)
         elif self.run.devices > 1:
             self.duties.start(self.trainer)
         if isinstance(self.trainer, CapturedTrainer):
@@ -217,7 +216,7 @@ class TrainingSession:
             )
         parts = self.process.everyone(mine)
         first, self.at = self.at, stop
-        self.history.add(parts, stop)
+        self.history.add(self.training, parts, stop)
         return self.evidence.fault(parts, first, stop)
 
     def _files(self, place: int) -> list[str]:
@@ -230,11 +229,12 @@ class TrainingSession:
             return
         began = time.perf_counter()
         every = [replica.full_values() for replica in self.replicas]
+        loss = self.history.loss[-1] if self.history.loss else None
         for place, scorer in self.scorers.items():
             self.evaluations[place] += 1
             scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
-            self.history.note_scores(self.at, scores)
-            self._log({"step": self.at, "seconds": self.history.train_s, "loss": self.history.last_loss, **scores})
+            self.history.note_scores(self.training, self.at, scores)
+            self._log({"step": self.at, "seconds": self.history.train_s, "loss": loss, **scores})
         self.history.evaluation_s += time.perf_counter() - began
 
     def _checkpoint(self) -> None:
@@ -245,7 +245,7 @@ class TrainingSession:
         every = self.process.to_first(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
-            write_checkpoint(self.folder, self.training, self.at, {"replicas": every or mine, "history": self.history.saved()})
+            write_checkpoint(self.folder, self.training, self.at, {"replicas": every or mine, "history": self.history.model_dump_json()})
             self._log({"step": self.at, "checkpoint": True})
         self.process.meet()
         self.history.checkpoint_s += time.perf_counter() - began
@@ -265,7 +265,7 @@ class TrainingSession:
         found = device.state()
         return {
             "fault": fault,
-            "history": self.history.saved() if self.process.ranks[place] == 0 else None,
+            "history": self.history.model_dump_json() if self.process.ranks[place] == 0 else None,
             "steps": self.at,
             "per_epoch": self.per_epoch,
             "agree": self.evidence.agree if state.keeps_copies(replica) else None,

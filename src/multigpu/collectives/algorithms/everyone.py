@@ -16,7 +16,7 @@ infinite. bf16 reaches as far as fp32.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from multigpu.collectives.transport import Transport
 
 WIRE_BYTES = 2
-UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-24, "fp64": 2.0**-53}
-HALF_OF_LEAST = {"bf16": 2.0**-134, "fp16": 2.0**-25}
 
 
 def all_reduce(tensor: Tensor, transport: Transport) -> None:
@@ -52,20 +50,6 @@ def cost(elements: int, item_bytes: int, size: int) -> Cost:
     """See the module: N = elements x item_bytes."""
     n = elements * item_bytes
     return Cost(1, n, n * (size - 1), 2 * n * (size - 1), n * size * (size - 1)) if size > 1 else NOTHING
-
-
-def error_bound(absolute_sum: Any, size: int, wire: Literal["bf16", "fp16"], dtype: Literal["fp32", "fp64"] = "fp32") -> Any:
-    """The module's bound on the error of a sum.
-
-    Args:
-        absolute_sum: A, a number or an array or tensor of numbers.
-        size: P.
-        wire: the type in which elements travel.
-        dtype: the tensor's own, in which they are added.
-    """
-    u, t, v = UNIT_ROUNDOFF[wire], HALF_OF_LEAST[wire], UNIT_ROUNDOFF[dtype]
-    g = (size - 1) * v / (1 - (size - 1) * v)
-    return u * absolute_sum + size * t + g * (1 + u) * (absolute_sum + size * t)
 
 
 def compressed(wire: Literal["bf16", "fp16"]) -> Algorithm:
