@@ -44,19 +44,18 @@ def test_what_a_page_shows_is_self_contained(drawn: Picture, tmp_path: Path) -> 
     assert all(name.startswith("rates") for name in re.findall(r'\bid="([^"]*)"', html))
     # a style inside an SVG that stands in a page would reach the whole page
     for sheet in re.findall(r"<style[^>]*>(.*?)</style>", html, flags=re.DOTALL):
-        assert all(rule.startswith("#rates-figure_1 ") and "," not in rule.split("{")[0] for rule in sheet.splitlines() if rule)
+        for rule in re.findall(r"([^{}]+)\{", re.sub(r"@container [^{]*\{", "", sheet)):
+            assert rule.strip().startswith(("#rates-figure_1 ", "#rates-narrow-", "#rates-drawing")) and "," not in rule
 
 
-@pytest.mark.parametrize("name", ["../escape", "", "a b", "1st"])
-def test_a_figure_needs_a_plain_name(drawn: Picture, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="is no name for a figure"):
-        save(drawn, name, folder=tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(drawn: Picture, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "folder", "why"),
+    [*((name, "", "is no name for a figure") for name in ("../escape", "", "a b", "1st")), ("bytes", "file", "cannot be written")],
+)
+def test_a_figure_needs_a_plain_name_and_a_folder(drawn: Picture, tmp_path: Path, name: str, folder: str, why: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written"):
-        save(drawn, "bytes", folder=tmp_path / "file")
+    with pytest.raises(ValueError, match=why):
+        save(drawn, name, folder=tmp_path / folder)
 
 
 def test_a_drawing_keeps_its_words_and_what_is_referred_to_and_two_decimals() -> None:
