@@ -18,9 +18,9 @@ from pathlib import Path
 import nbformat
 
 from multigpu import paths
-from multigpu.claims.cache import study_results
 from multigpu.claims.html import changes_table, claims_table, scoreboard, tally
 from multigpu.claims.ledger import changes
+from multigpu.claims.results import study_results
 from multigpu.faults import faults_page
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page

@@ -68,10 +68,10 @@ def svg_text(figure: Picture, name: str) -> str:
     buffer = io.StringIO()
     with mpl.rc_context(RC):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = text.replace(INK, "currentColor").replace("'DejaVu Sans'", FONTS)
+    text = re.sub(r"<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
+    text = text[text.index("<svg") :].replace(INK, "currentColor").replace("'DejaVu Sans'", FONTS)
+    for number, hashed in enumerate(re.findall(r'\bid="([hmp][0-9a-f]{10})"', text)):  # of digits that differ between processors
+        text = text.replace(hashed, f"{hashed[0]}{number}")
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
