@@ -10,7 +10,7 @@ import pandas as pd
 
 from multigpu.analysis.compare import counterparts
 from multigpu.claims.core import Contrast, Selection
-from multigpu.claims.rows import CONTEXT, matches, plain, quantity
+from multigpu.claims.rows import CONTEXT, matches, plain, quantity, taken
 
 POOLED = ("machine", "gpu", "framework_version")
 """What may differ between pairs of repeats, each of which is of one machine and version."""
@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 
 def _numbered(table: pd.DataFrame, names: Iterable[Any]) -> np.ndarray:
     """For each row the number of its group, whose rows are equal in all of these columns."""
-    columns = (table[name].cat.codes if isinstance(table[name].dtype, pd.CategoricalDtype) else table[name] for name in names)
+    columns = (getattr(table[name].array, "codes", table[name]) for name in names)  # codes: of categories
     together = np.column_stack([np.zeros(len(table)), *columns])
     return np.unique(together, axis=0, return_inverse=True)[1].reshape(-1)
 
@@ -45,7 +45,7 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     value: of each row, what is compared (NaN: nothing); None: the contrast's quantity.
     """
     table = table.assign(value=quantity(table, contrast.quantity) if value is None else value)
-    table = table[table["value"].notna()].reset_index(drop=True)
+    table = taken(table, table["value"].notna().to_numpy())
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
     fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
@@ -70,8 +70,8 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
     records = table.assign(point=point, like=_numbered(table, POOLED))
     records = records[point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())]
-    ones = records.drop_duplicates("point")
-    first = dict(zip(ones["point"], ones[names].to_dict("records"), strict=True))
+    ones = records.loc[~records["point"].duplicated(), ["point", *names]]
+    first = dict(zip(ones.pop("point"), ones.to_dict("records"), strict=True))
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
 
@@ -87,14 +87,14 @@ def _fields(sides: Sequence[dict[str, Any]], fixed: Sequence[str], varied: Itera
 
 def unmet(contrast: Contrast, table: pd.DataFrame) -> dict[Selection, set[str]]:
     """The Runs that a contrast lacks Records of: device counts, in words, by the fields its terms and its scope select."""
-    lacking: dict[Selection, set[str]] = {}
+    lacking, value = dict[Selection, set[str]](), quantity(table, contrast.quantity)
     for term in contrast.terms:
         counts = (term.devices,) if term.devices else contrast.counts if isinstance(contrast.counts, tuple) else ()
-        own = table[matches(table, term.select)]
-        own = own[own["devices"].isin(counts) if counts else own["devices"].ge(contrast.count_at_least)]
-        if quantity(own, contrast.quantity).notna().any():
+        own = table["devices"].isin(counts) if counts else table["devices"].ge(contrast.count_at_least)
+        own &= matches(table, term.select)
+        if value[own].notna().any():
             continue
-        statuses = sorted(set(own["status"]) - {"ok"})
+        statuses = sorted(set(table.loc[own, "status"]) - {"ok"})
         tried = f" (tried: {', '.join(statuses)})" if statuses else ""
         words = {str(count) + tried for count in counts} or {f"{contrast.count_at_least} or more{tried}"}
         lacking.setdefault(contrast.where + term.select, set()).update(words)

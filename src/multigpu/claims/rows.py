@@ -44,6 +44,11 @@ def matches(table: pd.DataFrame, selection: Selection) -> np.ndarray:
     return np.logical_and.reduce([np.ones(len(table), dtype=bool), *kept])
 
 
+def taken(table: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
+    """The rows that are kept, numbered anew."""
+    return table if kept.all() else table[kept].reset_index(drop=True)
+
+
 def admitted(table: pd.DataFrame, predicate: Predicate, frameworks: Sequence[str]) -> pd.DataFrame:
     """Those in the predicate's scope: its fields, its kind of machine, its least number of steps; of these frameworks."""
     kept = matches(table, (*predicate.where, ("framework", tuple(frameworks))))
@@ -51,13 +56,13 @@ def admitted(table: pd.DataFrame, predicate: Predicate, frameworks: Sequence[str
         kept &= table[name].fillna(0).ge(getattr(predicate, name)).to_numpy()
     if predicate.machines == "gpu":
         kept &= matches(table, (("device_type", ("cuda",)),)) & ~matches(table, (("gpu", ("", None)),))
-    return table[kept].reset_index(drop=True)
+    return taken(table, kept)
 
 
 def within(table: pd.DataFrame, contrast: Contrast) -> pd.DataFrame:
     """Those in a contrast's own scope."""
     kept = matches(table, contrast.where) & table["timed_steps"].fillna(0).ge(contrast.steps_at_least).to_numpy()
-    return table[kept].reset_index(drop=True)
+    return taken(table, kept)
 
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
