@@ -68,12 +68,6 @@ def write_generated(folder: Path) -> None:
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
 
 
-def title_of(notebook: nbformat.NotebookNode, name: str) -> str:
-    """A notebook's first heading, or its name."""
-    lines = (line for cell in notebook.cells if cell.cell_type == "markdown" for line in cell.source.splitlines())
-    return next((line[2:].strip() for line in lines if line.startswith("# ")), name)
-
-
 def navigation(notebooks: list[Path]) -> str:
     """The tree of pages, topic by topic, as the front page holds it out of sight."""
     trees = {topic: [path.stem for path in own] for topic, own in by_topic(notebooks).items()}

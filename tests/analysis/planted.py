@@ -39,8 +39,7 @@ def screening() -> list[Record]:
     return records
 
 
-COLUMN_PX = 342
-"""Of a page of 390 px."""
+COLUMN_PX = 342  # of a page of 390 px
 
 
 def read_on_a_telephone(picture: Picture) -> bool:

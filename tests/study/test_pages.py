@@ -30,9 +30,7 @@ FROM_RATES = ("everywhere", "frame", "points", "host_steps")
 
 @dataclass
 class Told:
-    """A page as it is published: itself, the Records that it lists at its end, its links to the explorer with the Records of their rows,
-    its figures, whether it is of one machine.
-    """
+    """A published page: itself, the Records listed at its end, its links to the explorer with their rows' Records, its figures, of what."""
 
     page: Page
     listed: set[str]

@@ -57,7 +57,7 @@ class Result(BaseModel):
     updates, gradients, samples: applied over the whole run, those before a resumed checkpoint included.
     measured_updates: of this process's part, over which the times are taken: update_time_s is their mean seconds per update,
         block_times_s the same in up to 20 successive parts, interval_quantiles_s the 5, 25, 50, 75 and 95% quantiles of single intervals.
-    accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes (`received_bytes`, ...).
+    accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes (`received_bytes`, `sent_bytes`).
     curve: loss and error against time, thinned to the experiment's evaluations.
     fingerprint: of the parameters' bytes at the end; equal runs have equal fingerprints.
     batch_times_s, server_time_s: of a real run, see `server.Outcome`.
@@ -92,11 +92,6 @@ class Result(BaseModel):
     def sent_bytes(self) -> int:
         """That left the server."""
         return self.accounts.sent * self.parameters * self.parameter_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """Most that parameters took in the server's memory, if it keeps those of every batch under way."""
-        return self.accounts.versions_held * self.parameters * self.parameter_bytes
 
     @property
     def diverged(self) -> bool:
