@@ -65,13 +65,10 @@ def test_a_changed_margin_changes_the_digest():
     assert claim.model_copy(update={"predicate": changed}).digest != claim.digest
 
 
-def test_find_claim():
+def test_what_cannot_work_is_refused():
     assert find_claim("c5").number == "C5"
     with pytest.raises(ValueError, match=f"unknown claim 'C0': choose one of C1 to C{len(CLAIMS)}"):
         find_claim("C0")
-
-
-def test_what_cannot_work_is_refused():
     for known, what in KNOWN.values():
         with pytest.raises(ValueError, match=f"{what} has no field colour: choose among {known[0]}"):
             selection({"colour": "red"}, known, what)
