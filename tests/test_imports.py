@@ -19,7 +19,7 @@ DRAWING = ("matplotlib", "seaborn", "altair", "IPython", "great_tables", "nbform
 
 MEASURING = "multigpu.cli, multigpu.grid, multigpu.measure.sweep, multigpu.record, multigpu.placements"
 READING = "multigpu.pages, multigpu.analysis.advise, multigpu.analysis.explain_text"
-ANSWERING = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.compare, multigpu.claims.cache, multigpu.cli_read"
+ANSWERING = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.compare, multigpu.claims.results, multigpu.cli_read"
 
 
 @pytest.mark.parametrize("stages", [{MEASURING: HEAVY, READING: ("torch", "tensorflow", "keras")}, {ANSWERING: DRAWING}], ids=len)

@@ -7,9 +7,10 @@ import nbformat
 import pytest
 
 from multigpu import paths, report
+from multigpu.claims.html import page_title
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
-from multigpu.report import ReportError, build_report, in_the_site, navigation, publishable, title_of, warnings_of, write_generated
+from multigpu.report import ReportError, build_report, in_the_site, navigation, publishable, warnings_of, write_generated
 from multigpu.topics import FRONT, TOPICS, by_topic
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
@@ -136,10 +137,12 @@ def test_the_navigation_lists_pages_by_number_and_reference_pages_last() -> None
     assert tree.index("01-your-model") < tree.index("20-explorer") < tree.index("glossary")
 
 
-def test_title() -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title\nAsked at once?")])
-    assert title_of(notebook, "name") == "Title"
-    assert title_of(nbformat.v4.new_notebook(cells=[]), "name") == "name"
+def test_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    executed(tmp_path / "notebooks" / "titled.ipynb")
+    nbformat.write(nbformat.v4.new_notebook(cells=[]), tmp_path / "notebooks" / "untitled.ipynb")
+    assert page_title("titled") == "Does it scale?" and page_title("untitled") == "untitled"
 
 
 def test_every_placement_is_drawn_from_its_row() -> None:

@@ -120,7 +120,7 @@ def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
 ) -> None:
     store, good, file = planted
     # a verdict that is remembered takes no time, and new files make it forgotten
-    monkeypatch.setattr("multigpu.claims.cache.remembered", lambda name, roots, compute: compute())
+    monkeypatch.setattr("multigpu.claims.results.remembered", lambda name, roots, compute: compute())
     commands = (["records"], ["explain", good.key], ["advise", "workload=nmt"], ["claims"], MEASURE)
 
     def said() -> list[tuple[str, float]]:

@@ -170,7 +170,7 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
 
 def claim_results(arguments: argparse.Namespace) -> list[Result]:
     """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
-    from multigpu.claims.cache import study_results
+    from multigpu.claims.results import study_results
 
     kinds = {"hosts": paths.HOSTS, "synchrony": paths.SYNCHRONY, "training": paths.TRAINING}
     return study_results(store_of(arguments).root, *(Path(getattr(arguments, name, usual)) for name, usual in kinds.items()))

@@ -16,7 +16,7 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.fields import FIELDS, POINT
-from multigpu.analysis.picture import DIGITS, csv_link
+from multigpu.analysis.picture import DIGITS, FONTS, csv_link
 from multigpu.analysis.show import Shown
 from multigpu.kept import Kept
 from multigpu.run import Run
@@ -139,11 +139,16 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
 
 _INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
 LOOK: dict[str, Any] = {
-    **{"background": None, "font": "inherit", "view": {"stroke": None}, "legend": _INK},
+    **{"background": None, "font": FONTS, "view": {"stroke": None}, "legend": _INK},
     "axis": {**_INK, "gridOpacity": 0.3, "domain": False, "tickColor": "currentColor"},
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
 }
-"""Colours of the page around it, in light and dark."""
+"""Colours of the page around it, in light and dark; a font by name, since Vega measures its words before it draws them."""
+NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
+  const chart = view.container().closest(".vega-embed"), room = chart.parentElement;
+  if (hconcat && room.scrollWidth > room.clientWidth) return vegaEmbed(chart, { ...rest, vconcat: hconcat }, embedOptions);
+}"""
+"""Charts for which there is no room beside each other stand one below the other."""
 
 
 def explorable(chart: alt.TopLevelMixin, name: str, finding: str, caption: str, data: pd.DataFrame) -> Shown:
@@ -167,6 +172,6 @@ def explorable(chart: alt.TopLevelMixin, name: str, finding: str, caption: str, 
         f'<figure class="picture" id="{name}" style="margin:1.2rem 0">\n<p class="table-title">{escape(finding)}</p>\n'
         f'<div style="overflow-x:auto"><div id="{name}-chart" role="img" aria-label="{escape(finding)}"></div></div>\n'
         f"<script>(() => {{{program}}})();\n"
-        f'vegaEmbed("#{name}-chart", {drawn}, {json.dumps(options)}).catch(console.error);</script>\n'
+        f'vegaEmbed("#{name}-chart", {drawn}, {json.dumps(options)}).then({NARROW}).catch(console.error);</script>\n'
         f"<figcaption>{escape(caption)}{csv_link(data, name)}</figcaption>\n</figure>\n"
     )

@@ -18,9 +18,9 @@ from pathlib import Path
 import nbformat
 
 from multigpu import paths
-from multigpu.claims.cache import study_results
 from multigpu.claims.html import changes_table, claims_table, scoreboard, tally
 from multigpu.claims.ledger import changes
+from multigpu.claims.results import study_results
 from multigpu.faults import faults_page
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
@@ -66,12 +66,6 @@ def write_generated(folder: Path) -> None:
         except Exception as error:
             raise ReportError(f"the report's {name} cannot be computed: {type(error).__name__}: {' '.join(str(error).split())}") from error
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
-
-
-def title_of(notebook: nbformat.NotebookNode, name: str) -> str:
-    """A notebook's first heading, or its name."""
-    lines = (line for cell in notebook.cells if cell.cell_type == "markdown" for line in cell.source.splitlines())
-    return next((line[2:].strip() for line in lines if line.startswith("# ")), name)
 
 
 def navigation(notebooks: list[Path]) -> str:

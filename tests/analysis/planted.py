@@ -1,7 +1,10 @@
-"""A small study with known shape: two workloads, four placements, one to eight GPUs; one point out of memory."""
+"""A small study with known shape: two workloads, four placements, one to eight GPUs; one point out of memory. What a telephone shows."""
 
 from __future__ import annotations
 
+from matplotlib.text import Text
+
+from multigpu.analysis.picture import Picture
 from multigpu.record import Record
 from tests.factory import make_point, make_record
 
@@ -34,3 +37,17 @@ def screening() -> list[Record]:
             point = {"placement": placement, "devices": count, "model": "nmt_small", "device_type": "cpu", "precision": "fp32"}
             records.append(make_record(units_per_s=20_000 * count * of_perfect[count - 1], sequence_length=20, batch_size=16, **point))
     return records
+
+
+COLUMN_PX = 342  # of a page of 390 px
+
+
+def read_on_a_telephone(picture: Picture) -> bool:
+    """Whether the narrow drawing needs no scrolling, cuts nothing off, and has letters of at least 9 px; an inch is 72 px on a page."""
+    drawing = picture.narrow
+    assert drawing
+    drawing.draw_without_rendering()
+    sizes = [text.get_fontsize() for text in drawing.findobj(Text) if text.get_visible() and text.get_text()]
+    width, height = drawing.get_size_inches()
+    box = drawing.get_tightbbox()
+    return min(sizes) >= 9 and 72 * width <= COLUMN_PX and min(box.x0, box.y0) >= 0 and box.x1 <= width and box.y1 <= height

@@ -8,16 +8,15 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 
+from multigpu.analysis.canvas import counts
 from multigpu.analysis.picture import RC, Picture, save, svg_text
 from multigpu.analysis.plots import dots
 from multigpu.analysis.show import Shown, folded
 
 
 def test_parts_stand_folded_one_below_the_other() -> None:
-    first, second = Shown("<p>1</p>"), Shown("<p>2</p>")
-    assert folded("a < b of `grid`", first, second).html == (
-        "<details><summary>a &lt; b of <code>grid</code></summary>\n<p>1</p><p>2</p></details>\n"
-    )
+    html = folded("a < b of `grid`", Shown("<p>1</p>"), Shown("<p>2</p>")).html
+    assert html == "<details><summary>a &lt; b of <code>grid</code></summary>\n<p>1</p><p>2</p></details>\n"
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +43,15 @@ def test_what_a_page_shows_is_self_contained(drawn: Picture, tmp_path: Path) -> 
     assert all(name.startswith("rates") for name in re.findall(r'\bid="([^"]*)"', html))
     # a style inside an SVG that stands in a page would reach the whole page
     for sheet in re.findall(r"<style[^>]*>(.*?)</style>", html, flags=re.DOTALL):
-        assert all(rule.startswith("#rates-figure_1 ") and "," not in rule.split("{")[0] for rule in sheet.splitlines() if rule)
+        for rule in re.findall(r"([^{}]+)\{", re.sub(r"@container [^{]*\{", "", sheet)):
+            assert rule.strip().startswith(("#rates-figure_1 ", "#rates-narrow-", "#rates-drawing")) and "," not in rule
 
 
-@pytest.mark.parametrize("name", ["../escape", "", "a b", "1st"])
-def test_a_figure_needs_a_plain_name(drawn: Picture, tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="is no name for a figure"):
-        save(drawn, name, folder=tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence(drawn: Picture, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "folder"), [("../escape", ""), ("", ""), ("a b", ""), ("1st", ""), ("bytes", "file")])
+def test_a_figure_needs_a_plain_name_and_a_folder(drawn: Picture, tmp_path: Path, name: str, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written"):
-        save(drawn, "bytes", folder=tmp_path / "file")
+    with pytest.raises(ValueError, match="cannot be written" if folder else "is no name for a figure"):
+        save(drawn, name, folder=tmp_path / folder)
 
 
 def test_a_drawing_keeps_its_words_and_what_is_referred_to_and_two_decimals() -> None:
@@ -72,3 +67,9 @@ def test_a_drawing_keeps_its_words_and_what_is_referred_to_and_two_decimals() ->
     assert "A title of 0.123456" in [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     lines = [element.get("d", "") for element in root.iter("{http://www.w3.org/2000/svg}path")]
     assert lines and not any(re.search(r"\.\d{3}", line) for line in lines)
+
+
+def test_a_count_that_would_touch_the_one_before_has_no_tick() -> None:
+    axes = Picture(4, 3).add_subplot()
+    counts(axes, [2, 16, 17, 32])
+    assert list(axes.get_xticks()) == [2, 16, 32]

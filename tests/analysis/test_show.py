@@ -22,7 +22,7 @@ from multigpu.analysis.points import Missing, one, points, where
 from multigpu.analysis.prose import NotTrue, finding, require, say
 from multigpu.analysis.show import of_machines, sources, table
 from multigpu.analysis.style import look
-from tests.analysis.planted import study
+from tests.analysis.planted import read_on_a_telephone, study
 from tests.factory import make_record
 
 POINTS = scaling(points(frame_of(study())))
@@ -173,6 +173,7 @@ def test_a_plot_holds_its_words_its_data_and_the_placements_colours(kind: str, t
     data = pd.read_csv(tmp_path / f"planted-{kind}.csv")
     assert set(data["placement"]) == set(POINTS["placement"]) and "keys" in data
     assert save(figure(kind), f"planted-{kind}", folder=tmp_path).html == html, "equal figures are equal text"
+    assert read_on_a_telephone(picture) and html.count("<svg") == 2
 
 
 def test_a_single_run_is_hollow_and_nothing_to_draw_is_said() -> None:

@@ -20,11 +20,8 @@ CLAIMS = all_claims()
 PREDICATES = [pytest.param(one, id=f"{claim.number} {one.of}") for claim in CLAIMS for one in claim.predicates]
 
 
-def test_claims_are_numbered_without_a_gap():
+def test_claims_are_numbered_without_a_gap_and_decidable_or_say_why_not():
     assert [claim.number for claim in CLAIMS] == [f"C{n}" for n in range(1, len(CLAIMS) + 1)]
-
-
-def test_every_claim_is_decidable_or_says_why_not():
     for claim in CLAIMS:
         assert bool(claim.predicate or claim.decides) != bool(claim.untestable)
         assert claim.sentence.endswith(".") and claim.sentence[0].isupper()
@@ -40,7 +37,7 @@ def test_predicates_are_pure_data(predicate):
 
 
 @pytest.mark.parametrize("predicate", PREDICATES)
-def test_predicates_state_scope_margin_and_least_data(predicate):
+def test_predicates_state_scope_and_least_data_and_name_what_exists(predicate):
     assert predicate.scope and predicate.protocol
     assert predicate.min_n >= 5
     if predicate.of == "runs":
@@ -49,6 +46,7 @@ def test_predicates_state_scope_margin_and_least_data(predicate):
     for contrast in predicate.contrasts:
         for chosen in (predicate.where, contrast.where, *(term.select for term in contrast.terms)):
             assert {field for field, _ in chosen} <= set(KNOWN[predicate.of][0])
+            assert {*dict(chosen).get("placement", ())} <= {*placements(), *SPLIT}
 
 
 def test_digests_are_the_same_in_every_process():
@@ -67,27 +65,10 @@ def test_a_changed_margin_changes_the_digest():
     assert claim.model_copy(update={"predicate": changed}).digest != claim.digest
 
 
-def test_placements_that_tests_name_exist():
-    named = {
-        value
-        for claim in CLAIMS
-        for predicate in claim.predicates
-        for contrast in predicate.contrasts
-        for chosen in (predicate.where, contrast.where, *(term.select for term in contrast.terms))
-        for field, values in chosen
-        if field == "placement"
-        for value in values
-    }
-    assert named <= {*placements(), *SPLIT}
-
-
-def test_find_claim():
+def test_what_cannot_work_is_refused():
     assert find_claim("c5").number == "C5"
     with pytest.raises(ValueError, match=f"unknown claim 'C0': choose one of C1 to C{len(CLAIMS)}"):
         find_claim("C0")
-
-
-def test_what_cannot_work_is_refused():
     for known, what in KNOWN.values():
         with pytest.raises(ValueError, match=f"{what} has no field colour: choose among {known[0]}"):
             selection({"colour": "red"}, known, what)

@@ -11,7 +11,7 @@ from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
 from multigpu.claims import all_claims, evaluate_all
 from multigpu.claims.deciding import Need, affordable_needs, needs, planned_rows, repeated, undecided
-from multigpu.claims.rows import CONTEXT, rows
+from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
 from multigpu.measure.sharing import START_S
@@ -115,4 +115,4 @@ def test_a_screening_point_becomes_a_headline_point() -> None:
     planned, measured = planned_rows([entry]), rows(frame_of(as_records(entry)[:1]))
     names = [name for name in RUN_FIELDS if name in CONTEXT]
     for name in names:
-        assert planned.values[name][planned.codes[name][0]] == measured.values[name][measured.codes[name][0]]
+        assert plain(planned.at[0, name]) == plain(measured.at[0, name])

@@ -16,8 +16,8 @@ from scipy import special
 from multigpu import paths
 from multigpu.claims import all_claims, evaluate_all, find_claim, html, terminal, to_json, wording
 from multigpu.claims.core import VERDICTS, Contrast, Term
+from multigpu.claims.deciding import repeats_needed
 from multigpu.claims.html import claims_table, page_title, scoreboard, tally
-from multigpu.claims.power import repeats_needed
 from multigpu.claims.results import Setting
 from multigpu.claims.wording import SYMBOLS, figure, figure_of, ours, stated
 from tests.claims.cases import CASES
@@ -38,9 +38,8 @@ def planted(contrast: Contrast, **figures: float) -> Setting:
 
 def test_without_records_every_row_is_there():
     empty = evaluate_all(pd.DataFrame())
-    assert len(empty) == len(all_claims())
+    assert len(empty) == len(all_claims()) and all(result.why for result in empty)
     assert {result.verdict for result in empty} == {"not yet measured", "cannot be tested here"}
-    assert all(result.why for result in empty)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -57,14 +56,8 @@ def test_a_claim_in_full_loses_nothing(results):
     for result in results:
         text = terminal.in_full(result, 72)
         assert max(map(len, text.splitlines())) <= 72
-        for part in (
-            result.claim.sentence,
-            result.claim.figure,
-            result.why,
-            result.scope,
-            wording.tested(result).removeprefix("Test: "),
-            *result.record_keys,
-        ):
+        test = wording.tested(result).removeprefix("Test: ")
+        for part in (result.claim.sentence, result.claim.figure, result.why, result.scope, test, *result.record_keys):
             assert "".join(part.split()) in "".join(text.split())
 
 
@@ -121,13 +114,14 @@ def test_html(results):
         assert SYMBOLS[result.verdict] in cell[0].text
         assert result.claim.figure in "".join(row[1].itertext())
         figures = [ours(result, name) for name in ("torch", "tensorflow")]
-        assert all(text.replace(" ", "") in told(row[2]) for text in figures) and result.why.replace(" ", "") in told(cell), (
-            "nothing is lost"
-        )
+        assert all(text.replace(" ", "") in told(row[2]) for text in figures), "nothing is lost"
+        assert result.why.replace(" ", "") in told(cell)
     assert len(rows[1].findall("td/details/code")) == 10
 
 
-def test_every_claim_has_the_page_that_shows_it():
+def test_every_claim_has_the_page_that_shows_it_and_their_page_names_every_document():
+    written = (paths.REPOSITORY / "report" / "claims.md").read_text()
+    assert all(f"**{document}**" in written for claim in all_claims() for document in claim.documents)
     for page in {claim.page for claim in all_claims() if claim.page}:
         assert (paths.REPOSITORY / "notebooks" / f"{page}.ipynb").exists() and page_title(page) != page
     (row,) = re.findall('<tr id="C13">.*', claims_table(evaluate_all(pd.DataFrame()), "notebooks/"))
@@ -169,16 +163,12 @@ def test_the_tally_counts_every_verdict(results):
     assert [int(number) for number in re.findall(r"\S+ (\d+) ", text.split("claims ")[1])] == [counts[verdict] for verdict in VERDICTS]
 
 
-def test_how_it_is_measured_is_said_where_it_is_not_as_usual(results):
+def test_a_test_in_words_says_how_it_is_measured_where_that_is_not_as_usual(results):
     """C41's figure has no unit: what it is stands in its protocol."""
+    assert stated(find_claim("C14").predicate.contrasts[0]) == "speedup at batch 64 over that at batch 32 within 0.95x to 1.05x"
     said = {result.claim.number: wording.tested(result) for result in results}
     assert "Ljung and Box's Q over 20 lags, divided by 20" in said["C41"]
     assert "Warm-up left out; units over host time" not in said["C2"]
-
-
-def test_the_page_of_claims_names_every_document():
-    page = (paths.REPOSITORY / "report" / "claims.md").read_text()
-    assert all(f"**{document}**" in page for claim in all_claims() for document in claim.documents)
 
 
 def test_text_is_escaped(results):
@@ -188,19 +178,11 @@ def test_text_is_escaped(results):
     assert "<script>" not in scoreboard(changed) and "&lt;script&gt;" in scoreboard(changed)
 
 
-def test_scoreboard(results):
+def test_the_scoreboard_has_a_cell_a_claim_with_its_verdicts_own_sign(results):
+    assert set(SYMBOLS) == set(VERDICTS) and len(set(SYMBOLS.values())) == len(VERDICTS)
     root = ElementTree.fromstring(scoreboard(results))
     cells = {cell.get("href"): cell for cell in root.iter("a")}
     assert set(cells) == {f"#{claim.number}" for claim in all_claims()}
     for result in results:
         cell = cells[f"#{result.claim.number}"]
         assert cell.get("class") == "verdict-" + result.verdict.replace(" ", "-") and SYMBOLS[result.verdict] in "".join(cell.itertext())
-
-
-def test_every_verdict_has_its_own_sign():
-    assert set(SYMBOLS) == set(VERDICTS) and len(set(SYMBOLS.values())) == len(VERDICTS)
-
-
-def test_a_test_in_words():
-    equal = find_claim("C14").predicate.contrasts[0]
-    assert stated(equal) == "speedup at batch 64 over that at batch 32 within 0.95x to 1.05x"

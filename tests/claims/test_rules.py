@@ -14,7 +14,7 @@ from multigpu.claims.core import DECIDED, selection
 from multigpu.claims.results import Answer, Setting
 from multigpu.claims.rows import rows as read
 from multigpu.claims.rules import after_many_looks, all_of, blocked_by, join
-from multigpu.claims.settings import settings_of
+from multigpu.claims.statistics import settings_of
 from multigpu.run import Run
 from tests.claims.cases import CASES, CNN, scaling
 from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, table

@@ -8,7 +8,7 @@ import pytest
 
 from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.parts import UNMATCHED_SIDES
-from multigpu.claims.statistics import judge
+from multigpu.claims.rules import judge
 from multigpu.claims.wording import figure, ours, stated
 from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
 from tests.claims.planted import LOUD, QUIET, repeats, table

@@ -10,6 +10,7 @@ import pytest
 from multigpu.claims import all_claims
 from multigpu.claims.core import Predicate
 from multigpu.claims.deciding import cheapest, planned_rows
+from multigpu.claims.rows import admitted
 from multigpu.grid import Planned, cost_s, find_grid
 from multigpu.grid.named import ladder_s
 from multigpu.placements import placements
@@ -49,9 +50,9 @@ def test_a_grid_repeats_enough_for_the_claim_that_rests_on_it(number: str, grids
     predicate = claim.predicate
     assert isinstance(predicate, Predicate)
     planned = often(find_grid(grids, devices), predicate)
-    rows = planned_rows(entry for entry in planned if not entry.run.traced_steps).admitted(predicate, ("torch",))
+    rows = admitted(planned_rows(entry for entry in planned if not entry.run.traced_steps), predicate, ("torch",))
     for contrast in predicate.contrasts:
-        models = {model for one in cheapest(contrast, rows, dict.fromkeys(rows.frame["key"], 1.0)) for model in one.models}
+        models = {model for one in cheapest(contrast, rows, dict.fromkeys(rows["key"], 1.0)) for model in one.models}
         assert len(models) >= contrast.models_at_least, contrast.label
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pytest
 import yaml
 
 from multigpu import pages, paths
-from multigpu.analysis import estimate, read, show
+from multigpu.analysis import estimate, plots, read, show
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import where
 from multigpu.explorer import encoded
+from tests.analysis.planted import read_on_a_telephone
 from tests.study.pages import NOTEBOOKS, Page, code_of, keys_of, points_scaled
 
 UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}
@@ -28,11 +30,12 @@ FROM_RATES = ("everywhere", "frame", "points", "host_steps")
 
 @dataclass
 class Told:
-    """A page as it is published: itself, the Records that it lists at its end, its links to the explorer, whether it is of one machine."""
+    """A published page: itself, the Records listed at its end, its links to the explorer with their rows' Records, its figures, of what."""
 
     page: Page
     listed: set[str]
-    links: set[str]
+    links: list[tuple[str, set[str]]]
+    figures: list[Picture]
     of_a_machine: bool
 
 
@@ -44,18 +47,20 @@ def path(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="module")
 def told(path: Path) -> Told:
     """The page of the published Records: a sentence that is not true of them would raise."""
-    listed, links = set[str](), set[str]()
+    listed, links, figures = set[str](), list[tuple[str, set[str]]](), list[Picture]()
 
     def sources(*tables: pd.DataFrame) -> show.Shown:
         listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
         return shown
 
-    def table(rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> show.Shown:
-        links.add(show.of_machines(link, rows))
-        return show.table(rows, *more, link=link, **words)
+    def linked(of: Any, rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> Any:
+        if link:
+            keys = rows["keys"].dropna() if "keys" in rows else []
+            links.append((show.of_machines(link, rows), set(", ".join(keys).split(", ")) - {""}))
+        return of(rows, *more, link=link, **words)
 
-    def plot(rows: pd.DataFrame, *_: Any, link: str = "", **__: Any) -> Picture:
-        links.add(show.of_machines(link, rows))
+    def plot(of: Any, *more: Any, **words: Any) -> Picture:
+        figures.append(linked(of, *more, **words))
         return Picture(1, 1)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -63,10 +68,11 @@ def told(path: Path) -> Told:
         patch.setattr(estimate, "WRITTEN", written := set[str]())
         patch.setattr(show, "WRITTEN", written)
         page = Page(path, patch)
-        for name, called in {"sources": sources, "table": table, **dict.fromkeys(("dots", "lines", "bars", "timeline"), plot)}.items():
+        drawn = {name: partial(plot, getattr(plots, name)) for name in ("dots", "lines", "bars", "timeline")}
+        for name, called in {"sources": sources, "table": partial(linked, show.table), **drawn}.items():
             patch.setattr(pages, name, called)
         page.run()
-    return Told(page, listed, links - {""}, bool(show.PAGE_MACHINE))
+    return Told(page, listed, links, figures, bool(show.PAGE_MACHINE))
 
 
 def test_every_require_is_tripped_by_other_rates(path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,10 +96,16 @@ def test_every_figure_leads_to_the_files_of_its_records(path: Path, told: Told, 
     """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points for every link."""
     assert keys_of([fact for facts in told.page.facts.values() for fact in facts]) <= told.listed <= explored["keys"]
     assert told.listed or path.stem == "20-explorer"
-    for link in told.links:
+    for link, keys in told.links:
         assert "machine=" in link or not told.of_a_machine, f"{link} shows points of other machines than its rows"
         found = where(explored["points"], **{name: text.split("|") for name, text in parse_qsl(link)})
         assert len(found), f"no point has {link}"
+        assert keys <= set().union(*found["own"]), f"{link} leaves out Records of its rows"
+
+
+def test_every_figure_is_read_on_a_telephone(told: Told) -> None:
+    for figure in told.figures:
+        assert read_on_a_telephone(figure), figure.name
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +117,8 @@ def explored() -> dict[str, Any]:
     columns = {
         name: [held["values"][at] for at in held.get("at", [0] * len(points))] for name, held in data["columns"].items() if "values" in held
     }
-    return {"points": pd.DataFrame(columns), "keys": {place.split()[0] for place in places if " " in place}}
+    own = [[place.split()[0] for place in row] for row in data["records"]]
+    return {"points": pd.DataFrame(columns).assign(own=own), "keys": {place.split()[0] for place in places if " " in place}}
 
 
 def test_exemptions_name_what_a_page_requires() -> None:

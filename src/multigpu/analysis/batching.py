@@ -63,9 +63,7 @@ def shard_costs(shards: pd.DataFrame) -> dict[str, float]:
 
 
 def batching_frame(devices: Iterable[int]) -> pd.DataFrame:
-    """Document 000's batches in every mode and on each number of devices: batching, devices, and what its batching costs by counting
-    alone (`shard_costs`).
-    """
+    """Document 000's batches in every mode on each number of devices: batching, devices and `shard_costs`."""
     job = {"workload": "nmt", "model": "nmt000", "placement": "ddp", "batch_size": 128, "inputs": "lengths_000"}
     settings = [{"batching": mode, "devices": count} for mode in get_args(Batching) for count in devices]
     return pd.DataFrame([setting | shard_costs(shard_frame(build_run(**job, **setting))) for setting in settings])

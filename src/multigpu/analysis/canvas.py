@@ -20,8 +20,10 @@ from multigpu.analysis.show import of_machines
 from multigpu.analysis.style import INK, MARKERS, OTHERS, in_order, label, look
 
 DASHED: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
-WIDTH_IN = 6.4
-"""Of every figure: at a telephone's width its letters are still read, since narrower drawings scroll in their own box."""
+WIDTH_IN, NARROW_IN = 6.4, 4.5
+"""Of every figure, and of its drawing for telephones: an inch is 72 px there, so letters of 9 points are at least 9 px high on both."""
+NAME, LINE_IN = 22, 0.16
+"""Letters of a name down the side of a narrow axis, and the height of each further line of it."""
 
 
 def drawn(
@@ -41,6 +43,8 @@ def drawn(
 ) -> Picture:
     """The picture with its title, an axis a panel, the key below, its words, and the data of the columns shown.
 
+    Its narrow drawing has one column of axes, which share what they share in the other.
+
     Args:
         height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which share what is
             below them; without, axes share what is beside them. columns: of axes at most, 1: each axis has a scale of its own.
@@ -48,34 +52,54 @@ def drawn(
     if rows.empty:
         raise Missing("no row to draw")
     groups = [("", rows)] if panel is None else [(str(name), group) for name, group in rows.groupby(panel, sort=False, observed=True)]
-    told = [tuple(dict.fromkeys(group[names])) if names else () for _, group in groups]
+    told = [[label(str(one)) for one in dict.fromkeys(group[names])] if names else [] for _, group in groups]
     columns = min(len(groups), 2 if columns == 3 and len(groups) not in (3, 6) else columns)
-    beside: Any = "row" if len(set(told)) == 1 else False
-    height = (height_in[0] if names or len(groups) < 3 else 2.4) + height_in[1] * max(map(len, told)) + (0.2 if names and panel else 0)
+    lowest = (height_in[0] if names or len(groups) < 3 else 2.4) + (0.2 if names and panel else 0)
     longest = max((len(str(handle.get_label())) for handle in key), default=0)
-    keys_a_row = max(1, min(len(key), 84 // (longest + 8)))
     finding = title[:1].upper() + title[1:]
-    head = textwrap.wrap(finding, int(WIDTH_IN * 9.8))
-    rows_of_axes, top = -(-len(groups) // columns), 0.28 + 0.2 * len(head) if head else 0.22
-    whole = rows_of_axes * height + top + 0.19 * -(-len(key) // keys_a_row)
-    with mpl.rc_context(RC):
-        picture = Picture(WIDTH_IN, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole)))
-        text: Any = {"va": "top", "ha": "left", "fontsize": 11, "fontweight": "bold", "linespacing": 1.25}
-        picture.text(0.1 / WIDTH_IN, 1 - 0.08 / whole, "\n".join(head), **text)
-        grid = picture.subplots(rows_of_axes, columns, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside).ravel()
-        for ax, (name, group) in zip(grid, groups, strict=False):
+
+    def at(width_in: float, abreast: int) -> Picture:
+        narrow = width_in < WIDTH_IN
+        lines = max((len(textwrap.wrap(name, NAME)) for own in told for name in own), default=1) if narrow else 1
+        height = lowest + max(height_in[1], LINE_IN * lines) * max(map(len, told))
+        keys_a_row = max(1, min(len(key), int(13.125 * width_in) // (longest + 8)))
+        head = textwrap.wrap(finding, int(width_in * 9.8))
+        rows_of_axes, top = -(-len(groups) // abreast), 0.28 + 0.2 * len(head) if head else 0.22
+        whole = rows_of_axes * height + top + 0.19 * -(-len(key) // keys_a_row)
+        picture = Picture(width_in, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole)))
+        picture.text(0.1 / width_in, 1 - 0.08 / whole, "\n".join(head), va="top", fontsize=11, fontweight="bold", linespacing=1.25)
+        beside: Any = "row" if all(own == told[0] for own in told) else False
+        grid = picture.subplots(rows_of_axes, abreast, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside).ravel()
+        for number, (ax, (name, group)) in enumerate(zip(grid, groups, strict=False)):
+            if narrow and not names and number % columns:
+                ax.sharey(grid[number - number % columns])
             draw(ax, group)
             ax.set_title(name)
+            if narrow:
+                _broken(ax, bool(names))
         for unused in grid[len(groups) :]:
             unused.remove()
         if key:
             picture.legend(handles=key, loc="outside lower center", ncols=keys_a_row)
+        return picture
+
+    with mpl.rc_context(RC):
+        picture, narrow = at(WIDTH_IN, columns), at(NARROW_IN, 1)
     WRITTEN.update(keys_in(rows))
     wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
     picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
-    picture.finding, picture.caption, picture.alt = finding, caption, alt or finding
-    picture.name, picture.link = file, of_machines(link, rows)
+    for one in (picture, narrow):
+        one.finding, one.caption, one.alt = finding, caption, alt or finding
+    picture.name, picture.link, picture.narrow = file, of_machines(link, rows), narrow
     return picture
+
+
+def _broken(ax: Axes, named: bool) -> None:
+    """Break the words of a narrow axis into lines: names down its side, what stands below and above."""
+    width = 32 if named else 46
+    ax.set(xlabel=textwrap.fill(ax.get_xlabel(), width), title=textwrap.fill(ax.get_title("left"), width))
+    if named:
+        ax.set_yticks(ax.get_yticks(), [textwrap.fill(tick.get_text(), NAME) for tick in ax.get_yticklabels()])
 
 
 def hues(rows: pd.DataFrame, hue: str) -> tuple[dict[str, str], dict[str, Any]]:
@@ -106,9 +130,10 @@ def side(ax: Axes, form: str | None, xlabel: str, line_at: float | None = None) 
 
 
 def counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format) -> None:
-    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8."""
+    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8; one that would touch the one before is left out."""
+    apart = (values[-1] / values[0]) ** 0.06
     ax.set_xscale("log", base=2)
-    ax.set_xticks(values)
+    ax.set_xticks([value for before, value in zip([0.0, *values], values, strict=False) if value > before * apart])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     ax.xaxis.set_minor_formatter(NullFormatter())
 

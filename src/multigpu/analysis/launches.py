@@ -14,8 +14,7 @@ from multigpu.analysis.points import points
 from multigpu.placements import find_placement
 
 PAUSE_S = 240.0
-"""Records that do not say which start of the host they are of belong to one occasion until nothing came for so long, longer than any Run
-takes."""
+"""Records without their host's start are of one occasion until nothing came for so long, longer than any Run takes."""
 
 KIND = ("framework", "processes", "execution", "on_host")
 

@@ -22,6 +22,11 @@ RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), 
 """Matplotlib's settings for every figure of the study."""
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
+SWITCH = """<style>
+#{0}-narrow-drawing{{display:none}}
+@container (width < {1}px) {{#{0}-drawing{{display:none}} #{0}-narrow-drawing{{display:block}}}}
+</style>
+"""
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
 DIGITS = "%.6g"
 """Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
@@ -33,7 +38,8 @@ class Picture(Figure):
     finding: the title, a sentence computed from the data, or "" where they do not support one.
     caption: what is drawn, of how many repeats, how intervals were made, which scaling, which machine.
     alt: the figure in words. data: what was drawn, a row a mark.
-    name: of its files, where it is saved. link: where its points stand in the explorer, as its query ("model=resnet50").
+    narrow: the same drawn for a telephone, where it is. name: of its files, where it is saved.
+    link: where its points stand in the explorer, as its query ("model=resnet50").
     """
 
     finding = caption = alt = name = link = ""
@@ -42,6 +48,7 @@ class Picture(Figure):
         super().__init__(figsize=(width_in, height_in), **more)
         FigureCanvasSVG(self)
         self.data = pd.DataFrame()
+        self.narrow: Picture | None = None
 
     def saved(self) -> Shown:
         """What a page shows of it; its SVG and CSV are written where it has a name (`save`)."""
@@ -61,10 +68,10 @@ def svg_text(figure: Picture, name: str) -> str:
     buffer = io.StringIO()
     with mpl.rc_context(RC):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = text.replace(INK, "currentColor").replace("'DejaVu Sans'", FONTS)
+    text = re.sub(r"<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
+    text = text[text.index("<svg") :].replace(INK, "currentColor").replace("'DejaVu Sans'", FONTS)
+    for number, hashed in enumerate(re.findall(r'\bid="([hmp][0-9a-f]{10})"', text)):  # of digits that differ between processors
+        text = text.replace(hashed, f"{hashed[0]}{number}")
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
@@ -81,18 +88,27 @@ def csv_link(data: pd.DataFrame, name: str) -> str:
 def shown(figure: Picture, name: str) -> Shown:
     """The figure as one self-contained HTML element: SVG with alternative text, caption, and its data and Records one click away.
 
-    The SVG stands in the page, so that its text takes the page's colour. Where a page is narrower than the SVG, it scrolls in its own box.
+    The SVG stands in the page, so that its text takes the page's colour. Where its column has less room than it needs, its narrow drawing
+    stands in its place; what has less room still scrolls in its own box.
     """
-    head, end, drawing = svg_text(figure, name).partition(">")
+    more = csv_link(figure.data, name) if len(figure.data) else ""
+    drawings = _inline(figure, name)
+    if figure.narrow:
+        drawings += _inline(figure.narrow, f"{name}-narrow") + SWITCH.format(escape(name), round(72 * figure.get_figwidth()))
+    return Shown(
+        f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div style="overflow-x:auto;container-type:inline-size">\n'
+        f"{drawings}</div>\n<figcaption>{escape(figure.caption)}{more}{explorer_link(figure.link, 'Records')}</figcaption>\n</figure>\n"
+    )
+
+
+def _inline(figure: Picture, name: str) -> str:
+    """The figure as an SVG that stands in a page, at least as wide as it was drawn."""
+    head, end, inside = svg_text(figure, name).partition(">")
     head = re.sub(r' (?:width|height)="[^"]*"', "", head).removeprefix("<svg")
     width = 72 * figure.get_figwidth()
     style = f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
-    more = csv_link(figure.data, name) if len(figure.data) else ""
-    return Shown(
-        f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div style="overflow-x:auto">\n'
-        f'<svg role="img" aria-label="{escape(figure.alt or figure.finding)}" style="{style}"{head}{end}{drawing.rstrip()}\n</div>\n'
-        f"<figcaption>{escape(figure.caption)}{more}{explorer_link(figure.link, 'Records')}</figcaption>\n</figure>\n"
-    )
+    words = f'id="{escape(name)}-drawing" role="img" aria-label="{escape(figure.alt or figure.finding)}"'
+    return f'<svg {words} style="{style}"{head}{end}{inside.rstrip()}\n'
 
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:

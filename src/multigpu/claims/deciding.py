@@ -2,24 +2,31 @@
 
 A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for. Of all settings that the grids
 can make on so many devices the cheapest are taken: a short time on a machine then decides as many claims as it can. An interval that
-straddles its bound asks for nothing here: `power` says how many repeats it would take.
+straddles its bound asks for no setting: `needed` says how many repeats it would take if what was measured so far is how things are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pandas as pd
+from scipy import special
 
-from multigpu.claims.core import DECIDED, Contrast
+from multigpu.analysis.words import plural
+from multigpu.claims.core import DECIDED, LEVEL, Contrast
 from multigpu.claims.pairs import paired
-from multigpu.claims.results import Result
-from multigpu.claims.rows import Rows, rows
+from multigpu.claims.results import Result, Setting
+from multigpu.claims.rows import admitted, rows, within
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
+
+POWER = 0.8
+"""The chance of a decision that is asked for."""
+MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Need:
     launches: frozenset[Any] = frozenset()
 
 
-def planned_rows(entries: Iterable[Planned]) -> Rows:
+def planned_rows(entries: Iterable[Planned]) -> pd.DataFrame:
     """The entries as what their Records would be: all of one machine and version."""
     here = {"machine": "here", "gpu": "here", "timing_version": 0, "launch_id": "", "status": "ok"}
     own = [dict(entry.run) | {**here, "framework_version": entry.run.framework, "key": entry.run.digest} for entry in entries]
@@ -53,10 +60,10 @@ class Priced(NamedTuple):
     runs: list[str]
 
 
-def cheapest(contrast: Contrast, table: Rows, costs_s: Mapping[str, float]) -> list[Priced]:
+def cheapest(contrast: Contrast, table: pd.DataFrame, costs_s: Mapping[str, float]) -> list[Priced]:
     """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
-    table = table.of(contrast)
-    pairs = paired(contrast, table, pd.Series(1.0, index=table.frame.index))
+    table = within(table, contrast)
+    pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
     # in ascending order of devices
     highest = {
         place["identity"] if contrast.counts == "highest" else row: row for row, place in enumerate(pairs.settings.to_dict("records"))
@@ -91,8 +98,8 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
         answer = result.by_framework.get(name)
         if predicate.of not in tables or answer is None or answer.verdict in DECIDED:
             continue
-        own = tables[predicate.of].admitted(predicate, group)
-        costs_s = {key: by_digest[key].cost_s * len(missing(key, least)) for key in own.frame["key"]}
+        own = admitted(tables[predicate.of], predicate, group)
+        costs_s = {key: by_digest[key].cost_s * len(missing(key, least)) for key in own["key"]}
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
             models = set().union(*(setting.models for setting in enough))
@@ -137,3 +144,33 @@ def undecided(found: Sequence[Need]) -> list[Planned]:
     entries = [entry for need in found for entry in need.entries]
     most = {entry.run.digest: entry for entry in sorted(entries, key=lambda entry: len(entry.points()))}
     return [most[digest] for digest in dict.fromkeys(entry.run.digest for entry in entries)]
+
+
+def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
+    """Repeats of each side that decide a setting with a chance of 80%, its estimate and its scatter being what they seem.
+
+    looks: among so many the level is divided, as Holm's first is. None: more than a thousand, there is no interval, or it is no ratio's.
+    """
+    if contrast.form != "ratio" or setting.low is None or setting.high is None or min(setting.low, setting.estimate) <= 0 or setting.n < 2:
+        return None
+    half = math.log(setting.high / setting.low) / 2
+    error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
+    bounds = (contrast.bound, 1 / contrast.bound) if contrast.two_sided else (contrast.bound,)
+    gap = min(abs(math.log(setting.estimate / bound)) for bound in bounds)
+    for n in range(setting.n, MOST):
+        reach = float(special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER))
+        if gap >= reach * error / math.sqrt(n):
+            return n
+    return None
+
+
+def needed(result: Result) -> str:
+    """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any other."""
+    told = []
+    tests = result.claim.predicates if result.verdict == "inconclusive" else ()
+    for predicate, contrast in ((one, contrast) for one in tests for contrast in one.contrasts):
+        own = [one for one in result.settings if one.contrast == contrast.label and one.verdict == "inconclusive"]
+        if counts := [count for one in own if (count := repeats_needed(contrast, one, max(result.looks, 1)))]:
+            least = plural(max(predicate.min_n, min(counts)), "repeat")
+            told.append(f"{contrast.label}: {least} a side in the nearest of {plural(len(own), 'open setting')}")
+    return "; ".join(told)

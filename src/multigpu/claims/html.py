@@ -76,5 +76,5 @@ def page_title(page: str) -> str:
     file = paths.REPOSITORY / "notebooks" / f"{page}.ipynb"
     if not file.is_file():
         return page
-    lines = "".join(json.loads(file.read_text())["cells"][0]["source"]).splitlines()
+    lines = "".join(text for cell in json.loads(file.read_text())["cells"][:1] for text in cell["source"]).splitlines()
     return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), page)

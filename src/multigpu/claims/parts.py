@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import pandas as pd
+
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.core import DECIDED, Contrast, Predicate, Verdict
 from multigpu.claims.pairs import unmet
 from multigpu.claims.results import Setting
-from multigpu.claims.rows import Rows
-from multigpu.claims.rules import ENOUGH, Joined, join
-from multigpu.claims.statistics import judge
+from multigpu.claims.rules import ENOUGH, Joined, join, judge
 from multigpu.claims.wording import figure, number, seldom, stated, tallied
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
@@ -23,7 +23,7 @@ class Part:
     able: its settings that have enough data. shown: these, or all where there is none. lacking: the Runs of which there are no Records.
     """
 
-    def __init__(self, predicate: Predicate, contrast: Contrast, settings: Sequence[Setting], scope: Rows) -> None:
+    def __init__(self, predicate: Predicate, contrast: Contrast, settings: Sequence[Setting], scope: pd.DataFrame) -> None:
         self.predicate, self.contrast, self.settings = predicate, contrast, settings
         self.able, self.few = ([one for one in settings if one.enough is enough] for enough in (True, False))
         self.shown = self.able or self.few

@@ -1,11 +1,15 @@
-"""What Records say: of one setting, of one framework, of a claim."""
+"""What Records say: of one setting, of one framework, of a claim; results are computed once, and kept until anything changes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
+from multigpu import paths
 from multigpu.claims.core import Claim, Verdict, _Data
+from multigpu.later import later
+from multigpu.remembered import remembered
 
 
 class Setting(_Data):
@@ -79,3 +83,11 @@ def to_json(results: Sequence[Result]) -> str:
     """All results, their claims and predicates included, as a JSON list."""
     items = [result.model_dump(mode="json") | {"predicate_digest": result.claim.digest or None} for result in results]
     return json.dumps(items, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def study_results(
+    runs: Path = paths.RUNS, hosts: Path = paths.HOSTS, synchrony: Path = paths.SYNCHRONY, training: Path = paths.TRAINING
+) -> list[Result]:
+    """What the Records of these folders say of every claim."""
+    folders = [runs, hosts, synchrony, training]
+    return remembered("claims", folders, lambda: later("multigpu.claims.verdicts:results_of")(*folders))

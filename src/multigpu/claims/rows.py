@@ -1,10 +1,9 @@
-"""Records as claims read them: the latest attempt of each key, with what must be equal between them as codes."""
+"""Records as claims read them: the latest attempt of each key, with what must be equal between them as categories."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,6 @@ A Record of the one has none of the other's own fields, which are equal therefor
 """
 NEEDED = ("key", "status", "launch_id", "machine", "timing_version", "framework", "devices", "device_type")
 READ = ("attempt", "repeat", "gpu", "flags", "warmup_steps", "timed_steps", "warmup_s", "units_per_s", "step_time_s", "median_step_s")
-STEP_BY_MEDIAN, RATE_BY_MEDIAN = "step_by_median_s", "units_per_s_by_median"
-"""A step and a rate as the median step has them; not in TensorFlow, which offers no events between steps: they end when dispatched."""
 
 
 def plain(value: Any) -> Any:
@@ -41,67 +38,51 @@ def plain(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
-class Rows:
-    """frame: the figures of Records. codes: by column of CONTEXT, which of the column's `values` a row has."""
-
-    frame: pd.DataFrame
-    codes: pd.DataFrame
-    values: Mapping[str, Sequence[Any]]
-
-    def matches(self, selection: Selection) -> np.ndarray:
-        """Whether a row has one of the wanted values in every selected field."""
-        kept = np.ones(len(self.codes), dtype=bool)
-        for name, wanted in selection:
-            if name == "devices":
-                kept &= self.frame["devices"].isin(wanted).to_numpy()
-            else:
-                kept &= np.array([value in wanted for value in self.values[name]])[self.codes[name].to_numpy()]
-        return kept
-
-    def take(self, kept: np.ndarray) -> Rows:
-        """The rows that are to be kept."""
-        if kept.all():
-            return self
-        frame, codes = (table[kept].reset_index(drop=True) for table in (self.frame, self.codes))
-        return Rows(frame, codes, self.values)
-
-    def admitted(self, predicate: Predicate, frameworks: Sequence[str]) -> Rows:
-        """Those in the predicate's scope: its fields, its kind of machine, its least number of steps; of these frameworks."""
-        enough = [self.frame[name].fillna(0).ge(getattr(predicate, name)).to_numpy() for name in ("warmup_steps", "timed_steps")]
-        kept = enough[0] & enough[1] & self.matches((*predicate.where, ("framework", tuple(frameworks))))
-        if predicate.machines == "gpu":
-            kept &= self.matches((("device_type", ("cuda",)),)) & ~self.matches((("gpu", ("", None)),))
-        return self.take(kept)
-
-    def of(self, contrast: Contrast) -> Rows:
-        """Those in a contrast's own scope."""
-        return self.take(self.matches(contrast.where) & self.frame["timed_steps"].fillna(0).ge(contrast.steps_at_least).to_numpy())
+def matches(table: pd.DataFrame, selection: Selection) -> np.ndarray:
+    """Whether a row has one of the wanted values in every selected field; None is a missing one."""
+    kept = [table[name].isin(wanted).to_numpy() for name, wanted in selection]
+    return np.logical_and.reduce([np.ones(len(table), dtype=bool), *kept])
 
 
-NONE = Rows(pd.DataFrame(columns=[*NEEDED, *READ]), pd.DataFrame(columns=CONTEXT, dtype=int), {name: [None] for name in CONTEXT})
+def taken(table: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
+    """The rows that are kept, numbered anew."""
+    return table if kept.all() else table[kept].reset_index(drop=True)
 
 
-def rows(frame: pd.DataFrame, kind: str = "runs") -> Rows:
-    """The table of a kind of Records (`core.KINDS`) as claims read it.
+def admitted(table: pd.DataFrame, predicate: Predicate, frameworks: Sequence[str]) -> pd.DataFrame:
+    """Those in the predicate's scope: its fields, its kind of machine, its least number of steps; of these frameworks."""
+    kept = matches(table, (*predicate.where, ("framework", tuple(frameworks))))
+    for name in ("warmup_steps", "timed_steps"):
+        kept &= table[name].fillna(0).ge(getattr(predicate, name)).to_numpy()
+    if predicate.machines == "gpu":
+        kept &= matches(table, (("device_type", ("cuda",)),)) & ~matches(table, (("gpu", ("", None)),))
+    return taken(table, kept)
+
+
+def within(table: pd.DataFrame, contrast: Contrast) -> pd.DataFrame:
+    """Those in a contrast's own scope."""
+    kept = matches(table, contrast.where) & table["timed_steps"].fillna(0).ge(contrast.steps_at_least).to_numpy()
+    return taken(table, kept)
+
+
+def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
+    """The table of a kind of Records (`core.KINDS`) as claims read it: categories of plain values in the columns of CONTEXT.
 
     Raises:
         ValueError: a column that every verdict needs is missing; the sentence names it.
     """
     frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
-    if frame.empty:
-        return NONE
-    if missing := sorted(set(NEEDED) - set(frame.columns)):
+    if missing := sorted(set(NEEDED) - set(frame.columns)) if len(frame) else ():
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, *READ, *CONTEXT]))).reset_index(drop=True)
     latest = frame.assign(attempt=frame["attempt"].fillna(0)).sort_values("attempt", kind="stable")
     # an AveragingRecord has two rows, of two protocols
     latest = latest.drop_duplicates(["machine", "key", "protocol"], keep="last").sort_index().reset_index(drop=True)
-    coded = {name: pd.factorize(latest[name]) for name in CONTEXT}  # a missing value has the code -1, and so the last place
-    values = {name: [*map(plain, found), None] for name, (_, found) in coded.items()}
-    own = latest[[name for name in latest if name not in CONTEXT or name in NEEDED]]
-    flags = latest["flags"].astype(object).fillna("")
-    return Rows(own.assign(flags=flags), pd.DataFrame({name: codes for name, (codes, _) in coded.items()}), values)
+    coded = {name: pd.factorize(latest[name]) for name in CONTEXT}  # a missing value has the code -1
+    context = {
+        name: pd.Categorical.from_codes(codes, pd.Index([plain(value) for value in found])) for name, (codes, found) in coded.items()
+    }
+    return latest.assign(flags=latest["flags"].astype(object).fillna(""), **context)
 
 
 def _hosts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -124,15 +105,19 @@ def _training(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 PREPARED = {"hosts": _hosts, "synchrony": _synchrony, "training": _training}
+NONE = rows(pd.DataFrame())
 
 
 def quantity(table: pd.DataFrame, name: str) -> pd.Series:
     """A figure of each row, NaN where it is not positive; `warmup_slowdown` is the mean warm-up step over the mean timed step."""
-    if name in (STEP_BY_MEDIAN, RATE_BY_MEDIAN):
-        rate, step, median = (quantity(table, part) for part in ("units_per_s", "step_time_s", "median_step_s"))
-        found = median.where(rate.gt(0)) if name == STEP_BY_MEDIAN else rate * step / median
-        return found.where(table["framework"].ne("tensorflow"))
     if name == "warmup_slowdown":
         return quantity(table, "warmup_s") / table["warmup_steps"].astype("float64") / quantity(table, "step_time_s")
     found = pd.to_numeric(table[name], errors="coerce").astype("float64") if name in table else pd.Series(np.nan, index=table.index)
     return found.where(table["status"].eq("ok") & found.gt(0) & found.lt(np.inf))
+
+
+def by_median(table: pd.DataFrame, name: str) -> pd.Series:
+    """A step or a rate as the median step has it; not in TensorFlow, which offers no events between steps: they end when dispatched."""
+    rate, step, median = (quantity(table, part) for part in ("units_per_s", "step_time_s", "median_step_s"))
+    found = {"step_time_s": median.where(rate.gt(0)), "units_per_s": rate * step / median}.get(name, median * np.nan)
+    return found.where(table["framework"].ne("tensorflow"))

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from multigpu.analysis.statistics import holm_of_families
 from multigpu.claims.core import DECIDED, LEVEL, Contrast, Verdict
 from multigpu.claims.results import Answer, Setting
-from multigpu.claims.statistics import judge
 from multigpu.claims.wording import SAYINGS
 
 ENOUGH: dict[tuple[str, Verdict], str] = {
@@ -24,6 +23,19 @@ class Joined(NamedTuple):
     verdict: Verdict
     scopes: tuple[str, ...] = ()
     outvoted: bool = False
+
+
+def judge(contrast: Contrast, low: float, high: float) -> Verdict:
+    """The verdict of one interval, as if it were the only one."""
+    bound = contrast.bound
+    if contrast.direction == "above":
+        holds, fails = low >= bound, high < bound
+    elif contrast.direction == "below":
+        holds, fails = high <= bound, low > bound
+    else:
+        inside, outside = low >= 1 / bound and high <= bound, high < 1 / bound or low > bound
+        holds, fails = (inside, outside) if contrast.direction == "within" else (outside, inside)
+    return "holds" if holds else "does not hold" if fails else "inconclusive"
 
 
 def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:

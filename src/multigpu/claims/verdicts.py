@@ -24,12 +24,12 @@ from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
 from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Selection, Verdict
+from multigpu.claims.deciding import needed
 from multigpu.claims.parts import Part, scopes_of
-from multigpu.claims.power import needed
 from multigpu.claims.results import Answer, Result, Setting
-from multigpu.claims.rows import NONE, Rows, rows
+from multigpu.claims.rows import NONE, admitted, rows, within
 from multigpu.claims.rules import after_many_looks, all_of, blocked_by, leaning
-from multigpu.claims.settings import settings_of
+from multigpu.claims.statistics import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
 from multigpu.training.record import TrainingStore
 
@@ -42,9 +42,9 @@ class Found(NamedTuple):
 
     predicate: Predicate
     framework: str
-    admitted: Rows
+    admitted: pd.DataFrame
     contrast: Contrast
-    scope: Rows
+    scope: pd.DataFrame
     settings: list[Setting]
 
 
@@ -73,7 +73,7 @@ def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Resu
     return _evaluated(claim, {kind: rows(table, kind) for kind, table in (own | further).items() if kind in KINDS})
 
 
-def _evaluated(claim: Claim, tables: Mapping[str, Rows]) -> Result:
+def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
         why = claim.untestable or f"needs {claim.takes}"
@@ -106,13 +106,13 @@ def _evaluated(claim: Claim, tables: Mapping[str, Rows]) -> Result:
     return result.model_copy(update={"needed": needed(result)})
 
 
-def _found(predicate: Predicate, table: Rows) -> list[Found]:
+def _found(predicate: Predicate, table: pd.DataFrame) -> list[Found]:
     """Its contrasts in each framework, with their settings measured and not yet judged."""
     found = []
     for group in predicate.groups:
-        own = table.admitted(predicate, group)
+        own = admitted(table, predicate, group)
         for contrast in predicate.contrasts:
-            scope = own.of(contrast)
+            scope = within(own, contrast)
             found.append(Found(predicate, " / ".join(group), own, contrast, scope, settings_of(predicate, contrast, scope)))
     return found
 
@@ -122,7 +122,7 @@ def answer(founds: Sequence[Found], several: bool) -> Answer:
 
     founds: its contrasts with their settings, judged. several: whether it must be said which contrast is not so, though there is one only.
     """
-    predicate, admitted = founds[0].predicate, founds[0].admitted
+    predicate, every = founds[0].predicate, founds[0].admitted
     parts = [Part(predicate, one.contrast, one.settings, one.scope) for one in founds]
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
     if overall == "holds here only" and not scopes_of(parts):
@@ -136,7 +136,7 @@ def answer(founds: Sequence[Found], several: bool) -> Answer:
     if lacking and overall != "does not hold":
         notes.append(wanted(predicate.where, lacking, predicate.counted))
     keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
-    notes.append(flagged(admitted.frame.loc[admitted.frame["key"].isin(keys), "flags"]))
+    notes.append(flagged(every.loc[every["key"].isin(keys), "flags"]))
     return Answer(
         verdict=overall,
         figure=figures(parts, overall),
