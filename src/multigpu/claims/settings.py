@@ -21,6 +21,8 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: Rows) -> list[S
 
     Where it asks for the highest device count: of settings that differ in that alone, the highest that has enough data, else the highest.
     """
+    if table.frame.empty:
+        return []
     pairs = paired(contrast, table)
     if pairs.settings.empty:
         return []
