@@ -49,9 +49,8 @@ def versus(
     """
     free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
     on = [field for field in POINT if field not in free]
-    own, base = own[own["n"] > 0], base[base["n"] > 0]
+    own, base = (side[side["n"] > 0].reset_index(drop=True) for side in (own, base))
     carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD])
-    own, base = (side.reset_index(drop=True) for side in (own, base))
     rows = equal_rows(own, base, on, how)
     if (again := rows[0].duplicated()).any():
         clash = base.loc[rows.loc[rows[0].eq(rows.loc[again, 0].iloc[0]), 1]]
@@ -72,8 +71,8 @@ def counterparts(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = 
     """The rows of several tables that equal each other in all columns that their tables share.
 
     Returns:
-        all these columns, and under the number of each table the label of its row; a row with several counterparts stands with each of
-        them. how: "left" keeps rows without a counterpart.
+        all these columns, and under the number of each table the label of its row, once with each counterpart.
+        how: "left" keeps rows without one.
     """
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
     return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
@@ -145,8 +144,8 @@ def scaling(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated
     }
     parts = [points]
     for name, (base, on) in found.items():
-        known = base[[*_SAMPLE, "placement", "framework", "execution"]].reset_index(drop=True)
-        side = known.reindex(equal_rows(points, base, on, "left")[1]).reset_index(drop=True)
+        found_at = equal_rows(points, base, on, "left")[1]
+        side = base[[*_SAMPLE, "placement", "framework", "execution"]].reset_index(drop=True).reindex(found_at).reset_index(drop=True)
         parts.append(ratio_columns(points, side, name))
         if name == "speedup_best":
             described = side["placement"] + ", " + side["framework"] + ", " + side["execution"]

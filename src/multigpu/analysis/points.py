@@ -137,8 +137,7 @@ def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
             continue
         values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
         known = [one for one in values if one is not None]
-        found = column.isin(known).to_numpy(dtype=bool) if known else np.zeros(len(table), dtype=bool)
-        kept &= found | column.isna().to_numpy() if None in values else found
+        kept &= (column.isin(known).to_numpy(dtype=bool) if known else False) | (column.isna().to_numpy() if None in values else False)
     return table[kept]
 
 
