@@ -1,4 +1,5 @@
 import atexit
+import gc
 import importlib.util
 import os
 import shutil
@@ -31,36 +32,34 @@ os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # for this process and e
 SLOWEST = (
     "study/test_pages.py",
     "equivalence/test_tensorflow_placements.py",
-    "measure/test_recovery.py",
-    "study/test_reproducible.py",
-    "study/test_strangers.py",
-    "test_experiment.py",
-    "equivalence/test_placements.py",
     "own/test_compare.py",
-    "measure/test_lanes.py",
-    "fuzz/test_commands.py",
-    "fuzz/test_files.py",
-    "measure/test_soak.py",
     "own/test_example.py",
-    "test_notebooks.py",
+    "own/test_keras.py",
+    "measure/test_recovery.py",
+    "measure/test_lanes.py",
+    "equivalence/test_placements.py",
     "measure/test_tensorflow_processes.py",
+    "study/test_reproducible.py",
     "measure/test_solo.py",
+    "claims/test_verdicts.py",
+    "test_experiment.py",
+    "training/test_one_process.py",
+    "measure/test_turn.py",
     "engines/test_twins.py",
     "training/test_duties.py",
-    "measure/test_tensorflow_traces.py",
+    "study/test_strangers.py",
+    "synchrony/test_real.py",
     "measure/test_interference.py",
-    "engines/test_tensorboard.py",
-    "collectives/test_measure.py",
-    "stages/test_trained.py",
-    "workloads/test_cnn_tensorflow.py",
+    "measure/test_stopped.py",
+    "analysis/test_advise.py",
+    "test_cli.py",
     "collectives/test_transport.py",
     "hosts/test_collectives_on_hosts.py",
-    "hosts/test_several_hosts.py",
-    "synchrony/test_real.py",
-    "synchrony/test_devices.py",
-    "claims/test_claims.py",
+    "measure/test_soak.py",
+    "engines/test_compiled.py",
+    "test_stopping.py",
 )
-"""Files of more than ten seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
+"""Files of more than eight seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +79,8 @@ def tf() -> Any:
 
     tensorflow.config.set_visible_devices([], "GPU")
     prepare("cpu", 4)
+    gc.collect()
+    gc.freeze()  # as `pytest_collection_finish`
     return tensorflow
 
 
@@ -95,6 +96,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if "gpu" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here"))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection of garbage, of which many Runs end with one, looks through it again."""
+    gc.freeze()
 
 
 if importlib.util.find_spec("tensorflow") is None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from multigpu.analysis.statistics import interval, mean_interval, sample
+from multigpu.analysis.statistics import Sample, interval, log_samples, mean_interval, sample
 
 
 def test_by_hand():
@@ -63,11 +64,13 @@ def test_order_and_unit_do_not_matter():
 @pytest.mark.parametrize("wander", [0.0, 1.0, 3.0])
 def test_the_true_ratio_lies_inside_in_about_95_of_100(wander):
     """3 + 2 repeats a side; launches wander `wander` times as much as repeats."""
-    random, inside, times = np.random.default_rng(0), 0, 400
-    for _ in range(times):
-        parts = []
-        for _side in range(2):
-            drift = random.normal(0, 0.01 * wander, 2)[[0, 0, 0, 1, 1]]
-            parts.append(sample(np.exp(random.normal(0, 0.01, 5) + drift).tolist(), "aaabb"))
-        inside += abs(parts[0].mean - parts[1].mean) <= interval(parts)
+    random, times = np.random.default_rng(0), 400
+    logs = []
+    for _side in range(2 * times):
+        drift = random.normal(0, 0.01 * wander, 2)[[0, 0, 0, 1, 1]]
+        logs += list(random.normal(0, 0.01, 5) + drift)
+    sides = np.repeat(np.arange(2 * times), 5)
+    found = log_samples(pd.Series(np.exp(logs)), pd.Series(sides), pd.Series([*"aaabb"] * 2 * times))
+    samples = [Sample(5, *numbers) for numbers in found.to_numpy()]
+    inside = sum(abs(one.mean - other.mean) <= interval([one, other]) for one, other in zip(samples[::2], samples[1::2], strict=True))
     assert inside / times >= 0.91

@@ -116,9 +116,8 @@ def known_runs() -> list[dict[str, Any]]:
 
 def run_fields() -> st.SearchStrategy[dict[str, Any]]:
     """A Run's fields with one to four of them changed."""
-    return st.builds(
-        lambda fields, changes: fields | dict(changes), st.sampled_from(known_runs()), st.lists(CHANGES, min_size=1, max_size=4)
-    )
+    known = st.deferred(lambda: st.sampled_from(known_runs()))
+    return st.builds(lambda fields, changes: fields | dict(changes), known, st.lists(CHANGES, min_size=1, max_size=4))
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:

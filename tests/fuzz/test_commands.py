@@ -38,7 +38,7 @@ HARMLESS = {"measure", "batch", "records", "explain", "advise", "collectives", "
 
 FIELDS = st.one_of(
     st.sampled_from(pairs_of(Run.model_fields)).map(lambda pair: "=".join(map(str, pair))),
-    st.sampled_from([f"{name}={value}" for fields in known_runs()[::40] for name, value in fields.items()]),
+    st.deferred(lambda: st.sampled_from([f"{name}={value}" for fields in known_runs()[::40] for name, value in fields.items()])),
 )
 TEXTS = [
     *(word for word in WORDS if word.isprintable()),

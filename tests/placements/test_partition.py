@@ -28,10 +28,6 @@ def make_run(**more: Any) -> Run:
     return build_run(**fields | more)
 
 
-def make_nmt(**more: Any) -> Run:
-    return make_run(**{"workload": "nmt", "model": "nmt_tiny", "placement": "layer_split", "processes": "one", "sequence_length": 5} | more)
-
-
 def test_parts_differ_by_at_most_one_and_leave_nothing_out():
     for size in (4, 7, 11):
         for parts in (1, 2, 3, 4):

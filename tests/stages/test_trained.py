@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +20,18 @@ from multigpu.stages.measure import describe, found_run, found_runs, hand_writte
 from multigpu.stages.record import StageStore
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
-from tests.stages.trained import CASES, STEPS, TENSORFLOW_ALONE, measured_costs, record_of, run_of, tensorflow_cases, train
+from tests.stages.trained import (
+    CASES,
+    STEPS,
+    TENSORFLOW_ALONE,
+    measured_costs,
+    record_of,
+    run_of,
+    tensorflow_cases,
+    train,
+    train_tensorflow,
+)
 
-ROOT = Path(__file__).parents[2]
 TOLERANCE = 1e-9
 MODELS = ("deepconn_tiny", "deepconn_fm_tiny")
 
@@ -65,15 +69,8 @@ def test_torch_trains_as_one_device_does(name: str, model: str, references: dict
 
 
 @pytest.fixture(scope="module")
-def tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed")
-    file = tmp_path_factory.mktemp("stages") / "found.pickle"
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run([sys.executable, "-m", "tests.stages.trained", str(file)], env=environment, capture_output=True, text=True)
-    assert not done.returncode, done.stderr[-2000:]
-    return pickle.loads(file.read_bytes())
+def tensorflow(tf: Any) -> dict[Any, Any]:
+    return train_tensorflow()
 
 
 @pytest.mark.timeout(240)
@@ -108,7 +105,7 @@ def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tensorflow: dic
 def test_measured_costs_make_a_record_with_the_best_placement(framework: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """On a CPU nothing runs side by side, so the whole model on one device is what is found."""
     run = run_of("deepconn_tiny", framework, placement="single", devices=1)
-    costs = measured_costs("torch") if framework == "torch" else Costs(**request.getfixturevalue("tensorflow")["costs"])
+    costs = measured_costs("torch") if framework == "torch" else request.getfixturevalue("tensorflow")["costs"]
     graph = graph_of(run)
     assert [one.name for one in costs.stages] == [stage.name for stage in graph.placed]
     assert (costs.call_s > 0) == (framework == "tensorflow")

@@ -1,10 +1,8 @@
-"""Three steps of a tiny two-tower model under each placement of its stages; in TensorFlow, as a program that writes what came of them."""
+"""Three steps of a tiny two-tower model under each placement of its stages."""
 
 from __future__ import annotations
 
 import importlib
-import pickle
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,15 +52,10 @@ def train(run: Run) -> dict[str, Any]:
         session.close()
 
 
-def main() -> None:
-    from multigpu.engines.tensorflow.devices import prepare
-
-    prepare("cpu", 2)
+def train_tensorflow() -> dict[Any, Any]:
+    """What came of every case of TensorFlow, and of what is planted there."""
     found: dict[Any, Any] = {(model, name): train(run_of(model, "tensorflow", **fields)) for model, name, fields in tensorflow_cases()}
-    found["strays"] = planted_strays()
-    found["passes"] = planted_passes()
-    found["costs"] = measured_costs("tensorflow").model_dump()
-    Path(sys.argv[1]).write_bytes(pickle.dumps(found))
+    return found | {"strays": planted_strays(), "passes": planted_passes(), "costs": measured_costs("tensorflow")}
 
 
 def measured_costs(framework: str) -> Any:
@@ -119,7 +112,3 @@ def tensorflow_cases() -> list[tuple[str, str, dict[str, Any]]]:
     """(model, name, fields)."""
     cases = [("deepconn_tiny", name, fields) for name, fields in (CASES | TENSORFLOW_ALONE).items()]
     return cases + [("deepconn_fm_tiny", name, CASES[name]) for name in ("single", "alternating")]
-
-
-if __name__ == "__main__":
-    main()

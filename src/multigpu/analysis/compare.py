@@ -49,34 +49,33 @@ def versus(
     """
     free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
     on = [field for field in POINT if field not in free]
-    own, base = own[own["n"] > 0], base[base["n"] > 0]
+    own, base = (side[side["n"] > 0].reset_index(drop=True) for side in (own, base))
     carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD])
-    twice = base.duplicated(on, keep=False)
-    if twice.any() and len(own.merge(base.loc[twice, on].drop_duplicates(), on=on)):
-        clash = next(group for _, group in base[twice].groupby(on, dropna=False) if len(own.merge(group[on].head(1), on=on)))
+    rows = equal_rows(own, base, on, how)
+    if (again := rows[0].duplicated()).any():
+        clash = base.loc[rows.loc[rows[0].eq(rows.loc[again, 0].iloc[0]), 1]]
         differ = [field for field in free if field in clash and clash[field].nunique(dropna=False) > 1]
         raise ValueError(f"{len(clash)} points of the base match one point and differ in {', '.join(differ) or 'nothing'}: narrow the base")
-    own, base = (side.reset_index(drop=True) for side in (own, base[~twice]))
-    rows = counterparts([own[on], base[on]], how, validate="m:1")
     own, base = (side.reindex(rows[number]).reset_index(drop=True) for number, side in enumerate((own, base)))
     table = pd.concat([own, base[list(carried)].add_prefix("base_"), ratio_columns(own, base, name)], axis=1)
     return table.assign(verdict=verdict(table, name))
 
 
-def counterparts(
-    sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner", validate: Literal["m:1"] | None = None
-) -> pd.DataFrame:
+def equal_rows(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
+    """`counterparts` of two tables by many columns: under 0 and 1 the places of rows that equal each other in all of `on`."""
+    number = pd.concat([own[on], base[on]]).groupby(list(on), sort=False, dropna=False).ngroup().to_numpy()
+    return counterparts([pd.DataFrame({"number": part}) for part in np.split(number, [len(own)])], how)
+
+
+def counterparts(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
     """The rows of several tables that equal each other in all columns that their tables share.
 
     Returns:
-        all these columns, and under the number of each table the label of its row; a row with several counterparts stands with each of
-        them. how: "left" keeps rows without a counterpart.
-
-    Raises:
-        pandas.errors.MergeError: a row has several counterparts and `validate` forbids it.
+        all these columns, and under the number of each table the label of its row, once with each counterpart.
+        how: "left" keeps rows without one.
     """
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
-    return functools.reduce(lambda left, right: left.merge(right, how=how, validate=validate), placed)
+    return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
@@ -145,7 +144,8 @@ def scaling(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated
     }
     parts = [points]
     for name, (base, on) in found.items():
-        side = points[on].merge(base[list(dict.fromkeys([*on, *_SAMPLE, "placement", "framework", "execution"]))], on=on, how="left")
+        found_at = equal_rows(points, base, on, "left")[1]
+        side = base[[*_SAMPLE, "placement", "framework", "execution"]].reset_index(drop=True).reindex(found_at).reset_index(drop=True)
         parts.append(ratio_columns(points, side, name))
         if name == "speedup_best":
             described = side["placement"] + ", " + side["framework"] + ", " + side["execution"]

@@ -137,7 +137,7 @@ def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
             continue
         values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
         known = [one for one in values if one is not None]
-        kept &= (column.isin(known) | (column.isna() if None in values else False)).to_numpy(dtype=bool)
+        kept &= (column.isin(known).to_numpy(dtype=bool) if known else False) | (column.isna().to_numpy() if None in values else False)
     return table[kept]
 
 

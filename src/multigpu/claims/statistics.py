@@ -140,8 +140,8 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
 
     Where it asks for the highest device count: of settings that differ in that alone, the highest that has enough data, else the highest.
     """
-    pairs = paired(contrast, table)
-    if pairs.settings.empty:
+    pairs = None if table.empty else paired(contrast, table)
+    if pairs is None or pairs.settings.empty:
         return []
     found, median = pairs.settings.join(estimates(pairs)), _by_median(pairs)
     enough = found["n"].ge(predicate.min_n) & found["launches"].ge(predicate.min_launches)
