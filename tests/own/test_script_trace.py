@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from multigpu.cli import main
-from multigpu.own.script_trace import PARTS, explain_trace
+from multigpu.own.script_trace import PARTS, explain_trace, told
 
 KERNEL, NCCL = "void at::native::gemm_kernel<float>(float)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+DATA = Path(__file__).parents[1] / "data"
 Stretch = tuple[str, float, float]
 """What it is, when it begins and how long it takes, in µs of a step."""
 
@@ -61,7 +62,7 @@ def test_a_late_rank_makes_the_other_wait(tmp_path: Path) -> None:
     found = explain_trace([write(tmp_path / "a.json", early, 1000), write(tmp_path / "b.json", late, 1000, 1)])
     assert found.shares[0] == pytest.approx(dict.fromkeys(PARTS, 0.0) | {"computing": 0.5, "waiting_for_others": 0.3, "communication": 0.2})
     assert found.shares[1] == pytest.approx(dict.fromkeys(PARTS, 0.0) | {"computing": 0.5, "input": 0.3, "communication": 0.2})
-    assert found.skew_s == pytest.approx(300e-6)
+    assert found.skew_s == pytest.approx(300e-6) and found.late == (1, "input")
     alone = explain_trace([tmp_path / "a.json"])
     assert alone.shares[0]["communication"] == pytest.approx(0.5) and alone.skew_s is None
 
@@ -77,6 +78,17 @@ def test_all_causes_mixed_and_communication_that_is_hidden(tmp_path: Path) -> No
     assert found.shares[1] == pytest.approx(expected, abs=0.02)
     assert found.overlap[0] == pytest.approx(100 / 350) and found.overlap[1] == pytest.approx(0)
     assert all(sum(shares.values()) == pytest.approx(1) for shares in found.shares.values())
+
+
+def test_a_real_script_on_two_gpus() -> None:
+    even = explain_trace([DATA / f"none-{rank}.json.gz" for rank in range(2)])
+    assert even.late is None and even.largest == "computing" and min(shares["computing"] for shares in even.shares.values()) > 0.95
+    late = explain_trace([DATA / f"late-{rank}.json.gz" for rank in range(2)])
+    assert late.late == (1, "host_dispatch") and late.shares[0]["waiting_for_others"] > 0.05 > 0.02 > late.shares[1]["waiting_for_others"]
+    slept = 4 * 0.015 / late.window_s[1]
+    assert late.shares[1]["host_dispatch"] - even.shares[1]["host_dispatch"] == pytest.approx(slept, abs=0.02)
+    first, second, *_ = told(late)
+    assert "Rank 1 comes late" in first and "that rank's host" in second
 
 
 def test_the_command_answers_in_two_lines_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,8 @@ from multigpu.measure.intervals import Span, hull, intersection, length, uncover
 from multigpu.measure.traced import short_name
 
 CAUSES = ("waiting_for_others", "communication", "copies", "input", "host_dispatch")
+OWN = ("copies", "input", "host_dispatch")
+"""What a rank loses by its own doing."""
 PARTS = ("computing", *CAUSES)
 KERNELS = 5
 
@@ -34,6 +36,7 @@ TRY_FIRST = {
     "copies": "keep data on the device: pin_memory=True, .to(device, non_blocking=True), and no .item() or .cpu() in every step",
     "input": "feed it sooner: more DataLoader workers, persistent_workers=True, prefetch_factor, less work for each sample",
     "host_dispatch": "launch less: torch.compile or a CUDA graph, larger batches, fused optimizers, fewer and larger operations",
+    "late": "look at what that rank's host does between launches, at other processes on its cores and at its clocks",
     "computing": "the device computes nearly all the time: lower precision, better kernels, or more devices",
 }
 
@@ -74,6 +77,18 @@ class ScriptTrace:
         """The cause of most lost time; "computing" where none takes a twentieth."""
         name = max(CAUSES, key=lambda cause: self.mean[cause])
         return name if self.mean[name] >= 0.05 else "computing"
+
+    @property
+    def late(self) -> tuple[int, str] | None:
+        """The rank that others wait for, and the cause of most of its own lost time: it loses a twentieth of its time more by its own doing
+        than any other rank, some of which waits for others; None where there is no such rank.
+        """
+        own = {rank: sum(shares[cause] for cause in OWN) for rank, shares in self.shares.items()}
+        first, *others = sorted(own, key=lambda rank: own[rank], reverse=True)
+        waited = max((self.shares[rank]["waiting_for_others"] for rank in others), default=0.0)
+        if not others or own[first] - own[others[0]] < 0.05 or waited < 0.02:
+            return None
+        return first, max(OWN, key=lambda cause: self.shares[first][cause])
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -192,7 +207,13 @@ def told(found: ScriptTrace) -> list[str]:
     mean, name = found.mean, found.largest
     most = f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
     most = most if name != "computing" else "No cause takes a twentieth of the time."
-    lines = [f"The devices compute {mean['computing']:.0%} of the time. {most}", f"Try first: {TRY_FIRST[name]}."]
+    advice = TRY_FIRST[name]
+    if found.late:
+        rank, cause = found.late
+        advice = TRY_FIRST["late" if cause == "host_dispatch" else cause]
+        lost = f"{found.shares[rank][cause]:.0%} of its time is lost to {cause.replace('_', ' ')}"
+        most = f"Rank {rank} comes late: {lost}, and others wait for it."
+    lines = [f"The devices compute {mean['computing']:.0%} of the time. {most}", f"Try first: {advice}."]
     lines += ["", "rank  window  " + "  ".join(part.replace("_", " ") for part in PARTS) + "  communication hidden"]
     for rank, shares in sorted(found.shares.items()):
         hidden = found.overlap[rank]
