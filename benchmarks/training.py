@@ -197,12 +197,16 @@ def compare(job: str, batch: int, ways: list[str], rounds: int, window_s: float,
     return pd.DataFrame(rows)
 
 
+def beside_plain(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a job with `over_plain`, each rate over plain PyTorch's in the same round."""
+    plain = rows[rows["way"] == "plain"].set_index("round")["units_per_s"]
+    return rows.assign(over_plain=(rows["units_per_s"] / rows["round"].map(plain)).round(4))
+
+
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
     """A row a job and way: its rate, and its ratio to plain PyTorch in the same round, with 95% intervals."""
-    plain = rows[rows["way"] == "plain"].set_index(["job", "round"])["units_per_s"]
-    over = rows["units_per_s"] / rows.set_index(["job", "round"]).index.map(plain).to_numpy(dtype=float)
     found = []
-    for (job, way), group in rows.assign(over_plain=over).groupby(["job", "way"], sort=False):
+    for (job, way), group in rows.groupby(["job", "way"], sort=False):
         row: dict[str, Any] = {"job": job, "way": way}
         for column, digits in (("units_per_s", 0), ("over_plain", 3)):
             low, high = mean_interval(group[column])
@@ -237,7 +241,7 @@ def main() -> None:
         rows = compare(job, options.batch or JOBS[job][1], options.ways, options.rounds, options.window_s, until)
         if rows.empty:
             continue
-        tables.append(rows.assign(spent_s=round(time.monotonic() - start, 1), **conditions()))
+        tables.append(beside_plain(rows).assign(spent_s=round(time.monotonic() - start, 1), **conditions()))
         if options.out:
             options.out.parent.mkdir(parents=True, exist_ok=True)
             pd.concat(tables).to_csv(options.out, index=False)

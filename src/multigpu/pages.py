@@ -53,7 +53,7 @@ from multigpu.inputs.lengths import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
 from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS
-from multigpu.published import load_published, published_value
+from multigpu.published import beside_records, load_published, published_value
 from multigpu.run import build_run
 from multigpu.stages.record import StageStore
 from multigpu.synchrony.protocol import PROTOCOLS

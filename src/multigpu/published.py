@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
 from multigpu.paths import PUBLISHED
@@ -28,6 +30,11 @@ def load_published(name: str) -> pd.DataFrame:
     if name not in published_names():
         raise ValueError(f"unknown published table {name!r}: choose one of {', '.join(published_names())}")
     return pd.read_csv(PUBLISHED / f"{name}.csv")
+
+
+def beside_records(path: Path) -> pd.DataFrame:
+    """A table that a program of `benchmarks/` wrote beside the Records, such as data/keras/fit.csv; empty where there is no such file."""
+    return pd.read_csv(path) if path.is_file() else pd.DataFrame()
 
 
 def published_value(name: str, statement: str) -> float:

@@ -76,6 +76,10 @@ class StageRecord(Kept):
         same = (one.name for one in self.written if one.stage_devices == self.found.stage_devices)
         return next(same, None)
 
+    def measured(self, one: Predicted) -> float | None:
+        """Seconds a step of a priced placement, or of the one written by hand that puts every stage where it does; None: not measured."""
+        return self.measured_s.get(one.name, self.found_s.get(one.stage_devices, self.measured_s.get(self.by_hand or "")))
+
     @property
     def own_key(self) -> str:
         return stage_key(self.run, self.devices, self.machine.name, framework_version(self.run.framework, self.versions))
