@@ -53,18 +53,16 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
         ValueError: a row's `data` is none of STATES.
     """
     found: dict[str, list[Entry]] = {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["data"] not in STATES:
-                raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
-            found.setdefault(row["claim"], []).append(Entry(**row))
+    for row in csv.DictReader(path.read_text().splitlines()):
+        if row["data"] not in STATES:
+            raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
+        found.setdefault(row["claim"], []).append(Entry(**row))
     return found
 
 
 def changes(path: Path = CHANGES) -> list[Change]:
     """Every changed verdict, in the order of the file."""
-    with path.open(newline="") as file:
-        return [Change(**row) for row in csv.DictReader(file)]
+    return [Change(**row) for row in csv.DictReader(path.read_text().splitlines())]
 
 
 def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:

@@ -85,9 +85,9 @@ def _fields(sides: Sequence[dict[str, Any]], fixed: Sequence[str], varied: Itera
     return own
 
 
-def unmet(contrast: Contrast, table: pd.DataFrame) -> dict[Selection, set[str]]:
-    """The Runs that a contrast lacks Records of: device counts, in words, by the fields its terms and its scope select."""
-    lacking, value = dict[Selection, set[str]](), quantity(table, contrast.quantity)
+def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[str]]]:
+    """The Runs that a contrast lacks Records of: the fields that a term and the scope select, with device counts in words."""
+    lacking, value = [], quantity(table, contrast.quantity)
     for term in contrast.terms:
         counts = (term.devices,) if term.devices else contrast.counts if isinstance(contrast.counts, tuple) else ()
         own = table["devices"].isin(counts) if counts else table["devices"].ge(contrast.count_at_least)
@@ -97,5 +97,5 @@ def unmet(contrast: Contrast, table: pd.DataFrame) -> dict[Selection, set[str]]:
         statuses = sorted(set(table.loc[own, "status"]) - {"ok"})
         tried = f" (tried: {', '.join(statuses)})" if statuses else ""
         words = {str(count) + tried for count in counts} or {f"{contrast.count_at_least} or more{tried}"}
-        lacking.setdefault(contrast.where + term.select, set()).update(words)
+        lacking.append((contrast.where + term.select, words))
     return lacking

@@ -6,7 +6,6 @@ a contrast, the contrasts of a test and the frameworks. No Record, no verdict: n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +22,7 @@ from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
-from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Selection, Verdict
+from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Verdict
 from multigpu.claims.deciding import needed
 from multigpu.claims.parts import Part, scopes_of
 from multigpu.claims.results import Answer, Result, Setting
@@ -33,7 +32,7 @@ from multigpu.claims.statistics import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
 from multigpu.training.record import TrainingStore
 
-SHARE = re.compile(r"\d+(?:\.\d+)?%")
+SHARE = r"(\d+(?:\.\d+)?)%"
 """The percentage in a flag: "clocks disagree by 1.0%"."""
 
 
@@ -129,10 +128,7 @@ def answer(founds: Sequence[Found], several: bool) -> Answer:
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
     told = [part for part in parts if overall != "does not hold" or part.verdict == overall]
     notes = [note for part in told for note in part.notes(overall, several or len(parts) > 1)]
-    lacking: dict[Selection, set[str]] = {}
-    for part in parts:
-        for select, counts in part.lacking.items():
-            lacking.setdefault(select, set()).update(counts)
+    lacking = [one for part in parts for one in part.lacking]
     if lacking and overall != "does not hold":
         notes.append(wanted(predicate.where, lacking, predicate.counted))
     keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
@@ -159,16 +155,12 @@ def figures(parts: Sequence[Part], overall: Verdict) -> str:
 
 def flagged(flags: pd.Series) -> str:
     """How many rows are flagged, and for what; of flags that differ in a percentage alone, the largest."""
-    own = [str(flag) for flag in flags.dropna() if flag]
-    shares: dict[str, list[str]] = {}
-    for flag in own:
-        found = SHARE.search(flag)
-        shares.setdefault(SHARE.sub("{}", flag, count=1), []).append(found[0] if found else "")
-    words = []
-    for kind, of_kind in shares.items():
-        largest = max(of_kind, key=lambda share: float(share.rstrip("%") or 0))
-        words.append(kind.replace("{}", f"up to {largest}" if len(set(of_kind)) > 1 else largest))
-    return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})" if own else ""
+    own = flags[flags.ne("")].astype(str)
+    shares, words = own.str.extract(SHARE, expand=False), []
+    for kind, of_kind in shares.groupby(own.str.replace(SHARE, "{}", n=1, regex=True), sort=False):
+        largest = f"{max(of_kind, key=float)}%"
+        words.append(str(kind).replace("{}", f"up to {largest}" if of_kind.nunique() > 1 else largest))
+    return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})" if words else ""
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -192,29 +184,30 @@ def _together(answers: Sequence[Answer]) -> Answer:
 
 def combine(answers: Mapping[str, Answer]) -> Answer:
     """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one that could decide more blocks it."""
-    titles = {name: framework_title(name) for name in answers}
+    answers = {framework_title(name): one for name, one in answers.items()}
     told = {name: one.figure for name, one in answers.items() if one.figure}
-    text = "; ".join(figure if len(told) == 1 else f"{titles[name]}: {figure}" for name, figure in told.items())
+    text = "; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items())
     decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
-    verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([titles[name] for name in decided]), ""
+    verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([*decided]), ""
     verdict: Verdict = "inconclusive"
 
-    def named(texts: Mapping[str, str]) -> list[str]:
-        return [one if len(set(texts.values())) == 1 else f"{titles[name]}: {one}" for name, one in texts.items() if one]
+    def named(texts: Mapping[str, str]) -> str:
+        same = len(set(texts.values())) == 1
+        return _joined(dict.fromkeys(one if same else f"{name}: {one}" for name, one in texts.items() if one))
 
     if decided and (blocking := blocked_by(answers)):
-        rest = f"{joined([titles[name] for name in blocking])} with as many settings or more does not"
+        rest = f"{joined(blocking)} with as many settings or more does not"
         why = f"{deciders} would decide it, {rest}: {'; '.join(answers[name].why for name in blocking)}"
     elif verdicts == {"does not hold"} or (verdicts and "does not hold" not in verdicts):
         verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
-        open_ones = joined([titles[name] for name, one in answers.items() if one.verdict == "inconclusive"])
+        open_ones = joined([name for name, one in answers.items() if one.verdict == "inconclusive"])
         alone = f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""
-        why = _joined([*dict.fromkeys(named({name: one.why for name, one in decided.items()})), alone])
-        scope = "; ".join(dict.fromkeys(named({name: one.scope for name, one in decided.items()})))
+        why = _joined([named({name: one.why for name, one in decided.items()}), alone])
+        scope = named({name: one.scope for name, one in decided.items()})
     elif verdicts:
-        why = f"frameworks differ: {', '.join(f'{titles[name]} {one.verdict}' for name, one in decided.items())}"
+        why = f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
     else:
         open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
         verdict = min((one.verdict for one in answers.values()), key=open_first.index)
-        why = _joined(dict.fromkeys(named({name: one.why for name, one in answers.items() if one.verdict == verdict})))
+        why = named({name: one.why for name, one in answers.items() if one.verdict == verdict})
     return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=tuple(_keys(answers.values())))

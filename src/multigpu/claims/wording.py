@@ -193,13 +193,14 @@ def _described(selection: Selection) -> str:
     return ", ".join(" or ".join(_value(name, value, pinned) for value in values) for name, values in ordered)
 
 
-def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: tuple[str, str]) -> str:
+def wanted(scope: Selection, lacking: Sequence[tuple[Selection, set[str]]], counted: tuple[str, str]) -> str:
     """The Runs that are missing, in words: what all have in common first. counted: what a count is of, one and many."""
     parts = []
-    for select, counts in lacking.items():
+    for select in dict.fromkeys(select for select, _ in lacking):
+        counts = set().union(*(words for own, words in lacking if own == select))
         on = joined(sorted(counts, key=lambda text: (len(text), text)))
         parts.append(f"{_described(select)} on {on} {counted[on != '1']}".strip())
-    return f"no Records of {_described(scope)}" + (":" if lacking.keys() - {()} else "") + f" {'; '.join(parts)}"
+    return f"no Records of {_described(scope)}" + (":" if any(select for select, _ in lacking) else "") + f" {'; '.join(parts)}"
 
 
 def ours(result: Result, framework: str) -> str:
