@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from scipy import special
 
@@ -64,15 +65,12 @@ def cheapest(contrast: Contrast, table: pd.DataFrame, costs_s: Mapping[str, floa
     """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
     table = within(table, contrast)
     pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
-    # in ascending order of devices
-    highest = {
-        place["identity"] if contrast.counts == "highest" else row: row for row, place in enumerate(pairs.settings.to_dict("records"))
-    }
+    settings = pairs.settings.drop_duplicates("identity", keep="last") if contrast.counts == "highest" else pairs.settings
     by_cost = pairs.records.assign(cost=pairs.records["key"].map(costs_s)).sort_values("cost", kind="stable")
-    best = by_cost.drop_duplicates("point").set_index("point")["key"].to_dict()  # some differ in nothing but their number of steps
+    best = by_cost.drop_duplicates("point").set_index("point")["key"]  # some differ in nothing but their number of steps
     found = []
-    for row in highest.values():
-        runs = list(dict.fromkeys(best[pairs.settings.at[row, term]] for term in range(len(contrast.terms))))
+    for row, *points in settings[[*range(len(contrast.terms))]].itertuples(name=None):
+        runs = best[points].unique().tolist()
         found.append(Priced(sum(costs_s[key] for key in runs), set(str(pairs.fields[row].get("model")).split(" / ")), runs))
     return sorted(found, key=lambda setting: setting.cost_s)
 
@@ -157,11 +155,10 @@ def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int 
     error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
     bounds = (contrast.bound, 1 / contrast.bound) if contrast.two_sided else (contrast.bound,)
     gap = min(abs(math.log(setting.estimate / bound)) for bound in bounds)
-    for n in range(setting.n, MOST):
-        reach = float(special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER))
-        if gap >= reach * error / math.sqrt(n):
-            return n
-    return None
+    n = np.arange(setting.n, MOST)
+    reach = special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER)
+    deciding = n[gap >= reach * error / np.sqrt(n)]
+    return int(deciding[0]) if deciding.size else None
 
 
 def needed(result: Result) -> str:

@@ -80,26 +80,23 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     founds = [one for predicate in claim.predicates for one in _found(predicate, tables.get(predicate.of, NONE))]
     judged = iter(after_many_looks([(one.contrast, setting) for one in founds for setting in one.settings]))
     founds = [one._replace(settings=[next(judged) for _ in one.settings]) for one in founds]
-    by_predicate: list[tuple[Answer, dict[str, Answer]]] = []
+    by_predicate = []
     for predicate in claim.predicates:
         own = groupby((one for one in founds if one.predicate is predicate), key=lambda one: one.framework)
-        answers = {name: answer(list(ruled), several=bool(claim.further)) for name, ruled in own}
-        by_predicate.append((combine(answers), answers))
+        by_predicate.append({name: answer(list(ruled), several=bool(claim.further)) for name, ruled in own})
+    overall = _together([combine(answers) for answers in by_predicate])
+    names = dict.fromkeys(name for answers in by_predicate for name in answers)
+    still = f"decided by {claim.takes}" if claim.decides and overall.verdict in ("inconclusive", "not yet measured") else ""
     settings = tuple(setting for one in founds for setting in one.settings)
-    overall = all_of([(part.verdict, False) for part, _ in by_predicate])
-    # of a claim that does not hold, only what refutes it is said
-    told = [part for part, _ in by_predicate if overall != "does not hold" or part.verdict == overall]
-    names = dict.fromkeys(name for _, answers in by_predicate for name in answers)
-    still = [f"decided by {claim.takes}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
     result = Result(
         claim=claim,
-        verdict=overall,
-        figure=_joined(part.figure for part, _ in by_predicate),
-        why=_joined([*dict.fromkeys(part.why for part in told), *still]),
-        record_keys=_keys(part for part, _ in by_predicate),
-        by_framework={name: _together([answers[name] for _, answers in by_predicate if name in answers]) for name in names},
+        verdict=overall.verdict,
+        figure=overall.figure,
+        why=_joined([overall.why, still]),
+        record_keys=list(overall.record_keys),
+        by_framework={name: _together([answers[name] for answers in by_predicate if name in answers]) for name in names},
         settings=settings,
-        scope=_joined(dict.fromkeys(part.scope for part, _ in by_predicate)) if overall == "holds here only" else "",
+        scope=overall.scope,
         looks=sum(setting.holding is not None for setting in settings),
     )
     return result.model_copy(update={"needed": needed(result)})
@@ -167,17 +164,20 @@ def _joined(texts: Iterable[str]) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _keys(answers: Iterable[Answer]) -> list[str]:
-    return sorted({key for one in answers for key in one.record_keys})
+def _keys(answers: Iterable[Answer]) -> tuple[str, ...]:
+    return tuple(sorted({key for one in answers for key in one.record_keys}))
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One framework's answers to all predicates of a claim."""
+    """One answer of several tests that must all hold; of a claim that does not, only what refutes it is said."""
+    overall = all_of([(one.verdict, False) for one in answers])
+    told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
     return Answer(
-        verdict=all_of([(one.verdict, False) for one in answers]),
+        verdict=overall,
         figure=_joined(one.figure for one in answers),
-        why=_joined(one.why for one in answers),
-        record_keys=tuple(_keys(answers)),
+        why=_joined(dict.fromkeys(one.why for one in told)),
+        scope=_joined(dict.fromkeys(one.scope for one in answers)) if overall == "holds here only" else "",
+        record_keys=_keys(answers),
         decidable=sum(one.decidable for one in answers),
     )
 
@@ -210,4 +210,4 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
         open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
         verdict = min((one.verdict for one in answers.values()), key=open_first.index)
         why = named({name: one.why for name, one in answers.items() if one.verdict == verdict})
-    return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=tuple(_keys(answers.values())))
+    return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=_keys(answers.values()))

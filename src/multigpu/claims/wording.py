@@ -15,9 +15,6 @@ SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
 BEST_KNOWN = ("model", "placement", "batch_size", "precision", "execution", "processes", "layout", "inputs", "scaling", "machine")
-COLUMNS = ("torch", "tensorflow")
-WITHOUT = "NumPy: "
-"""Stands before a figure that no framework computed."""
 WIDEST = 100.0
 """An interval whose bounds lie further apart than this factor says nothing: its launches differ and are two or three."""
 
@@ -204,24 +201,16 @@ def wanted(scope: Selection, lacking: Sequence[tuple[Selection, set[str]]], coun
 
 
 def ours(result: Result, framework: str) -> str:
-    """Our figure in one framework, with its verdict where it is not the overall one; "" where there is none.
-
-    What was computed in NumPy, without a framework, stands in the first column and says so.
-    """
-    if framework == COLUMNS[0] and "numpy" in result.by_framework and result.by_framework["numpy"].figure:
-        return f"{WITHOUT}{result.by_framework['numpy'].figure}"
+    """Our figure in one framework, or in those compared with it, with its verdict where it is not the overall one; "" without any."""
     for name, answer in result.by_framework.items():
-        if framework in name.split(" / ") and answer.figure:
+        if framework in (name, *name.split(" / ")) and answer.figure:
             return answer.figure if answer.verdict == result.verdict else f"{answer.verdict}, {answer.figure}"
     return ""
 
 
 def titled(result: Result) -> list[str]:
-    """Our figures, each with the framework it is of; one of both frameworks, which compares them, once."""
-    names: dict[str, list[str]] = {}
-    for name in COLUMNS:
-        names.setdefault(ours(result, name), []).append(framework_title(name))
-    return [text if text.startswith(WITHOUT) else f"{joined(own)}: {text}" for text, own in names.items() if text]
+    """Our figures, each with the framework it is of, or with those that it compares."""
+    return [f"{framework_title(name)}: {text}" for name in result.by_framework if (text := ours(result, name))]
 
 
 def tested(result: Result) -> str:
