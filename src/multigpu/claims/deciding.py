@@ -18,9 +18,8 @@ from scipy import special
 
 from multigpu.analysis.words import plural
 from multigpu.claims.core import DECIDED, LEVEL, Contrast
-from multigpu.claims.pairs import paired
 from multigpu.claims.results import Result, Setting
-from multigpu.claims.rows import admitted, rows, within
+from multigpu.claims.rows import admitted, paired, rows, within
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S

@@ -10,10 +10,10 @@ import pandas as pd
 
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.core import DECIDED, Contrast, Predicate, Verdict
-from multigpu.claims.pairs import unmet
 from multigpu.claims.results import Setting
+from multigpu.claims.rows import unmet
 from multigpu.claims.rules import ENOUGH, Joined, join, support
-from multigpu.claims.wording import figure, number, seldom, stated, tallied
+from multigpu.claims.wording import counted, figure, number, seldom, stated, tallied
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 
@@ -34,8 +34,7 @@ class Part:
         self.gap = "" if (contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED else self._unmeasured()
         self.here = ""
         if self.gap and self.verdict != "does not hold":
-            counts = sorted({setting.devices for setting in self.able})
-            self.verdict, self.here = "holds here only", f"on {joined([str(one) for one in counts])} {predicate.counted[counts != [1]]}"
+            self.verdict, self.here = "holds here only", f"on {counted(predicate, sorted({one.devices for one in self.able}))}"
         if contrast.size and self.verdict == "does not hold":
             self.here = f"without the document's size ({stated(contrast)} is not so)"
 
@@ -46,11 +45,6 @@ class Part:
         pinned = self.predicate.where + self.contrast.where
         one_model = any(field == "model" and len(values) == 1 for field, values in pinned) or "model" in self.contrast.varied
         return figure(ordered, self.contrast, self.few if self.able else [], () if one_model else ("model",)) if ordered else ""
-
-    @property
-    def estimates(self) -> frozenset[tuple[float, tuple[str, ...]]]:
-        """What the figure gives, each estimate with its Records."""
-        return frozenset((one.estimate, one.record_keys) for one in self.shown)
 
     def notes(self, overall: Verdict, several: bool) -> list[str]:
         """What is said of it where a test as a whole says `overall`; several: whether it must be named as the one that is not so."""
@@ -70,7 +64,7 @@ class Part:
         measured, able = ({one.devices for one in settings} for settings in (self.settings, self.able))
         none, few = [n for n in self.contrast.counts if n not in measured], [n for n in self.contrast.counts if n in measured - able]
         parts = [(none, "not measured"), (few, "measured too seldom to decide")]
-        return ", ".join(f"{joined([str(n) for n in own])} {self.predicate.counted[own != [1]]} {how}" for own, how in parts if own)
+        return ", ".join(f"{counted(self.predicate, own)} {how}" for own, how in parts if own)
 
     def _reason(self) -> str:
         """Why its verdict is not a plain yes or no."""

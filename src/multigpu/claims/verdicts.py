@@ -127,7 +127,7 @@ def answer(founds: Sequence[Found], several: bool) -> Answer:
     notes = [note for part in told for note in part.notes(overall, several or len(parts) > 1)]
     lacking = [one for part in parts for one in part.lacking]
     if lacking and overall != "does not hold":
-        notes.append(wanted(predicate.where, lacking, predicate.counted))
+        notes.append(wanted(predicate, lacking))
     keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
     notes.append(flagged(every.loc[every["key"].isin(keys), "flags"]))
     return Answer(
@@ -144,9 +144,8 @@ def answer(founds: Sequence[Found], several: bool) -> Answer:
 def figures(parts: Sequence[Part], overall: Verdict) -> str:
     """The figures of all contrasts: those behind the verdict first, and one that several contrasts share once."""
     shared: dict[object, list[Part]] = {}
-    for part in sorted(parts, key=lambda part: part.verdict != overall):
-        if part.shown:
-            shared.setdefault(part.estimates, []).append(part)
+    for part in sorted((part for part in parts if part.shown), key=lambda part: part.verdict != overall):
+        shared.setdefault(frozenset((one.estimate, one.record_keys) for one in part.shown), []).append(part)
     return "; ".join(f"{together(list(dict.fromkeys(one.contrast.label for one in same)))}: {same[0].text}" for same in shared.values())
 
 

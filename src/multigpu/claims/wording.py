@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
@@ -137,7 +137,7 @@ def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[
 def setting_name(setting: Setting, names: Sequence[str]) -> str:
     """The named fields of a setting in words; what has no value is left out."""
     known = [(name, setting.fields.get(name)) for name in names]
-    return ", ".join(filter(None, (_value(name, value, setting.fields) for name, value in known if value is not None)))
+    return ", ".join(filter(None, (_value(name, value) for name, value in known if value is not None)))
 
 
 def framework_title(name: str) -> str:
@@ -160,16 +160,13 @@ def stated(contrast: Contrast) -> str:
     return f"{contrast.label} {'at least' if contrast.direction == 'above' else 'at most'} {bound}"
 
 
-def _value(name: str, value: object, fields: Mapping[str, object]) -> str:
-    """A field's value in words, with the field's name where the value alone would not tell; both of what sides differ in.
-
-    fields: of the Run, where others say what the value is of.
-    """
+def _value(name: str, value: object) -> str:
+    """A field's value in words, with the field's name where the value alone would not tell; both of what sides differ in."""
     if value is None:
         return f"no {name.removesuffix('_s').replace('_', ' ')}"
     text = str(value).replace("_", " ")
     if isinstance(value, str) and " / " in value:
-        return " / ".join(_value(name, part, fields) for part in value.split(" / "))
+        return " / ".join(_value(name, part) for part in value.split(" / "))
     if name == "placement":
         label, _, how = look(str(value)).label.partition(", ")  # a comma would end it in a list
         return f"{label} ({how})" if how else label
@@ -185,19 +182,24 @@ def _value(name: str, value: object, fields: Mapping[str, object]) -> str:
 def _described(selection: Selection) -> str:
     """The Runs of a selection, in words, what is best known of them first."""
     rank = {name: place for place, name in enumerate(("workload", *BEST_KNOWN))}
-    pinned = {name: values[0] for name, values in selection if len(values) == 1}
     ordered = sorted(selection, key=lambda pair: rank.get(pair[0], len(rank)))
-    return ", ".join(" or ".join(_value(name, value, pinned) for value in values) for name, values in ordered)
+    return ", ".join(" or ".join(_value(name, value) for value in values) for name, values in ordered)
 
 
-def wanted(scope: Selection, lacking: Sequence[tuple[Selection, set[str]]], counted: tuple[str, str]) -> str:
-    """The Runs that are missing, in words: what all have in common first. counted: what a count is of, one and many."""
+def counted(predicate: Predicate, counts: Sequence[object]) -> str:
+    """So many of what its `devices` count: "4 and 8 GPUs"."""
+    words = [str(count) for count in counts]
+    return f"{joined(words)} {KINDS[predicate.of]['counted'][words != ['1']]}"
+
+
+def wanted(predicate: Predicate, lacking: Sequence[tuple[Selection, set[str]]]) -> str:
+    """The Runs that are missing, in words: what all have in common first."""
     parts = []
     for select in dict.fromkeys(select for select, _ in lacking):
         counts = set().union(*(words for own, words in lacking if own == select))
-        on = joined(sorted(counts, key=lambda text: (len(text), text)))
-        parts.append(f"{_described(select)} on {on} {counted[on != '1']}".strip())
-    return f"no Records of {_described(scope)}" + (":" if any(select for select, _ in lacking) else "") + f" {'; '.join(parts)}"
+        on = counted(predicate, sorted(counts, key=lambda text: (len(text), text)))
+        parts.append(f"{_described(select)} on {on}".strip())
+    return f"no Records of {_described(predicate.where)}" + (":" if any(select for select, _ in lacking) else "") + f" {'; '.join(parts)}"
 
 
 def ours(result: Result, framework: str) -> str:
