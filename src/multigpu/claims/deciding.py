@@ -85,10 +85,6 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
     by_digest = {entry.run.digest: entry for entry in planned}
     usual = [entry for entry in by_digest.values() if entry.run.energy_window_s is None]
     tables = {of: planned_rows(e for e in usual if bool(e.run.traced_steps) is (of == "traces")) for of in ("runs", "traces")}
-
-    def missing(digest: str, least: int) -> list[tuple[str, int]]:
-        return [(digest, repeat) for repeat in range(least) if (digest, repeat) not in measured]
-
     asked = [(one, predicate, group) for one in results for predicate in one.claim.predicates for group in predicate.groups]
     for result, predicate, group in asked:
         name, least, chosen = " / ".join(group), predicate.min_n, dict[str, Planned]()
@@ -96,7 +92,7 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
         if predicate.of not in tables or answer is None or answer.verdict in DECIDED:
             continue
         own = admitted(tables[predicate.of], predicate, group)
-        costs_s = {key: by_digest[key].cost_s * len(missing(key, least)) for key in own["key"]}
+        costs_s = {key: by_digest[key].cost_s * sum((key, repeat) not in measured for repeat in range(least)) for key in own["key"]}
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
             models = set().union(*(setting.models for setting in enough))
@@ -104,12 +100,11 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
                 if len(models) < contrast.models_at_least and not setting.models <= models:
                     chosen |= {key: repeated(by_digest[key], least) for key in setting.runs if key not in chosen}
                     models |= setting.models
-        lacking = {point for digest in chosen for point in missing(digest, least)}
-        if lacking:
-            cost_s = sum(entry.cost_s * len(missing(digest, least)) for digest, entry in chosen.items())
-            points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) in lacking]
-            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(lacking), cost_s, frozenset(map(launch_of, points))))
-            measured |= lacking
+        points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) not in measured]
+        if points:
+            cost_s, launches = sum(costs_s[key] for key in chosen), frozenset(map(launch_of, points))
+            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(points), cost_s, launches))
+            measured |= {(point.run.digest, point.repeat) for point in points}
     return found
 
 

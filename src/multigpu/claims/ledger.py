@@ -88,8 +88,8 @@ def orders(results: Iterable[Result]) -> dict[str, str]:
     dates, found = measured_at(paths.REPOSITORY / "data"), {}
     for result in results:
         if result.claim.predicates and (own := entries().get(result.claim.number)):
-            changed = f", changed {own[-1].written[:10]}" if len(own) > 1 else f", {own[-1].written[:10]}"
-            found[result.claim.number] = order(own[-1], [dates[key] for key in result.record_keys if key in dates]) + changed
+            first = order(own[-1], [dates[key] for key in result.record_keys if key in dates])
+            found[result.claim.number] = f"{first},{' changed' * (len(own) > 1)} {own[-1].written[:10]}"
     return found
 
 

@@ -13,30 +13,37 @@ from multigpu.claims.core import DECIDED, Contrast, Predicate, Verdict
 from multigpu.claims.results import Setting
 from multigpu.claims.rows import unmet
 from multigpu.claims.rules import ENOUGH, Joined, join, support
+from multigpu.claims.statistics import settings_of
 from multigpu.claims.wording import counted, figure, number, seldom, stated, tallied
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 
 
 class Part:
-    """A contrast's verdict with what is said of it: why, what stands beside it, its figure, and where it holds if here only.
+    """A contrast in one framework: its settings among the records of its scope, its verdict and what is said of it.
 
-    able: its settings that have enough data. shown: these, or all where there is none. lacking: the Runs of which there are no Records.
+    lacking: the Runs of which there are no Records. `rule` gives able and few (its settings that have enough data, and the others), shown
+    (the able ones, or all where there is none), verdict, and here: where it holds, if here only.
     """
 
-    def __init__(self, predicate: Predicate, contrast: Contrast, settings: Sequence[Setting], scope: pd.DataFrame) -> None:
-        self.predicate, self.contrast, self.settings = predicate, contrast, settings
+    def __init__(self, predicate: Predicate, framework: str, contrast: Contrast, records: pd.DataFrame) -> None:
+        self.predicate, self.framework, self.contrast, self.records = predicate, framework, contrast, records
+        self.settings = settings_of(predicate, contrast, records)
+        self.lacking = [] if self.settings else unmet(contrast, records)
+
+    def rule(self, settings: list[Setting]) -> None:
+        """Takes its settings as they were judged among all of the claim's, and what follows from them."""
+        self.settings = settings
         self.able, self.few = ([one for one in settings if one.enough is enough] for enough in (True, False))
         self.shown = self.able or self.few
-        self.lacking = [] if settings else unmet(contrast, scope)
-        self.joined = join(contrast, settings) if settings else Joined("not yet measured")
+        self.joined = join(self.contrast, settings) if settings else Joined("not yet measured")
         self.verdict: Verdict = self.joined.verdict
-        self.gap = "" if (contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED else self._unmeasured()
+        self.gap = "" if (self.contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED else self._unmeasured()
         self.here = ""
         if self.gap and self.verdict != "does not hold":
-            self.verdict, self.here = "holds here only", f"on {counted(predicate, sorted({one.devices for one in self.able}))}"
-        if contrast.size and self.verdict == "does not hold":
-            self.here = f"without the document's size ({stated(contrast)} is not so)"
+            self.verdict, self.here = "holds here only", f"on {counted(self.predicate, sorted({one.devices for one in self.able}))}"
+        if self.contrast.size and self.verdict == "does not hold":
+            self.here = f"without the document's size ({stated(self.contrast)} is not so)"
 
     @property
     def text(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -22,29 +21,17 @@ from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
-from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Verdict
+from multigpu.claims.core import DECIDED, KINDS, Claim, Verdict
 from multigpu.claims.deciding import needed
 from multigpu.claims.parts import Part, scopes_of
-from multigpu.claims.results import Answer, Result, Setting
+from multigpu.claims.results import Answer, Result
 from multigpu.claims.rows import NONE, admitted, rows, within
 from multigpu.claims.rules import after_many_looks, all_of, blocked_by, leaning
-from multigpu.claims.statistics import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
 from multigpu.training.record import TrainingStore
 
 SHARE = r"(\d+(?:\.\d+)?)%"
 """The percentage in a flag: "clocks disagree by 1.0%"."""
-
-
-class Found(NamedTuple):
-    """A contrast in one framework: its settings, and the rows that its predicate admits and those in its own scope."""
-
-    predicate: Predicate
-    framework: str
-    admitted: pd.DataFrame
-    contrast: Contrast
-    scope: pd.DataFrame
-    settings: list[Setting]
 
 
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
@@ -75,51 +62,39 @@ def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Resu
 def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
-        why = claim.untestable or f"needs {claim.takes}"
-        return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
-    founds = [one for predicate in claim.predicates for one in _found(predicate, tables.get(predicate.of, NONE))]
-    judged = iter(after_many_looks([(one.contrast, setting) for one in founds for setting in one.settings]))
-    founds = [one._replace(settings=[next(judged) for _ in one.settings]) for one in founds]
-    by_predicate = []
-    for predicate in claim.predicates:
-        own = groupby((one for one in founds if one.predicate is predicate), key=lambda one: one.framework)
-        by_predicate.append({name: answer(list(ruled), several=bool(claim.further)) for name, ruled in own})
-    overall = _together([combine(answers) for answers in by_predicate])
-    names = dict.fromkeys(name for answers in by_predicate for name in answers)
+        return Result(claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}")
+    parts = [
+        Part(predicate, " / ".join(group), contrast, within(own, contrast))
+        for predicate in claim.predicates
+        for group in predicate.groups
+        for own in [admitted(tables.get(predicate.of, NONE), predicate, group)]
+        for contrast in predicate.contrasts
+    ]
+    judged = after_many_looks([(part.contrast, setting) for part in parts for setting in part.settings])
+    left = iter(judged)
+    for part in parts:
+        part.rule([next(left) for _ in part.settings])
+    several = bool(claim.further)
+    answers = {key: answer(list(own), several) for key, own in groupby(parts, key=lambda part: (part.predicate.of, part.framework))}
+    kinds, names = (dict.fromkeys(key[place] for key in answers) for place in (0, 1))
+    overall = _together([combine({name: one for (own, name), one in answers.items() if own == kind}) for kind in kinds])
     still = f"decided by {claim.takes}" if claim.decides and overall.verdict in ("inconclusive", "not yet measured") else ""
-    settings = tuple(setting for one in founds for setting in one.settings)
     result = Result(
+        **overall.model_dump(include={"verdict", "figure", "scope", "record_keys"}),
         claim=claim,
-        verdict=overall.verdict,
-        figure=overall.figure,
         why=_joined([overall.why, still]),
-        record_keys=list(overall.record_keys),
-        by_framework={name: _together([answers[name] for answers in by_predicate if name in answers]) for name in names},
-        settings=settings,
-        scope=overall.scope,
-        looks=sum(setting.holding is not None for setting in settings),
+        by_framework={name: _together([one for (_, own), one in answers.items() if own == name]) for name in names},
+        settings=tuple(judged),
+        looks=sum(setting.holding is not None for setting in judged),
     )
     return result.model_copy(update={"needed": needed(result)})
 
 
-def _found(predicate: Predicate, table: pd.DataFrame) -> list[Found]:
-    """Its contrasts in each framework, with their settings measured and not yet judged."""
-    found = []
-    for group in predicate.groups:
-        own = admitted(table, predicate, group)
-        for contrast in predicate.contrasts:
-            scope = within(own, contrast)
-            found.append(Found(predicate, " / ".join(group), own, contrast, scope, settings_of(predicate, contrast, scope)))
-    return found
-
-
-def answer(founds: Sequence[Found], several: bool) -> Answer:
+def answer(parts: Sequence[Part], several: bool) -> Answer:
     """What Records of one framework, or of those that a predicate joins, say of a predicate.
 
-    founds: its contrasts with their settings, judged. several: whether it must be said which contrast is not so, though there is one only.
+    parts: its contrasts, ruled. several: whether it must be said which contrast is not so, though there is one only.
     """
-    predicate, every = founds[0].predicate, founds[0].admitted
-    parts = [Part(predicate, one.contrast, one.settings, one.scope) for one in founds]
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
     if overall == "holds here only" and not scopes_of(parts):
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
@@ -127,9 +102,10 @@ def answer(founds: Sequence[Found], several: bool) -> Answer:
     notes = [note for part in told for note in part.notes(overall, several or len(parts) > 1)]
     lacking = [one for part in parts for one in part.lacking]
     if lacking and overall != "does not hold":
-        notes.append(wanted(predicate, lacking))
+        notes.append(wanted(parts[0].predicate, lacking))
     keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
-    notes.append(flagged(every.loc[every["key"].isin(keys), "flags"]))
+    records = pd.concat([part.records[["key", "flags"]] for part in parts]).drop_duplicates("key")
+    notes.append(flagged(records.loc[records["key"].isin(keys), "flags"]))
     return Answer(
         verdict=overall,
         figure=figures(parts, overall),

@@ -154,10 +154,9 @@ def tallied(holds: int, fails: int, settings: Sequence[Setting]) -> str:
 
 def stated(contrast: Contrast) -> str:
     """What a contrast tests, in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
-    bound = number(contrast.bound, contrast)
-    if contrast.two_sided:
-        return f"{contrast.label} {contrast.direction} {number(1 / contrast.bound, contrast)} to {bound}"
-    return f"{contrast.label} {'at least' if contrast.direction == 'above' else 'at most'} {bound}"
+    range_of = f"{contrast.direction} {number(1 / contrast.bound, contrast)} to"
+    how = {"above": "at least", "below": "at most"}.get(contrast.direction, range_of)
+    return f"{contrast.label} {how} {number(contrast.bound, contrast)}"
 
 
 def _value(name: str, value: object) -> str:
