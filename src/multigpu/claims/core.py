@@ -149,14 +149,6 @@ class Contrast(_Data):
         return self.over + self.under
 
     @property
-    def of_speedups(self) -> bool:
-        """Whether it compares the speedups of two kinds of Run, each against its own single device."""
-        if len(self.over) != 2 or len(self.under) != 2:
-            return False
-        (above, one_below), (one_above, below) = self.over, self.under
-        return (one_above.select, one_below.select) == (above.select, below.select) and one_above.devices == one_below.devices == 1
-
-    @property
     def varied(self) -> frozenset[str]:
         """Fields that may differ between terms, the device count aside."""
         named = {field for term in self.terms for field, _ in term.select}

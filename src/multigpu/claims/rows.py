@@ -119,13 +119,6 @@ def quantity(table: pd.DataFrame, name: str) -> pd.Series:
     return found.where(table["status"].eq("ok") & found.gt(0) & found.lt(np.inf))
 
 
-def by_median(table: pd.DataFrame, name: str) -> pd.Series:
-    """A step or a rate as the median step has it; not in TensorFlow, which offers no events between steps: they end when dispatched."""
-    rate, step, median = (quantity(table, part) for part in ("units_per_s", "step_time_s", "median_step_s"))
-    found = {"step_time_s": median.where(rate.gt(0)), "units_per_s": rate * step / median}.get(name, median * np.nan)
-    return found.where(table["framework"].ne("tensorflow"))
-
-
 class Pairs(NamedTuple):
     """What a contrast compares.
 

@@ -116,8 +116,8 @@ def support(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -
 def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
     """The verdict of what must hold together: one that does not refutes all, unless it only says how large the effect is (True)."""
     must = [verdict for verdict, size in verdicts if not size] or [verdict for verdict, _ in verdicts]
-    undecided: tuple[Verdict, ...] = ("does not hold", "out of reach", "not yet measured", "inconclusive", "holds here only")
-    overall: Verdict = next((verdict for verdict in undecided if verdict in must), "holds")
+    worst_first = ("does not hold", "out of reach", "not yet measured", "inconclusive", "holds here only", "holds")
+    overall = min(must, key=worst_first.index)
     sizes = {verdict for verdict, size in verdicts if size}
     if overall == "holds" and sizes & {"does not hold", "out of reach", "holds here only"}:
         return "holds here only"
@@ -128,12 +128,8 @@ def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
     """The undecided frameworks that have more settings with enough repeats than those that decide, or as many that point elsewhere."""
     decided = [answer for answer in answers.values() if answer.verdict in DECIDED]
     count, fails = sum(answer.decidable for answer in decided), {answer.verdict == "does not hold" for answer in decided}
-    undecided = {name: answer for name, answer in answers.items() if answer.verdict == "inconclusive"}
-    return [
-        name
-        for name, answer in undecided.items()
-        if answer.decidable > count or (answer.decidable == count and {answer.leaning == "does not hold"} != fails)
-    ]
+    undecided = [(name, one, {one.leaning == "does not hold"}) for name, one in answers.items() if one.verdict == "inconclusive"]
+    return [name for name, one, fail in undecided if one.decidable > count or (one.decidable == count and fail != fails)]
 
 
 def leaning(contrasts: Sequence[tuple[Contrast, Sequence[Setting]]]) -> Verdict:

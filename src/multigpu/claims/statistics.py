@@ -19,7 +19,7 @@ from multigpu.analysis.compare import combined
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_width, log_samples
 from multigpu.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Predicate
 from multigpu.claims.results import Setting
-from multigpu.claims.rows import Pairs, by_median, paired
+from multigpu.claims.rows import Pairs, paired, quantity
 
 Chance = Callable[[float], Any]
 TOLERATED = 0.01
@@ -177,8 +177,13 @@ def host_noise(contrast: Contrast, wall: pd.DataFrame, median: pd.DataFrame) -> 
 
 
 def _by_median(pairs: Pairs) -> pd.DataFrame:
-    """Each setting by median steps; NaN where a Record has none, or the figure is no ratio of such."""
-    value = by_median(pairs.records, pairs.contrast.quantity)
+    """Each setting by median steps; NaN where a Record has none, or the figure is no ratio of such.
+
+    TensorFlow has none: it offers no events between steps, which end when they are dispatched.
+    """
+    rate, step, median = (quantity(pairs.records, name) for name in ("units_per_s", "step_time_s", "median_step_s"))
+    found = {"step_time_s": median.where(rate.gt(0)), "units_per_s": rate * step / median}.get(pairs.contrast.quantity, median * np.nan)
+    value = found.where(pairs.records["framework"].ne("tensorflow"))
     if pairs.contrast.form != "ratio" or value.isna().all():
         return pd.DataFrame(index=pairs.settings.index, columns=["estimate", "high"], dtype=float)
     return estimates(pairs._replace(records=pairs.records.assign(value=value)))
@@ -186,8 +191,10 @@ def _by_median(pairs: Pairs) -> pd.DataFrame:
 
 def _ceilings(pairs: Pairs) -> pd.Series:
     """Of a ratio of speedups the value if the Runs above scaled perfectly: the inverse of the efficiency of those below; NaN elsewhere."""
-    contrast = pairs.contrast
-    if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device or not contrast.of_speedups:
+    contrast, terms = pairs.contrast, pairs.contrast.terms
+    selects, twos = [term.select for term in terms], len(contrast.over) == len(contrast.under) == 2
+    of_speedups = twos and selects[:2] == selects[2:] and terms[1].devices == terms[2].devices == 1
+    if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device or not of_speedups:
         return pd.Series(np.nan, index=pairs.settings.index)
     inverse = contrast.model_copy(update={"over": contrast.over[1:], "under": contrast.under[1:], "per_device": True})
     below = pairs.settings.rename(columns={0: "above", 1: 0, 2: "one above", 3: 1})
