@@ -32,7 +32,7 @@ _ENVIRONMENT.filters |= {"cut": cut, "plural": plural}
 _ENVIRONMENT.globals |= {"symbols": SYMBOLS, "verdicts": VERDICTS, "sayings": SAYINGS}
 _MACROS: Any = _ENVIRONMENT.get_template("claims.html.j2").module
 
-scoreboard, tally, changes_table = (getattr(_MACROS, name) for name in ("scoreboard", "tally", "changes"))
+scoreboard, tally, changes_table = _MACROS.scoreboard, _MACROS.tally, _MACROS.changes
 """Of results: a cell a claim that leads to its row; how many have each verdict, as a sentence. Of `ledger.changes`: a row each."""
 
 

@@ -53,7 +53,7 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
         ValueError: a row's `data` is none of STATES.
     """
     found: dict[str, list[Entry]] = {}
-    for row in csv.DictReader(path.read_text().splitlines()):
+    for row in csv.DictReader(path.read_text().splitlines(keepends=True)):
         if row["data"] not in STATES:
             raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
         found.setdefault(row["claim"], []).append(Entry(**row))
@@ -62,7 +62,7 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
 
 def changes(path: Path = CHANGES) -> list[Change]:
     """Every changed verdict, in the order of the file."""
-    return [Change(**row) for row in csv.DictReader(path.read_text().splitlines())]
+    return [Change(**row) for row in csv.DictReader(path.read_text().splitlines(keepends=True))]
 
 
 def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:

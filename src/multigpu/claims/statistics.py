@@ -9,7 +9,7 @@ Three forms are no ratio of points' means: repeats that began alike, a share of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -110,7 +110,7 @@ def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The mean of mean squares over that of the other side (or over 1): an F, or chi-squared over its freedom."""
-    value, own, other = sides[0]["mean"], POOLED_FREEDOM * sides[0]["n"], np.inf
+    value, own, other = sides[0]["mean"], POOLED_FREEDOM * sides[0]["n"], cast(Any, np.inf)
     if len(sides) > 1:
         value, other = value / sides[1]["mean"], POOLED_FREEDOM * sides[1]["n"]
 

@@ -195,9 +195,9 @@ def wanted(predicate: Predicate, lacking: Sequence[tuple[Selection, set[str]]]) 
     """The Runs that are missing, in words: what all have in common first."""
     parts = []
     for select in dict.fromkeys(select for select, _ in lacking):
-        counts = set().union(*(words for own, words in lacking if own == select))
-        on = counted(predicate, sorted(counts, key=lambda text: (len(text), text)))
-        parts.append(f"{_described(select)} on {on}".strip())
+        counts = {count for own, words in lacking if own == select for count in words}
+        ordered = sorted(counts, key=lambda text: (len(text), text))
+        parts.append(f"{_described(select)} on {counted(predicate, ordered)}".strip())
     return f"no Records of {_described(predicate.where)}" + (":" if any(select for select, _ in lacking) else "") + f" {'; '.join(parts)}"
 
 
