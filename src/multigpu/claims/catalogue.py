@@ -29,11 +29,13 @@ def all_claims() -> tuple[Claim, ...]:
     """Every claim of every document, by number.
 
     Raises:
-        ValueError: two claims have one number, or one is not as `Claim` wants it.
+        ValueError: two claims have one number, or one has a field that is unknown or a value that it cannot have; the sentence names it.
     """
     found: dict[str, Claim] = {}
     for path in sorted((Path(__file__).parent / "documents").glob("*.yaml")):
-        for claim in map(claim_of, data_of(f"documents/{path.name}")):
+        for fields in data_of(f"documents/{path.name}"):
+            tests = [_test(test) for test in fields.pop("tests", ())]
+            claim = Claim(**fields, predicate=tests[0] if tests else None, further=tuple(tests[1:]))
             if found.setdefault(claim.number, claim) is not claim:
                 raise ValueError(f"two claims are called {claim.number}: {found[claim.number].sentence!r} and {claim.sentence!r}")
     return tuple(sorted(found.values(), key=lambda claim: int(claim.number[1:])))
@@ -49,16 +51,6 @@ def find_claim(number: str) -> Claim:
     if found is None:
         raise ValueError(f"unknown claim {number!r}: choose one of C1 to C{len(all_claims())}")
     return found
-
-
-def claim_of(fields: dict[str, Any]) -> Claim:
-    """A claim from its data.
-
-    Raises:
-        ValueError: a field is unknown or has a value that it cannot have; the sentence names it.
-    """
-    tests = [_test(test) for test in fields.pop("tests", ())]
-    return Claim(**fields, predicate=tests[0] if tests else None, further=tuple(tests[1:]))
 
 
 def _test(fields: dict[str, Any]) -> Predicate:

@@ -57,20 +57,15 @@ def essence(fields: dict[str, Any], kind: str = "") -> dict[str, Any]:
 
     fields: of a predicate as JSON, of today or as an earlier commit had it, which called its `kind` otherwise.
     """
-    usual = {name: field.default for name, field in (Contrast.model_fields | Term.model_fields).items() if name not in ("over", "label")}
-    usual = json.loads(json.dumps(usual, default=str))
+    usual = Contrast(label="", over=(Term(),)).model_dump(mode="json", exclude={"over", "label"}) | Term().model_dump(mode="json")
 
-    def kept(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: kept(v) for k, v in sorted(value.items()) if k not in WORDS and not (k in usual and v == usual[k])}
-        return [kept(item) for item in value] if isinstance(value, list) else value
+    def kept(found: dict[str, Any]) -> dict[str, Any]:
+        told = {name: sorted(value) if name in ("where", "select") else value for name, value in sorted(found.items())}
+        return {name: value for name, value in told.items() if name not in WORDS and not (name in usual and value == usual[name])}
 
-    def ordered(found: dict[str, Any]) -> dict[str, Any]:
-        return {name: sorted(value) if name in ("where", "select") else value for name, value in found.items()}
-
-    fields = json.loads(json.dumps(fields), object_hook=ordered)
+    fields = json.loads(json.dumps(fields), object_hook=kept)
     kind = KINDS[fields["of"]]["digested"] if "of" in fields else kind
-    return {"kind": kind, **kept({name: value for name, value in fields.items() if name not in ("kind", "of")})}
+    return {"kind": kind} | {name: value for name, value in fields.items() if name not in ("kind", "of")}
 
 
 def digest_of(essences: list[dict[str, Any]]) -> str:
@@ -154,14 +149,6 @@ class Contrast(_Data):
         return self.over + self.under
 
     @property
-    def of_speedups(self) -> bool:
-        """Whether it compares the speedups of two kinds of Run, each against its own single device."""
-        if len(self.over) != 2 or len(self.under) != 2:
-            return False
-        (above, one_below), (one_above, below) = self.over, self.under
-        return (one_above.select, one_below.select) == (above.select, below.select) and one_above.devices == one_below.devices == 1
-
-    @property
     def varied(self) -> frozenset[str]:
         """Fields that may differ between terms, the device count aside."""
         named = {field for term in self.terms for field, _ in term.select}
@@ -189,12 +176,6 @@ class Predicate(_Data):
     timed_steps: int = Field(default=20, ge=1)
     protocol: str = "Warm-up left out; units over host time between barriers; weak scaling unless the Runs say otherwise."
     scope: str = ""
-
-    @property
-    def counted(self) -> tuple[str, str]:
-        """What `devices` counts, one and many, for sentences that say what is missing."""
-        one, many = KINDS[self.of]["counted"]
-        return one, many
 
     @property
     def groups(self) -> list[tuple[str, ...]]:

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from scipy import special
 
 from multigpu.analysis.words import plural
 from multigpu.claims.core import DECIDED, LEVEL, Contrast
-from multigpu.claims.pairs import paired
 from multigpu.claims.results import Result, Setting
-from multigpu.claims.rows import admitted, rows, within
+from multigpu.claims.rows import admitted, paired, rows, within
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
@@ -64,15 +64,12 @@ def cheapest(contrast: Contrast, table: pd.DataFrame, costs_s: Mapping[str, floa
     """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
     table = within(table, contrast)
     pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
-    # in ascending order of devices
-    highest = {
-        place["identity"] if contrast.counts == "highest" else row: row for row, place in enumerate(pairs.settings.to_dict("records"))
-    }
+    settings = pairs.settings.drop_duplicates("identity", keep="last") if contrast.counts == "highest" else pairs.settings
     by_cost = pairs.records.assign(cost=pairs.records["key"].map(costs_s)).sort_values("cost", kind="stable")
-    best = by_cost.drop_duplicates("point").set_index("point")["key"].to_dict()  # some differ in nothing but their number of steps
+    best = by_cost.drop_duplicates("point").set_index("point")["key"]  # some differ in nothing but their number of steps
     found = []
-    for row in highest.values():
-        runs = list(dict.fromkeys(best[pairs.settings.at[row, term]] for term in range(len(contrast.terms))))
+    for row, *points in settings[[*range(len(contrast.terms))]].itertuples(name=None):
+        runs = best[points].unique().tolist()
         found.append(Priced(sum(costs_s[key] for key in runs), set(str(pairs.fields[row].get("model")).split(" / ")), runs))
     return sorted(found, key=lambda setting: setting.cost_s)
 
@@ -88,10 +85,6 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
     by_digest = {entry.run.digest: entry for entry in planned}
     usual = [entry for entry in by_digest.values() if entry.run.energy_window_s is None]
     tables = {of: planned_rows(e for e in usual if bool(e.run.traced_steps) is (of == "traces")) for of in ("runs", "traces")}
-
-    def missing(digest: str, least: int) -> list[tuple[str, int]]:
-        return [(digest, repeat) for repeat in range(least) if (digest, repeat) not in measured]
-
     asked = [(one, predicate, group) for one in results for predicate in one.claim.predicates for group in predicate.groups]
     for result, predicate, group in asked:
         name, least, chosen = " / ".join(group), predicate.min_n, dict[str, Planned]()
@@ -99,7 +92,7 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
         if predicate.of not in tables or answer is None or answer.verdict in DECIDED:
             continue
         own = admitted(tables[predicate.of], predicate, group)
-        costs_s = {key: by_digest[key].cost_s * len(missing(key, least)) for key in own["key"]}
+        costs_s = {key: by_digest[key].cost_s * sum((key, repeat) not in measured for repeat in range(least)) for key in own["key"]}
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
             models = set().union(*(setting.models for setting in enough))
@@ -107,12 +100,11 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
                 if len(models) < contrast.models_at_least and not setting.models <= models:
                     chosen |= {key: repeated(by_digest[key], least) for key in setting.runs if key not in chosen}
                     models |= setting.models
-        lacking = {point for digest in chosen for point in missing(digest, least)}
-        if lacking:
-            cost_s = sum(entry.cost_s * len(missing(digest, least)) for digest, entry in chosen.items())
-            points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) in lacking]
-            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(lacking), cost_s, frozenset(map(launch_of, points))))
-            measured |= lacking
+        points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) not in measured]
+        if points:
+            cost_s, launches = sum(costs_s[key] for key in chosen), frozenset(map(launch_of, points))
+            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(points), cost_s, launches))
+            measured |= {(point.run.digest, point.repeat) for point in points}
     return found
 
 
@@ -157,11 +149,10 @@ def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int 
     error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
     bounds = (contrast.bound, 1 / contrast.bound) if contrast.two_sided else (contrast.bound,)
     gap = min(abs(math.log(setting.estimate / bound)) for bound in bounds)
-    for n in range(setting.n, MOST):
-        reach = float(special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER))
-        if gap >= reach * error / math.sqrt(n):
-            return n
-    return None
+    n = np.arange(setting.n, MOST)
+    reach = special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER)
+    deciding = n[gap >= reach * error / np.sqrt(n)]
+    return int(deciding[0]) if deciding.size else None
 
 
 def needed(result: Result) -> str:

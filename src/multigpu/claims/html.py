@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -14,7 +12,7 @@ from jinja2 import Environment, PackageLoader
 from multigpu import paths
 from multigpu.analysis.words import plural
 from multigpu.claims.core import VERDICTS
-from multigpu.claims.ledger import Change, orders
+from multigpu.claims.ledger import orders
 from multigpu.claims.results import Result
 from multigpu.claims.wording import SAYINGS, SYMBOLS, tested, titled
 
@@ -29,27 +27,13 @@ def cut(text: str) -> tuple[str, str]:
     return (text[:at], text[at:].strip()) if at else (text, "")
 
 
-def _macros() -> Any:
-    environment = Environment(loader=PackageLoader("multigpu.claims", "."), autoescape=True, trim_blocks=True)
-    environment.filters["cut"], environment.globals["symbols"] = cut, SYMBOLS
-    return environment.get_template("claims.html.j2").module
+_ENVIRONMENT = Environment(loader=PackageLoader("multigpu.claims", "."), autoescape=True, trim_blocks=True)
+_ENVIRONMENT.filters |= {"cut": cut, "plural": plural}
+_ENVIRONMENT.globals |= {"symbols": SYMBOLS, "verdicts": VERDICTS, "sayings": SAYINGS}
+_MACROS: Any = _ENVIRONMENT.get_template("claims.html.j2").module
 
-
-MACROS = _macros()
-
-
-def scoreboard(results: Sequence[Result]) -> str:
-    """A cell a claim, by document, that leads to its row; a claim of several documents stands with the first of them."""
-    ordered = sorted(results, key=lambda result: result.claim.documents[0])
-    groups = groupby(ordered, key=lambda result: result.claim.documents[0])
-    return str(MACROS.scoreboard([(SAYINGS["documents"].get(document, document), list(own)) for document, own in groups]))
-
-
-def tally(results: Sequence[Result]) -> str:
-    """How many claims have each verdict, with its sign, as a sentence."""
-    counts = Counter(result.verdict for result in results)
-    parts = [(one, plural(counts[one], *SAYINGS["said"][one])) for one in VERDICTS]
-    return str(MACROS.tally(plural(len(results), "claim"), parts))
+scoreboard, tally, changes_table = _MACROS.scoreboard, _MACROS.tally, _MACROS.changes
+"""Of results: a cell a claim that leads to its row; how many have each verdict, as a sentence. Of `ledger.changes`: a row each."""
 
 
 def claims_table(results: Sequence[Result], folder: str = "") -> str:
@@ -59,12 +43,7 @@ def claims_table(results: Sequence[Result], folder: str = "") -> str:
     """
     written = orders(results)
     rows = [(one, written.get(one.claim.number, ""), titled(one), tested(one), page_title(one.claim.page)) for one in results]
-    return str(MACROS.claims(rows, folder))
-
-
-def changes_table(told: Sequence[Change]) -> str:
-    """Changed verdicts, a row a change, with a link to the claim's row."""
-    return str(MACROS.changes(told))
+    return str(_MACROS.claims(rows, folder))
 
 
 @lru_cache

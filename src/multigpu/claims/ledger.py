@@ -53,18 +53,16 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
         ValueError: a row's `data` is none of STATES.
     """
     found: dict[str, list[Entry]] = {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["data"] not in STATES:
-                raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
-            found.setdefault(row["claim"], []).append(Entry(**row))
+    for row in csv.DictReader(path.read_text().splitlines(keepends=True)):
+        if row["data"] not in STATES:
+            raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
+        found.setdefault(row["claim"], []).append(Entry(**row))
     return found
 
 
 def changes(path: Path = CHANGES) -> list[Change]:
     """Every changed verdict, in the order of the file."""
-    with path.open(newline="") as file:
-        return [Change(**row) for row in csv.DictReader(file)]
+    return [Change(**row) for row in csv.DictReader(path.read_text().splitlines(keepends=True))]
 
 
 def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:
@@ -90,8 +88,8 @@ def orders(results: Iterable[Result]) -> dict[str, str]:
     dates, found = measured_at(paths.REPOSITORY / "data"), {}
     for result in results:
         if result.claim.predicates and (own := entries().get(result.claim.number)):
-            changed = f", changed {own[-1].written[:10]}" if len(own) > 1 else f", {own[-1].written[:10]}"
-            found[result.claim.number] = order(own[-1], [dates[key] for key in result.record_keys if key in dates]) + changed
+            first = order(own[-1], [dates[key] for key in result.record_keys if key in dates])
+            found[result.claim.number] = f"{first},{' changed' * (len(own) > 1)} {own[-1].written[:10]}"
     return found
 
 

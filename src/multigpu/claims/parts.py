@@ -3,40 +3,47 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import pandas as pd
 
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.core import DECIDED, Contrast, Predicate, Verdict
-from multigpu.claims.pairs import unmet
 from multigpu.claims.results import Setting
-from multigpu.claims.rules import ENOUGH, Joined, join, judge
-from multigpu.claims.wording import figure, number, seldom, stated, tallied
+from multigpu.claims.rows import unmet
+from multigpu.claims.rules import ENOUGH, Joined, join, support
+from multigpu.claims.statistics import settings_of
+from multigpu.claims.wording import counted, figure, number, seldom, stated, tallied
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 
 
 class Part:
-    """A contrast's verdict with what is said of it: why, what stands beside it, its figure, and where it holds if here only.
+    """A contrast in one framework: its settings among the records of its scope, its verdict and what is said of it.
 
-    able: its settings that have enough data. shown: these, or all where there is none. lacking: the Runs of which there are no Records.
+    lacking: the Runs of which there are no Records. `rule` gives able and few (its settings that have enough data, and the others), shown
+    (the able ones, or all where there is none), verdict, and here: where it holds, if here only.
     """
 
-    def __init__(self, predicate: Predicate, contrast: Contrast, settings: Sequence[Setting], scope: pd.DataFrame) -> None:
-        self.predicate, self.contrast, self.settings = predicate, contrast, settings
+    def __init__(self, predicate: Predicate, framework: str, contrast: Contrast, records: pd.DataFrame) -> None:
+        self.predicate, self.framework, self.contrast, self.records = predicate, framework, contrast, records
+        self.settings = settings_of(predicate, contrast, records)
+        self.lacking = [] if self.settings else unmet(contrast, records)
+
+    def rule(self, settings: list[Setting]) -> None:
+        """Takes its settings as they were judged among all of the claim's, and what follows from them."""
+        self.settings = settings
         self.able, self.few = ([one for one in settings if one.enough is enough] for enough in (True, False))
         self.shown = self.able or self.few
-        self.lacking = {} if settings else unmet(contrast, scope)
-        self.joined = join(contrast, settings) if settings else Joined("not yet measured")
+        self.joined = join(self.contrast, settings) if settings else Joined("not yet measured")
         self.verdict: Verdict = self.joined.verdict
-        self.gap = "" if (contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED else self._unmeasured()
+        self.gap = "" if (self.contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED else self._unmeasured()
         self.here = ""
         if self.gap and self.verdict != "does not hold":
-            counts = sorted({setting.devices for setting in self.able})
-            self.verdict, self.here = "holds here only", f"on {joined([str(one) for one in counts])} {predicate.counted[counts != [1]]}"
-        if contrast.size and self.verdict == "does not hold":
-            self.here = f"without the document's size ({stated(contrast)} is not so)"
+            self.verdict, self.here = "holds here only", f"on {counted(self.predicate, sorted({one.devices for one in self.able}))}"
+        if self.contrast.size and self.verdict == "does not hold":
+            self.here = f"without the document's size ({stated(self.contrast)} is not so)"
 
     @property
     def text(self) -> str:
@@ -46,21 +53,16 @@ class Part:
         one_model = any(field == "model" and len(values) == 1 for field, values in pinned) or "model" in self.contrast.varied
         return figure(ordered, self.contrast, self.few if self.able else [], () if one_model else ("model",)) if ordered else ""
 
-    @property
-    def estimates(self) -> frozenset[tuple[float, tuple[str, ...]]]:
-        """What the figure gives, each estimate with its Records."""
-        return frozenset((one.estimate, one.record_keys) for one in self.shown)
-
     def notes(self, overall: Verdict, several: bool) -> list[str]:
         """What is said of it where a test as a whole says `overall`; several: whether it must be named as the one that is not so."""
         plain = f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else ""
         if self.contrast.size and self.verdict == "does not hold":
             plain = f"of another size: not {stated(self.contrast)}"
-        reason = self._reason() or plain
-        asides = [text for text in (self._rests_on(), self._noise(), self._perfect_scaling()) if text]
-        if asides and not reason:
-            asides[0] = f"{self.contrast.label}: {asides[0]}"
-        return [reason, *asides, self.gap]
+        reason = self._reason()
+        said = "; ".join(filter(None, [reason, self._rests_on(), self._noise(), self._perfect_scaling()]))
+        if plain and not reason:
+            return [plain, said, self.gap]
+        return [f"{self.contrast.label}: {said}" if said else "", self.gap]
 
     def _unmeasured(self) -> str:
         """The device counts that the contrast names and its settings do not decide, in words."""
@@ -69,22 +71,21 @@ class Part:
         measured, able = ({one.devices for one in settings} for settings in (self.settings, self.able))
         none, few = [n for n in self.contrast.counts if n not in measured], [n for n in self.contrast.counts if n in measured - able]
         parts = [(none, "not measured"), (few, "measured too seldom to decide")]
-        return ", ".join(f"{joined([str(n) for n in own])} {self.predicate.counted[own != [1]]} {how}" for own, how in parts if own)
+        return ", ".join(f"{counted(self.predicate, own)} {how}" for own, how in parts if own)
 
     def _reason(self) -> str:
         """Why its verdict is not a plain yes or no."""
         contrast, able = self.contrast, self.able
         if not self.settings:
-            return "" if self.lacking else f"{contrast.label}: {UNMATCHED_SIDES}"
+            return "" if self.lacking else UNMATCHED_SIDES
         if not able:
             n, launches = max((one.n, one.launches) for one in self.settings)
             least = f"{self.predicate.min_n} repeats over {plural(self.predicate.min_launches, 'launch', 'launches')}"
             found = "one repeat is screening" if n == 1 else f"at most {n} over {plural(launches, 'launch', 'launches')}"
-            return f"{contrast.label}: {found}; {least} are needed on each side"
-        verdicts = [setting.verdict for setting in able]
-        holds, fails = verdicts.count("holds"), verdicts.count("does not hold")
-        alike = len(able) == max(holds, fails)
-        tally = f"{contrast.label}: {tallied(holds, fails, able)}"
+            return f"{found}; {least} are needed on each side"
+        counts = Counter(setting.verdict for setting in able)
+        alike = len(able) == max(counts["holds"], counts["does not hold"])
+        tally = tallied(counts["holds"], counts["does not hold"], able)
         if self.joined.outvoted:
             return f"{tally}; most of {len(self.few)} measured too seldom to decide point elsewhere"
         if self.joined.verdict in DECIDED:
@@ -93,52 +94,46 @@ class Part:
         if len(models) < contrast.models_at_least and alike:
             return f"{tally}; measured for {plural(len(models), 'model', 'models')} of at least {contrast.models_at_least}"
         open_ones = [setting for setting in able if setting.verdict in ("inconclusive", "out of reach")]
-        said = f"{contrast.label}: the interval straddles {number(contrast.bound, contrast)}" if len(able) == 1 and open_ones else tally
-        return "; ".join(filter(None, [said, self._excluded(open_ones)]))
-
-    def _excluded(self, settings: Sequence[Setting]) -> str:
-        """What inconclusive intervals say of the document's own effect; "" where the document states none."""
-        ends = [(one.low, one.high) for one in settings if one.low is not None and one.high is not None]
-        if self.contrast.effect is None or not ends:
-            return ""
-        within = min(low for low, _ in ends) <= self.contrast.effect <= max(high for _, high in ends)
-        return f"{'does not exclude' if within else 'excludes'} the document's {number(self.contrast.effect, self.contrast)}"
+        said = f"the interval straddles {number(contrast.bound, contrast)}" if len(able) == 1 and open_ones else tally
+        ends = [end for one in open_ones for end in (one.low, one.high) if end is not None]
+        if contrast.effect is None or not ends:
+            return said
+        within = min(ends) <= contrast.effect <= max(ends)
+        return f"{said}; {'does not exclude' if within else 'excludes'} the document's {number(contrast.effect, contrast)}"
 
     def _rests_on(self) -> str:
         """That a verdict rests on less than half of the settings, and how many of those with too few repeats point where it does.
 
         They do so by their estimates alone, which decide nothing; the figure gives these.
         """
-        contrast, few, count = self.contrast, self.few, len(self.settings)
-        deciding = sum(setting.verdict == self.verdict for setting in self.able)
-        if self.verdict not in DECIDED or not deciding or not few or 2 * deciding >= count:
+        deciding, agreeing, few = support(self.contrast, self.settings, self.verdict)
+        if self.verdict not in DECIDED or not deciding or not few or 2 * deciding >= len(self.settings):
             return ""
-        agreeing = sum(judge(contrast, setting.estimate, setting.estimate) == self.verdict for setting in few)
-        settled = f" ({ENOUGH[contrast.across, self.verdict]})" if (contrast.across, self.verdict) in ENOUGH else ""
-        beside = f"{agreeing or 'none'} of {len(few)} {seldom(few)} {'agrees' if agreeing < 2 else 'agree'} with it"
-        return f"the verdict rests on {deciding} of {count} settings{settled}; {beside}"
+        enough = ENOUGH.get((self.contrast.across, self.verdict))
+        rests = f"the verdict rests on {deciding} of {len(self.settings)} settings{f' ({enough})' if enough else ''}"
+        return f"{rests}; {agreeing or 'none'} of {few} {seldom(self.few)} {'agrees' if agreeing < 2 else 'agree'} with it"
 
     def _perfect_scaling(self) -> str:
         """Of settings that cannot reach the bound, the best that they could be and why."""
-        ceilings = [one.ceiling for one in self.settings if one.verdict == "out of reach" and one.ceiling]
+        ceilings = sorted(one.ceiling for one in self.settings if one.verdict == "out of reach" and one.ceiling)
         if not ceilings:
             return ""
-        ends = min(ceilings), max(ceilings)
-        kept = " to ".join(dict.fromkeys(f"{1 / ceiling:.1%}" for ceiling in reversed(ends)))
-        best = " to ".join(dict.fromkeys(number(end, self.contrast, decimals=3) for end in ends))
-        many = len(self.settings) > 1
-        where = f"in {len(ceilings)} of {plural(len(self.settings), 'setting', 'settings')} " if many else ""
+        kept = " to ".join(dict.fromkeys(f"{1 / ceiling:.1%}" for ceiling in (ceilings[-1], ceilings[0])))
+        best = " to ".join(dict.fromkeys(number(end, self.contrast, decimals=3) for end in (ceilings[0], ceilings[-1])))
         reached = f"perfect scaling would give {best}, and not {number(self.contrast.bound, self.contrast)}"
-        return f"{where}what it is compared with keeps {kept} of perfect scaling, so that {reached}"
+        return f"{_among(len(ceilings), self.settings)}what it is compared with keeps {kept} of perfect scaling, so that {reached}"
 
     def _noise(self) -> str:
         """That wall clock and median step disagree, with both figures of the first such setting."""
         noisy = [setting for setting in self.able if setting.noisy]
         if not noisy:
             return ""
-        of = f" in {len(noisy)} of {plural(len(self.able), 'setting', 'settings')}" if len(self.able) > 1 else ""
         wall, median = number(noisy[0].estimate, self.contrast), number(noisy[0].by_median or math.nan, self.contrast)
-        return f"host noise{of}: {wall} by the wall clock, {median} by the median step"
+        return f"{_among(len(noisy), self.able)}host noise: {wall} by the wall clock, {median} by the median step"
+
+
+def _among(count: int, settings: Sequence[Setting]) -> str:
+    return f"in {count} of {len(settings)} settings " if len(settings) > 1 else ""
 
 
 def scopes_of(parts: Sequence[Part]) -> list[str]:

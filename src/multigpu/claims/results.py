@@ -64,10 +64,10 @@ class Result(_Data):
 
     claim: Claim
     verdict: Verdict
-    figure: str
+    figure: str = ""
     why: str
-    record_keys: list[str]
-    by_framework: dict[str, Answer]
+    record_keys: list[str] = []
+    by_framework: dict[str, Answer] = {}
     settings: tuple[Setting, ...] = ()
     scope: str = ""
     looks: int = 0

@@ -38,6 +38,11 @@ def judge(contrast: Contrast, low: float, high: float) -> Verdict:
     return "holds" if holds else "does not hold" if fails else "inconclusive"
 
 
+def leans(contrast: Contrast, setting: Setting) -> Verdict:
+    """The verdict of an estimate alone, which decides nothing."""
+    return judge(contrast, setting.estimate, setting.estimate)
+
+
 def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:
     """The settings of one claim with their verdicts: Holm within those of one model, and again over the models.
 
@@ -46,36 +51,35 @@ def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setti
     looked = [setting for _, setting in settings if setting.holding is not None]
     models = [setting.fields.get("model") for setting in looked]
     holding, failing = (iter(holm_of_families([getattr(one, name) for one in looked], models)) for name in ("holding", "failing"))
-    found = []
-    for contrast, setting in settings:
-        verdict: Verdict = "inconclusive"
-        if setting.holding is not None:
-            held, failed = next(holding) <= LEVEL, next(failing) <= LEVEL
-            verdict = "inconclusive" if setting.noisy else "holds" if held else "does not hold" if failed else "inconclusive"
+
+    def ruled(contrast: Contrast, setting: Setting) -> Verdict:
+        held, failed = (setting.holding is not None and next(chances) <= LEVEL for chances in (holding, failing))
         if setting.ceiling is not None and setting.ceiling < contrast.bound:
-            verdict = "out of reach"
-        found.append(setting.model_copy(update={"verdict": verdict}))
-    return found
+            return "out of reach"
+        return "inconclusive" if setting.noisy else "holds" if held else "does not hold" if failed else "inconclusive"
+
+    return [setting.model_copy(update={"verdict": ruled(contrast, setting)}) for contrast, setting in settings]
 
 
 def join(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
     """The verdict of a contrast: over the scopes that it keeps apart, or over all its settings at once."""
     if not contrast.apart:
         return _over(contrast, settings)
-    groups: dict[str, list[Setting]] = {}
-    for setting in settings:
-        own = setting.fields | {"devices": setting.devices}
-        groups.setdefault(", ".join(SAYINGS["scopes"][name].format(own.get(name) or "usual") for name in contrast.apart), []).append(
-            setting
-        )
-    found = {name: _over(contrast, own).verdict for name, own in groups.items()}
-    decided = {name: verdict for name, verdict in found.items() if verdict in DECIDED}
-    holding = tuple(sorted(name for name, verdict in decided.items() if verdict != "does not hold"))
-    if not decided:
-        return _over(contrast, settings)
-    if not holding:
-        return Joined("does not hold" if len(decided) == len(found) or contrast.across == "all" else "inconclusive")
-    return Joined("holds") if len(holding) == len(found) else Joined("holds here only", holding)
+    scopes = [_scope(contrast, setting.fields | {"devices": setting.devices}) for setting in settings]
+    found = {
+        name: _over(contrast, [setting for own, setting in zip(scopes, settings, strict=True) if own == name]).verdict
+        for name in sorted(set(scopes))
+    }
+    holding, failing = (tuple(name for name in found if found[name] == verdict) for verdict in ("holds", "does not hold"))
+    if holding:
+        return Joined("holds") if len(holding) == len(found) else Joined("holds here only", holding)
+    if failing:
+        return Joined("does not hold" if len(failing) == len(found) or contrast.across == "all" else "inconclusive")
+    return _over(contrast, settings)
+
+
+def _scope(contrast: Contrast, fields: Mapping[str, object]) -> str:
+    return ", ".join(SAYINGS["scopes"][name].format(fields.get(name) or "usual") for name in contrast.apart)
 
 
 def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
@@ -97,22 +101,23 @@ def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
         return Joined(verdict)
     if len(set().union(*(setting.models for setting in within_reach))) < contrast.models_at_least:
         return Joined("inconclusive")
-    return Joined("inconclusive", outvoted=True) if outvoted(contrast, settings, verdict) else Joined(verdict)
+    deciding, agreeing, few = support(contrast, settings, verdict)
+    outvoted = 2 * deciding < len(settings) and 2 * agreeing < few
+    return Joined("inconclusive", outvoted=True) if outvoted else Joined(verdict)
 
 
-def outvoted(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -> bool:
-    """Whether a verdict rests on less than half of the settings, while most of the others, too seldom measured, point elsewhere."""
+def support(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -> tuple[int, int, int]:
+    """How many settings decide a verdict; how many too seldom measured lean to it, and of how many."""
     few = [setting for setting in settings if not setting.enough]
     deciding = sum(setting.enough and setting.verdict == verdict for setting in settings)
-    against = sum(judge(contrast, setting.estimate, setting.estimate) != verdict for setting in few)
-    return 2 * deciding < len(settings) and 2 * against > len(few)
+    return deciding, sum(leans(contrast, setting) == verdict for setting in few), len(few)
 
 
 def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
     """The verdict of what must hold together: one that does not refutes all, unless it only says how large the effect is (True)."""
     must = [verdict for verdict, size in verdicts if not size] or [verdict for verdict, _ in verdicts]
-    undecided: tuple[Verdict, ...] = ("does not hold", "out of reach", "not yet measured", "inconclusive", "holds here only")
-    overall: Verdict = next((verdict for verdict in undecided if verdict in must), "holds")
+    worst_first = ("does not hold", "out of reach", "not yet measured", "inconclusive", "holds here only", "holds")
+    overall = min(must, key=worst_first.index)
     sizes = {verdict for verdict, size in verdicts if size}
     if overall == "holds" and sizes & {"does not hold", "out of reach", "holds here only"}:
         return "holds here only"
@@ -123,18 +128,14 @@ def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
     """The undecided frameworks that have more settings with enough repeats than those that decide, or as many that point elsewhere."""
     decided = [answer for answer in answers.values() if answer.verdict in DECIDED]
     count, fails = sum(answer.decidable for answer in decided), {answer.verdict == "does not hold" for answer in decided}
-    undecided = {name: answer for name, answer in answers.items() if answer.verdict == "inconclusive"}
-    return [
-        name
-        for name, answer in undecided.items()
-        if answer.decidable > count or (answer.decidable == count and {answer.leaning == "does not hold"} != fails)
-    ]
+    undecided = [(name, one, {one.leaning == "does not hold"}) for name, one in answers.items() if one.verdict == "inconclusive"]
+    return [name for name, one, fail in undecided if one.decidable > count or (one.decidable == count and fail != fails)]
 
 
 def leaning(contrasts: Sequence[tuple[Contrast, Sequence[Setting]]]) -> Verdict:
     """What must hold together by the estimates alone: it does not where most settings of a contrast say so."""
     for contrast, settings in contrasts:
-        against = sum(judge(contrast, setting.estimate, setting.estimate) == "does not hold" for setting in settings)
+        against = sum(leans(contrast, setting) == "does not hold" for setting in settings)
         if settings and 2 * against > len(settings) and not contrast.size:
             return "does not hold"
     return "holds"

@@ -9,7 +9,7 @@ Three forms are no ratio of points' means: repeats that began alike, a share of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,8 @@ from scipy import special
 from multigpu.analysis.compare import combined
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_width, log_samples
 from multigpu.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Predicate
-from multigpu.claims.pairs import Pairs, paired
 from multigpu.claims.results import Setting
-from multigpu.claims.rows import by_median
+from multigpu.claims.rows import Pairs, paired, quantity
 
 Chance = Callable[[float], Any]
 TOLERATED = 0.01
@@ -52,12 +51,13 @@ def _student(contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom
 
 
 def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
-    """By group: `log_samples` of the values, n and launches."""
-    return log_samples(values, groups, launch).assign(n=groups.value_counts(), launches=launch.groupby(groups).nunique())
+    """By group: `log_samples` of the values, their mean, n and launches."""
+    each, launches = values.groupby(groups), launch.groupby(groups).nunique()
+    return log_samples(values, groups, launch).assign(mean=each.mean(), n=each.size(), launches=launches)
 
 
 def _sides(pairs: Pairs) -> list[pd.DataFrame]:
-    """The pooled points of each term, a row a setting: rate (the geometric mean), log_variance, log_freedom, n, launches."""
+    """The pooled points of each term, a row a setting: rate (the geometric mean), log_variance, log_freedom, mean, n, launches."""
     records = pairs.records
     points = _sampled(records["value"], records["point"], records["launch_id"].astype(object))
     found = []
@@ -68,15 +68,10 @@ def _sides(pairs: Pairs) -> list[pd.DataFrame]:
     return found
 
 
-def _least(sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    return pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
-
-
-def ratio(pairs: Pairs) -> pd.DataFrame:
+def ratio(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The product of the geometric means of the terms above over that of those below."""
-    sides, over = _sides(pairs), len(pairs.contrast.over)
-    table = combined(sides[:over], sides[over:])
-    return _student(pairs.contrast, np.log(table["rate"]), table["log_variance"], table["log_freedom"]).join(_least(sides))
+    table = combined(sides[: len(contrast.over)], sides[len(contrast.over) :])
+    return _student(contrast, np.log(table["rate"]), table["log_variance"], table["log_freedom"])
 
 
 def paired_ratio(pairs: Pairs) -> pd.DataFrame:
@@ -98,12 +93,11 @@ def paired_ratio(pairs: Pairs) -> pd.DataFrame:
     return found.join(points[["n", "launches"]]).reindex(pairs.settings.index)
 
 
-def share(pairs: Pairs) -> pd.DataFrame:
+def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom.
 
     Where the second has as much as the first there is no share: 0, without an interval.
     """
-    sides = _sides(pairs)
     first, second, third, fourth = (side["rate"] for side in sides)
     added = (first - second).replace(0.0, np.nan)
     left = (third - fourth) / added
@@ -111,28 +105,30 @@ def share(pairs: Pairs) -> pd.DataFrame:
     parts = [weight * side["rate"] ** 2 * side["log_variance"] for weight, side in zip(weights, sides, strict=True)]
     variance = sum(parts[1:], start=parts[0])
     freedom = variance**2 / sum(part**2 / side["log_freedom"] for part, side in zip(parts, sides, strict=True))
-    return _student(pairs.contrast, (1 - left).fillna(0.0), variance, freedom, log=False).join(_least(sides))
+    return _student(contrast, (1 - left).fillna(0.0), variance, freedom, log=False)
 
 
-def pooled(pairs: Pairs) -> pd.DataFrame:
+def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The mean of mean squares over that of the other side (or over 1): an F, or chi-squared over its freedom."""
-    sides = _sides(pairs)
-    means = [pairs.records.groupby("point")["value"].mean()[pairs.settings[number]].to_numpy() for number in range(len(sides))]
-    value, own, other = means[0], POOLED_FREEDOM * sides[0]["n"], POOLED_FREEDOM * sides[1]["n"] if len(sides) > 1 else np.inf
-    value = value / means[1] if len(sides) > 1 else value
+    value, own, other = sides[0]["mean"], POOLED_FREEDOM * sides[0]["n"], cast(Any, np.inf)
+    if len(sides) > 1:
+        value, other = value / sides[1]["mean"], POOLED_FREEDOM * sides[1]["n"]
 
     def above(truth: float) -> Any:
         return chance_of_ratio(value / truth, own, other)
 
     ends = (special.fdtri(own, other, 1 - p) if len(sides) > 1 else special.chdtri(own, p) / own for p in (LEVEL, 1 - LEVEL))
     low, high = (value / end for end in ends)
-    return _figures(pairs.contrast, value, low, high, above, lambda truth: 1 - above(truth)).join(_least(sides))
+    return _figures(contrast, value, low, high, above, lambda truth: 1 - above(truth))
 
 
 def estimates(pairs: Pairs) -> pd.DataFrame:
     """The figure of each setting: estimate (NaN where it has none), low, high (95%; NaN: of one repeat), holding, failing, n, launches."""
-    forms = {"ratio": ratio, "paired": paired_ratio, "share": share, "pooled": pooled}
-    return forms["paired" if pairs.contrast.paired else pairs.contrast.form](pairs)
+    if pairs.contrast.paired:
+        return paired_ratio(pairs)
+    sides = _sides(pairs)
+    least = pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
+    return {"ratio": ratio, "share": share, "pooled": pooled}[pairs.contrast.form](pairs.contrast, sides).join(least)
 
 
 def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -> list[Setting]:
@@ -181,8 +177,13 @@ def host_noise(contrast: Contrast, wall: pd.DataFrame, median: pd.DataFrame) -> 
 
 
 def _by_median(pairs: Pairs) -> pd.DataFrame:
-    """Each setting by median steps; NaN where a Record has none, or the figure is no ratio of such."""
-    value = by_median(pairs.records, pairs.contrast.quantity)
+    """Each setting by median steps; NaN where a Record has none, or the figure is no ratio of such.
+
+    TensorFlow has none: it offers no events between steps, which end when they are dispatched.
+    """
+    rate, step, median = (quantity(pairs.records, name) for name in ("units_per_s", "step_time_s", "median_step_s"))
+    found = {"step_time_s": median.where(rate.gt(0)), "units_per_s": rate * step / median}.get(pairs.contrast.quantity, median * np.nan)
+    value = found.where(pairs.records["framework"].ne("tensorflow"))
     if pairs.contrast.form != "ratio" or value.isna().all():
         return pd.DataFrame(index=pairs.settings.index, columns=["estimate", "high"], dtype=float)
     return estimates(pairs._replace(records=pairs.records.assign(value=value)))
@@ -190,8 +191,10 @@ def _by_median(pairs: Pairs) -> pd.DataFrame:
 
 def _ceilings(pairs: Pairs) -> pd.Series:
     """Of a ratio of speedups the value if the Runs above scaled perfectly: the inverse of the efficiency of those below; NaN elsewhere."""
-    contrast = pairs.contrast
-    if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device or not contrast.of_speedups:
+    contrast, terms = pairs.contrast, pairs.contrast.terms
+    selects, twos = [term.select for term in terms], len(contrast.over) == len(contrast.under) == 2
+    of_speedups = twos and selects[:2] == selects[2:] and terms[1].devices == terms[2].devices == 1
+    if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device or not of_speedups:
         return pd.Series(np.nan, index=pairs.settings.index)
     inverse = contrast.model_copy(update={"over": contrast.over[1:], "under": contrast.under[1:], "per_device": True})
     below = pairs.settings.rename(columns={0: "above", 1: 0, 2: "one above", 3: 1})

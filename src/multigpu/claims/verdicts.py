@@ -6,11 +6,9 @@ a contrast, the contrasts of a test and the frameworks. No Record, no verdict: n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 
@@ -23,29 +21,17 @@ from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
-from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Selection, Verdict
+from multigpu.claims.core import DECIDED, KINDS, Claim, Verdict
 from multigpu.claims.deciding import needed
 from multigpu.claims.parts import Part, scopes_of
-from multigpu.claims.results import Answer, Result, Setting
+from multigpu.claims.results import Answer, Result
 from multigpu.claims.rows import NONE, admitted, rows, within
 from multigpu.claims.rules import after_many_looks, all_of, blocked_by, leaning
-from multigpu.claims.statistics import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
 from multigpu.training.record import TrainingStore
 
-SHARE = re.compile(r"\d+(?:\.\d+)?%")
+SHARE = r"(\d+(?:\.\d+)?)%"
 """The percentage in a flag: "clocks disagree by 1.0%"."""
-
-
-class Found(NamedTuple):
-    """A contrast in one framework: its settings, and the rows that its predicate admits and those in its own scope."""
-
-    predicate: Predicate
-    framework: str
-    admitted: pd.DataFrame
-    contrast: Contrast
-    scope: pd.DataFrame
-    settings: list[Setting]
 
 
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
@@ -76,67 +62,50 @@ def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Resu
 def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
-        why = claim.untestable or f"needs {claim.takes}"
-        return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
-    founds = [one for predicate in claim.predicates for one in _found(predicate, tables.get(predicate.of, NONE))]
-    judged = iter(after_many_looks([(one.contrast, setting) for one in founds for setting in one.settings]))
-    founds = [one._replace(settings=[next(judged) for _ in one.settings]) for one in founds]
-    by_predicate: list[tuple[Answer, dict[str, Answer]]] = []
-    for predicate in claim.predicates:
-        own = groupby((one for one in founds if one.predicate is predicate), key=lambda one: one.framework)
-        answers = {name: answer(list(ruled), several=bool(claim.further)) for name, ruled in own}
-        by_predicate.append((combine(answers), answers))
-    settings = tuple(setting for one in founds for setting in one.settings)
-    overall = all_of([(part.verdict, False) for part, _ in by_predicate])
-    # of a claim that does not hold, only what refutes it is said
-    told = [part for part, _ in by_predicate if overall != "does not hold" or part.verdict == overall]
-    names = dict.fromkeys(name for _, answers in by_predicate for name in answers)
-    still = [f"decided by {claim.takes}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
+        return Result(claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}")
+    parts = [
+        Part(predicate, " / ".join(group), contrast, within(own, contrast))
+        for predicate in claim.predicates
+        for group in predicate.groups
+        for own in [admitted(tables.get(predicate.of, NONE), predicate, group)]
+        for contrast in predicate.contrasts
+    ]
+    judged = after_many_looks([(part.contrast, setting) for part in parts for setting in part.settings])
+    left = iter(judged)
+    for part in parts:
+        part.rule([next(left) for _ in part.settings])
+    several = bool(claim.further)
+    answers = {key: answer(list(own), several) for key, own in groupby(parts, key=lambda part: (part.predicate.of, part.framework))}
+    kinds, names = (dict.fromkeys(key[place] for key in answers) for place in (0, 1))
+    overall = _together([combine({name: one for (own, name), one in answers.items() if own == kind}) for kind in kinds])
+    still = f"decided by {claim.takes}" if claim.decides and overall.verdict in ("inconclusive", "not yet measured") else ""
     result = Result(
+        **overall.model_dump(include={"verdict", "figure", "scope", "record_keys"}),
         claim=claim,
-        verdict=overall,
-        figure=_joined(part.figure for part, _ in by_predicate),
-        why=_joined([*dict.fromkeys(part.why for part in told), *still]),
-        record_keys=_keys(part for part, _ in by_predicate),
-        by_framework={name: _together([answers[name] for _, answers in by_predicate if name in answers]) for name in names},
-        settings=settings,
-        scope=_joined(dict.fromkeys(part.scope for part, _ in by_predicate)) if overall == "holds here only" else "",
-        looks=sum(setting.holding is not None for setting in settings),
+        why=_joined([overall.why, still]),
+        by_framework={name: _together([one for (_, own), one in answers.items() if own == name]) for name in names},
+        settings=tuple(judged),
+        looks=sum(setting.holding is not None for setting in judged),
     )
     return result.model_copy(update={"needed": needed(result)})
 
 
-def _found(predicate: Predicate, table: pd.DataFrame) -> list[Found]:
-    """Its contrasts in each framework, with their settings measured and not yet judged."""
-    found = []
-    for group in predicate.groups:
-        own = admitted(table, predicate, group)
-        for contrast in predicate.contrasts:
-            scope = within(own, contrast)
-            found.append(Found(predicate, " / ".join(group), own, contrast, scope, settings_of(predicate, contrast, scope)))
-    return found
-
-
-def answer(founds: Sequence[Found], several: bool) -> Answer:
+def answer(parts: Sequence[Part], several: bool) -> Answer:
     """What Records of one framework, or of those that a predicate joins, say of a predicate.
 
-    founds: its contrasts with their settings, judged. several: whether it must be said which contrast is not so, though there is one only.
+    parts: its contrasts, ruled. several: whether it must be said which contrast is not so, though there is one only.
     """
-    predicate, every = founds[0].predicate, founds[0].admitted
-    parts = [Part(predicate, one.contrast, one.settings, one.scope) for one in founds]
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
     if overall == "holds here only" and not scopes_of(parts):
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
     told = [part for part in parts if overall != "does not hold" or part.verdict == overall]
     notes = [note for part in told for note in part.notes(overall, several or len(parts) > 1)]
-    lacking: dict[Selection, set[str]] = {}
-    for part in parts:
-        for select, counts in part.lacking.items():
-            lacking.setdefault(select, set()).update(counts)
+    lacking = [one for part in parts for one in part.lacking]
     if lacking and overall != "does not hold":
-        notes.append(wanted(predicate.where, lacking, predicate.counted))
+        notes.append(wanted(parts[0].predicate, lacking))
     keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
-    notes.append(flagged(every.loc[every["key"].isin(keys), "flags"]))
+    records = pd.concat([part.records[["key", "flags"]] for part in parts]).drop_duplicates("key")
+    notes.append(flagged(records.loc[records["key"].isin(keys), "flags"]))
     return Answer(
         verdict=overall,
         figure=figures(parts, overall),
@@ -151,70 +120,69 @@ def answer(founds: Sequence[Found], several: bool) -> Answer:
 def figures(parts: Sequence[Part], overall: Verdict) -> str:
     """The figures of all contrasts: those behind the verdict first, and one that several contrasts share once."""
     shared: dict[object, list[Part]] = {}
-    for part in sorted(parts, key=lambda part: part.verdict != overall):
-        if part.shown:
-            shared.setdefault(part.estimates, []).append(part)
+    for part in sorted((part for part in parts if part.shown), key=lambda part: part.verdict != overall):
+        shared.setdefault(frozenset((one.estimate, one.record_keys) for one in part.shown), []).append(part)
     return "; ".join(f"{together(list(dict.fromkeys(one.contrast.label for one in same)))}: {same[0].text}" for same in shared.values())
 
 
 def flagged(flags: pd.Series) -> str:
     """How many rows are flagged, and for what; of flags that differ in a percentage alone, the largest."""
-    own = [str(flag) for flag in flags.dropna() if flag]
-    shares: dict[str, list[str]] = {}
-    for flag in own:
-        found = SHARE.search(flag)
-        shares.setdefault(SHARE.sub("{}", flag, count=1), []).append(found[0] if found else "")
-    words = []
-    for kind, of_kind in shares.items():
-        largest = max(of_kind, key=lambda share: float(share.rstrip("%") or 0))
-        words.append(kind.replace("{}", f"up to {largest}" if len(set(of_kind)) > 1 else largest))
-    return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})" if own else ""
+    own = flags[flags.ne("")].astype(str)
+    shares, words = own.str.extract(SHARE, expand=False), []
+    for kind, of_kind in shares.groupby(own.str.replace(SHARE, "{}", n=1, regex=True), sort=False):
+        largest = f"{max(of_kind, key=float)}%"
+        words.append(str(kind).replace("{}", f"up to {largest}" if of_kind.nunique() > 1 else largest))
+    return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})" if words else ""
 
 
 def _joined(texts: Iterable[str]) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _keys(answers: Iterable[Answer]) -> list[str]:
-    return sorted({key for one in answers for key in one.record_keys})
+def _keys(answers: Iterable[Answer]) -> tuple[str, ...]:
+    return tuple(sorted({key for one in answers for key in one.record_keys}))
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
-    """One framework's answers to all predicates of a claim."""
+    """One answer of several tests that must all hold; of a claim that does not, only what refutes it is said."""
+    overall = all_of([(one.verdict, False) for one in answers])
+    told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
     return Answer(
-        verdict=all_of([(one.verdict, False) for one in answers]),
+        verdict=overall,
         figure=_joined(one.figure for one in answers),
-        why=_joined(one.why for one in answers),
-        record_keys=tuple(_keys(answers)),
+        why=_joined(dict.fromkeys(one.why for one in told)),
+        scope=_joined(dict.fromkeys(one.scope for one in answers)) if overall == "holds here only" else "",
+        record_keys=_keys(answers),
         decidable=sum(one.decidable for one in answers),
     )
 
 
 def combine(answers: Mapping[str, Answer]) -> Answer:
     """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one that could decide more blocks it."""
-    titles = {name: framework_title(name) for name in answers}
+    answers = {framework_title(name): one for name, one in answers.items()}
     told = {name: one.figure for name, one in answers.items() if one.figure}
-    text = "; ".join(figure if len(told) == 1 else f"{titles[name]}: {figure}" for name, figure in told.items())
+    text = "; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items())
     decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
-    verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([titles[name] for name in decided]), ""
+    verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([*decided]), ""
     verdict: Verdict = "inconclusive"
 
-    def named(texts: Mapping[str, str]) -> list[str]:
-        return [one if len(set(texts.values())) == 1 else f"{titles[name]}: {one}" for name, one in texts.items() if one]
+    def named(texts: Mapping[str, str]) -> str:
+        same = len(set(texts.values())) == 1
+        return _joined(dict.fromkeys(one if same else f"{name}: {one}" for name, one in texts.items() if one))
 
     if decided and (blocking := blocked_by(answers)):
-        rest = f"{joined([titles[name] for name in blocking])} with as many settings or more does not"
+        rest = f"{joined(blocking)} with as many settings or more does not"
         why = f"{deciders} would decide it, {rest}: {'; '.join(answers[name].why for name in blocking)}"
     elif verdicts == {"does not hold"} or (verdicts and "does not hold" not in verdicts):
         verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
-        open_ones = joined([titles[name] for name, one in answers.items() if one.verdict == "inconclusive"])
+        open_ones = joined([name for name, one in answers.items() if one.verdict == "inconclusive"])
         alone = f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""
-        why = _joined([*dict.fromkeys(named({name: one.why for name, one in decided.items()})), alone])
-        scope = "; ".join(dict.fromkeys(named({name: one.scope for name, one in decided.items()})))
+        why = _joined([named({name: one.why for name, one in decided.items()}), alone])
+        scope = named({name: one.scope for name, one in decided.items()})
     elif verdicts:
-        why = f"frameworks differ: {', '.join(f'{titles[name]} {one.verdict}' for name, one in decided.items())}"
+        why = f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
     else:
         open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
         verdict = min((one.verdict for one in answers.values()), key=open_first.index)
-        why = _joined(dict.fromkeys(named({name: one.why for name, one in answers.items() if one.verdict == verdict})))
-    return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=tuple(_keys(answers.values())))
+        why = named({name: one.why for name, one in answers.items() if one.verdict == verdict})
+    return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=_keys(answers.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
@@ -15,9 +15,6 @@ SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
 BEST_KNOWN = ("model", "placement", "batch_size", "precision", "execution", "processes", "layout", "inputs", "scaling", "machine")
-COLUMNS = ("torch", "tensorflow")
-WITHOUT = "NumPy: "
-"""Stands before a figure that no framework computed."""
 WIDEST = 100.0
 """An interval whose bounds lie further apart than this factor says nothing: its launches differ and are two or three."""
 
@@ -140,7 +137,7 @@ def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[
 def setting_name(setting: Setting, names: Sequence[str]) -> str:
     """The named fields of a setting in words; what has no value is left out."""
     known = [(name, setting.fields.get(name)) for name in names]
-    return ", ".join(filter(None, (_value(name, value, setting.fields) for name, value in known if value is not None)))
+    return ", ".join(filter(None, (_value(name, value) for name, value in known if value is not None)))
 
 
 def framework_title(name: str) -> str:
@@ -157,22 +154,18 @@ def tallied(holds: int, fails: int, settings: Sequence[Setting]) -> str:
 
 def stated(contrast: Contrast) -> str:
     """What a contrast tests, in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
-    bound = number(contrast.bound, contrast)
-    if contrast.two_sided:
-        return f"{contrast.label} {contrast.direction} {number(1 / contrast.bound, contrast)} to {bound}"
-    return f"{contrast.label} {'at least' if contrast.direction == 'above' else 'at most'} {bound}"
+    range_of = f"{contrast.direction} {number(1 / contrast.bound, contrast)} to"
+    how = {"above": "at least", "below": "at most"}.get(contrast.direction, range_of)
+    return f"{contrast.label} {how} {number(contrast.bound, contrast)}"
 
 
-def _value(name: str, value: object, fields: Mapping[str, object]) -> str:
-    """A field's value in words, with the field's name where the value alone would not tell; both of what sides differ in.
-
-    fields: of the Run, where others say what the value is of.
-    """
+def _value(name: str, value: object) -> str:
+    """A field's value in words, with the field's name where the value alone would not tell; both of what sides differ in."""
     if value is None:
         return f"no {name.removesuffix('_s').replace('_', ' ')}"
     text = str(value).replace("_", " ")
     if isinstance(value, str) and " / " in value:
-        return " / ".join(_value(name, part, fields) for part in value.split(" / "))
+        return " / ".join(_value(name, part) for part in value.split(" / "))
     if name == "placement":
         label, _, how = look(str(value)).label.partition(", ")  # a comma would end it in a list
         return f"{label} ({how})" if how else label
@@ -188,39 +181,37 @@ def _value(name: str, value: object, fields: Mapping[str, object]) -> str:
 def _described(selection: Selection) -> str:
     """The Runs of a selection, in words, what is best known of them first."""
     rank = {name: place for place, name in enumerate(("workload", *BEST_KNOWN))}
-    pinned = {name: values[0] for name, values in selection if len(values) == 1}
     ordered = sorted(selection, key=lambda pair: rank.get(pair[0], len(rank)))
-    return ", ".join(" or ".join(_value(name, value, pinned) for value in values) for name, values in ordered)
+    return ", ".join(" or ".join(_value(name, value) for value in values) for name, values in ordered)
 
 
-def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: tuple[str, str]) -> str:
-    """The Runs that are missing, in words: what all have in common first. counted: what a count is of, one and many."""
+def counted(predicate: Predicate, counts: Sequence[object]) -> str:
+    """So many of what its `devices` count: "4 and 8 GPUs"."""
+    words = [str(count) for count in counts]
+    return f"{joined(words)} {KINDS[predicate.of]['counted'][words != ['1']]}"
+
+
+def wanted(predicate: Predicate, lacking: Sequence[tuple[Selection, set[str]]]) -> str:
+    """The Runs that are missing, in words: what all have in common first."""
     parts = []
-    for select, counts in lacking.items():
-        on = joined(sorted(counts, key=lambda text: (len(text), text)))
-        parts.append(f"{_described(select)} on {on} {counted[on != '1']}".strip())
-    return f"no Records of {_described(scope)}" + (":" if lacking.keys() - {()} else "") + f" {'; '.join(parts)}"
+    for select in dict.fromkeys(select for select, _ in lacking):
+        counts = {count for own, words in lacking if own == select for count in words}
+        ordered = sorted(counts, key=lambda text: (len(text), text))
+        parts.append(f"{_described(select)} on {counted(predicate, ordered)}".strip())
+    return f"no Records of {_described(predicate.where)}" + (":" if any(select for select, _ in lacking) else "") + f" {'; '.join(parts)}"
 
 
 def ours(result: Result, framework: str) -> str:
-    """Our figure in one framework, with its verdict where it is not the overall one; "" where there is none.
-
-    What was computed in NumPy, without a framework, stands in the first column and says so.
-    """
-    if framework == COLUMNS[0] and "numpy" in result.by_framework and result.by_framework["numpy"].figure:
-        return f"{WITHOUT}{result.by_framework['numpy'].figure}"
+    """Our figure in one framework, or in those compared with it, with its verdict where it is not the overall one; "" without any."""
     for name, answer in result.by_framework.items():
-        if framework in name.split(" / ") and answer.figure:
+        if framework in (name, *name.split(" / ")) and answer.figure:
             return answer.figure if answer.verdict == result.verdict else f"{answer.verdict}, {answer.figure}"
     return ""
 
 
 def titled(result: Result) -> list[str]:
-    """Our figures, each with the framework it is of; one of both frameworks, which compares them, once."""
-    names: dict[str, list[str]] = {}
-    for name in COLUMNS:
-        names.setdefault(ours(result, name), []).append(framework_title(name))
-    return [text if text.startswith(WITHOUT) else f"{joined(own)}: {text}" for text, own in names.items() if text]
+    """Our figures, each with the framework it is of, or with those that it compares."""
+    return [f"{framework_title(name)}: {text}" for name in result.by_framework if (text := ours(result, name))]
 
 
 def tested(result: Result) -> str:
