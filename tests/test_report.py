@@ -10,8 +10,18 @@ from multigpu import paths, report
 from multigpu.claims.html import page_title
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
-from multigpu.report import ReportError, build_report, in_the_site, navigation, publishable, warnings_of, write_generated
-from multigpu.topics import FRONT, TOPICS, by_topic
+from multigpu.report import (
+    FRONT,
+    TOPICS,
+    ReportError,
+    build_report,
+    by_topic,
+    in_the_site,
+    navigation,
+    publishable,
+    warnings_of,
+    write_generated,
+)
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
 LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
