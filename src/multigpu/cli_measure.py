@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from multigpu import paths
 from multigpu.arguments import parse_counts, parse_fields
-from multigpu.grid import Planned, affordable, cost_s, default_grid, every_grid, find_grid, pace, points, restricted
+from multigpu.grid import default_grid, every_grid, find_grid, restricted
+from multigpu.grid.entries import Planned, affordable, cost_s, pace, points
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs

@@ -7,40 +7,31 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from multigpu.hosts import namespaces
-from multigpu.hosts.namespaces import INTERFACE, _call, processes_in
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes that a host's interface has sent and received since it was made, headers included."""
-
-    sent: int
-    received: int
 
 
 class Hosts(namespaces.Hosts):
     """Those of this machine, which may fail."""
 
-    def traffic(self, host: int) -> Traffic:
-        """What the host's interface has carried so far."""
-        (found,) = json.loads(_call("ip", "-n", self.names[host], "-s", "-j", "link", "show", INTERFACE))
-        return Traffic(found["stats64"]["tx"]["bytes"], found["stats64"]["rx"]["bytes"])
+    def traffic(self, host: int) -> SimpleNamespace:
+        """Bytes that the host's interface has sent and received since it was made, headers included."""
+        (found,) = json.loads(namespaces._call("ip", "-n", self.names[host], "-s", "-j", "link", "show", namespaces.INTERFACE))
+        return SimpleNamespace(sent=found["stats64"]["tx"]["bytes"], received=found["stats64"]["rx"]["bytes"])
 
     def unplug(self, host: int) -> None:
         """Pull the host's cable: nothing arrives any more, and no connection is told."""
-        _call("ip", "-n", self.switch, "link", "set", f"port{host}", "down")
+        namespaces._call("ip", "-n", self.switch, "link", "set", f"port{host}", "down")
 
     def plug(self, host: int) -> None:
         """Put the cable back."""
-        _call("ip", "-n", self.switch, "link", "set", f"port{host}", "up")
+        namespaces._call("ip", "-n", self.switch, "link", "set", f"port{host}", "up")
 
     def kill(self, host: int) -> None:
         """End every process of the host at once, as a fallen machine would, except that its connections are closed."""
         until = time.monotonic() + 5
-        while (left := processes_in(self.names[host])) and time.monotonic() < until:
+        while (left := namespaces.processes_in(self.names[host])) and time.monotonic() < until:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

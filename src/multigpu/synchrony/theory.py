@@ -105,16 +105,8 @@ def predict(experiment: Experiment, measured: SynchronyRecord) -> Prediction:
     time_s = measured.result.server_time_s if measured.result else None
     law = measured_law(measured)
     latest = 1 + max(experiment.delays_s or (0.0,)) / law.mean_s
-    twin = Experiment(
-        protocol=experiment.protocol,
-        workers=experiment.workers,
-        gradients=experiment.gradients,
-        law=law,
-        delays_s=experiment.delays_s,
-        server_s=time_s or 0.0,
-        preemptive=False,
-        updates=max(UPDATES, math.ceil(CYCLES * latest * experiment.workers)),
-        seed=experiment.seed,
-    )
+    updates = max(UPDATES, math.ceil(CYCLES * latest * experiment.workers))
+    same = experiment.model_dump(include={"protocol", "workers", "gradients", "delays_s", "seed"})
+    twin = Experiment(**same, law=law, server_s=time_s or 0.0, preemptive=False, updates=updates)
     result = summarise(simulate(twin))
     return Prediction(result.update_time_s, result.staleness.mean)
