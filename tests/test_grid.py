@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
-from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, pace, points, restricted
-from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S
+from multigpu.grid import GRIDS, find_grid, restricted
+from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S, Planned, affordable, cost_s, pace, points
 from multigpu.run import Run
 
 COUNTS = [1, 2, 3, 4, 8]

@@ -11,7 +11,6 @@ from multigpu.claims.html import page_title
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
 from multigpu.report import ReportError, build_report, in_the_site, navigation, publishable, warnings_of, write_generated
-from multigpu.topics import FRONT, TOPICS, by_topic
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
 LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
@@ -126,10 +125,10 @@ def test_links_lead_to_the_one_folder_that_the_site_is() -> None:
 
 def test_every_notebook_but_the_front_page_has_one_topic() -> None:
     ours = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
-    grouped = by_topic(ours)
-    assert list(grouped) == [topic for topic in TOPICS if topic in grouped]
-    assert sorted(path for paths_ in grouped.values() for path in paths_) == [path for path in ours if path.stem != FRONT]
-    assert by_topic([Path("07-own.ipynb")]) == {"Understand": [Path("07-own.ipynb")]}, "no topic without a page"
+    grouped = report.by_topic(ours)
+    assert list(grouped) == [topic for topic in report.TOPICS if topic in grouped]
+    assert sorted(path for paths_ in grouped.values() for path in paths_) == [path for path in ours if path.stem != report.FRONT]
+    assert report.by_topic([Path("07-own.ipynb")]) == {"Understand": [Path("07-own.ipynb")]}, "no topic without a page"
 
 
 def test_the_navigation_lists_pages_by_number_and_reference_pages_last() -> None:

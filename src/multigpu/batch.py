@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import os
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -28,9 +26,11 @@ from multigpu.batch_index import write_index, write_page
 from multigpu.grid import devices_here
 from multigpu.grid.from_yaml import FOLDER, Row, launches_for, launches_of, read_rows
 from multigpu.measure.timed import check_devices
-from multigpu.measure.watching import WATCHED, Watched
+from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
 from multigpu.run import Run, build_run
+from multigpu.store import ROOM_BYTES
+from multigpu.writing import check_room, write_whole
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
@@ -124,9 +124,7 @@ def prepare(out: Path) -> None:
     """
     try:
         for folder in (out / "rows", out / "records"):
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(bytes(2**16))
+            check_room(folder, ROOM_BYTES)
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; choose another folder") from None
 
@@ -145,9 +143,7 @@ def do(task: Task, out: Path) -> Outcome:
             outcome = Outcome(status="not_here", reason=str(error))
         else:
             outcome = _execute(task, out).model_copy(update={"took_s": round(time.monotonic() - began, 1)})
-        unfinished = task.file(out, ".json.writing")
-        unfinished.write_text(outcome.model_dump_json())
-        unfinished.replace(task.file(out, ".json"))
+        write_whole(task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False)
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; what is done stays") from None
     return outcome
@@ -168,13 +164,11 @@ def _execute(task: Task, out: Path) -> Outcome:
 def _followed(bar: Any) -> Iterator[None]:
     """While a row is done, the bar shows which of its steps has come."""
     ended = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="multigpu-batch-") as folder:
-        watched = Watched(Path(folder, "watched"))
-        os.environ[WATCHED] = str(watched.path)
+    with watched() as found:
 
         def follow() -> None:
             while not ended.wait(1.0):
-                stage, steps = watched.state()
+                stage, steps = found.state()
                 bar.set_postfix_str(f"{stage} {steps}" if stage else "")
 
         thread = threading.Thread(target=follow, daemon=True)
@@ -184,7 +178,6 @@ def _followed(bar: Any) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
-            del os.environ[WATCHED]
 
 
 def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run: bool = False, progress: bool = True) -> int:

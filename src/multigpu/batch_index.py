@@ -15,6 +15,7 @@ from multigpu.experiment import label, pooled
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point, records_here
 from multigpu.record import Record, RecordStore
+from multigpu.writing import write_whole
 
 if TYPE_CHECKING:
     from multigpu.batch import Task
@@ -70,9 +71,7 @@ def write_index(points: Path, tasks: list[Task], out: Path) -> None:
     told = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     title = tasks[0].row.settings.question or points.stem
     text = TEMPLATE.render(title=title, summary=f"{len(rows)} rows of {points.name}: {told}. Machine: {this_machine().name}.", rows=rows)
-    unfinished = out / "index.html.writing"
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(out / "index.html")
+    write_whole(out / "index.html", text.encode(), replace=True, synced=False)
 
 
 def _files(task: Task, out: Path) -> list[tuple[str, Path]]:

@@ -13,7 +13,8 @@ from multigpu.arguments import EXPERIMENTS, build_parser, parse_counts
 from multigpu.cli_measure import measure_command, store_of
 from multigpu.command import answered
 from multigpu.doctor import diagnose
-from multigpu.grid import cost_s, default_grid, find_grid, points
+from multigpu.grid import default_grid, find_grid
+from multigpu.grid.entries import cost_s, points
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.machine import this_machine

@@ -16,6 +16,8 @@ Words = ParamSpec("Words")
 
 MOST_S = 7 * 86400.0
 """A week: no command and no Run may ask for more."""
+MOST = 10_000
+"""Of what is counted on a command line."""
 STOPPED = "multigpu: stopped; what was measured is kept, and the same command goes on from there"
 
 
@@ -42,14 +44,14 @@ def seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is no span of time: give seconds, above 0 and at most {MOST_S:.0f} (a week)")
 
 
-def count(least: int = 1, most: int = 10_000) -> Callable[[str], int]:
-    """What reads a whole number between these on a command line."""
+def count(least: int = 1) -> Callable[[str], int]:
+    """What reads a whole number from this one to `MOST` on a command line."""
 
     def read(text: str) -> int:
         with suppress(ValueError):
-            if least <= (found := int(text)) <= most:
+            if least <= (found := int(text)) <= MOST:
                 return found
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {MOST}")
 
     return read
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from multigpu.measure.machine import gpu_count
 from multigpu.measure.point import Point, records_here
 from multigpu.measure.sweep import measure
 from multigpu.measure.timed import check_devices
-from multigpu.measure.watching import HOOK, WATCHED, Watched
+from multigpu.measure.watching import HOOK, watched
 from multigpu.parameters import ParameterError, check_parameters
 from multigpu.progress import Progress
 from multigpu.published import published_of
@@ -134,24 +132,20 @@ def train(experiment: Experiment) -> list[Record]:
         ParameterError: the input or the folder of Records cannot be used.
         ExperimentError: no repeat could be measured.
     """
-    with tempfile.TemporaryDirectory(prefix="multigpu-experiment-") as folder:
-        path = Path(os.environ.get(WATCHED) or Path(folder, "watched"))
-        before, os.environ[WATCHED] = os.environ.get(WATCHED), str(path)
-        progress = Progress(experiment.run, len(experiment.points), Watched(path))
+    with watched() as found:
+        progress = Progress(experiment.run, len(experiment.points), found)
         try:
             done = measure(experiment.points, experiment.store, AGAIN, hook=HOOK, bar=progress)
         except ValueError as error:
             raise ParameterError(f"{str(error).rstrip('.')}.") from None
         finally:
             progress.close()
-            if before is None:
-                del os.environ[WATCHED]
     print("\n".join(done.troubles) or "every Run was measured")
-    found = experiment.records()
-    if not any(record.status == "ok" for record in found if not record.run.traced_steps):
-        first = next((record for record in found if record.status != "ok"), None)
+    records = experiment.records()
+    if not any(record.status == "ok" for record in records if not record.run.traced_steps):
+        first = next((record for record in records if record.status != "ok"), None)
         raise ExperimentError(f"{first.status.replace('_', ' ')}: {first.reason}" if first else "no Record was written")
-    return found
+    return records
 
 
 def by_hand() -> bool:

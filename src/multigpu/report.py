@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import nbformat
@@ -24,10 +24,15 @@ from multigpu.claims.results import study_results
 from multigpu.faults import faults_page
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
-from multigpu.topics import FRONT, by_topic
 
 PAGES = paths.REPOSITORY / "report"
 NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
+
+FRONT = "00-front"
+"""The notebook that is the report's first page."""
+
+TOPICS = {"Decide": range(0, 2), "Understand": range(2, 20), "Evidence": range(20, 100)}
+"""A topic -> the numbers of the notebooks under it."""
 
 REFERENCE = ("claims", "method", "glossary")
 """Pages of `report/` that the navigation lists under the evidence, behind notebooks."""
@@ -66,6 +71,19 @@ def write_generated(folder: Path) -> None:
         except Exception as error:
             raise ReportError(f"the report's {name} cannot be computed: {type(error).__name__}: {' '.join(str(error).split())}") from error
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+
+
+def number_of(notebook: Path) -> int:
+    """The number before a notebook's name."""
+    found = re.match(r"\d+", notebook.stem)
+    return int(found[0]) if found else 0
+
+
+def by_topic(notebooks: Iterable[Path]) -> dict[str, list[Path]]:
+    """The notebooks of every topic that has any, by number; the front page, which lists them, is in none."""
+    known = sorted(path for path in notebooks if path.stem != FRONT)
+    found = {topic: [path for path in known if number_of(path) in numbers] for topic, numbers in TOPICS.items()}
+    return {topic: paths for topic, paths in found.items() if paths}
 
 
 def navigation(notebooks: list[Path]) -> str:

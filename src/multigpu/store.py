@@ -7,7 +7,6 @@ import errno
 import gzip
 import os
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
 from multigpu.kept import Kept
 from multigpu.schema import refusal
-from multigpu.writing import read_packed, write_whole
+from multigpu.writing import check_room, read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=Kept)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")
@@ -113,11 +112,7 @@ class Store(Generic[Kind]):
         """
         folder = self.root / place if (self.root / place).is_dir() else self.root
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(b"\xff" * ROOM_BYTES)
-                file.flush()
-                os.fsync(file.fileno())
+            check_room(folder, ROOM_BYTES)
         except OSError as error:
             help = "make room there" if error.errno in FULL else "choose a folder with write permission"
             raise ValueError(f"records cannot be written to {folder}: {error.strerror}; {help}") from None

@@ -50,3 +50,16 @@ def read_packed(path: Path) -> bytes:
     if not unpacking.eof:
         raise EOFError(f"it unpacks to more than {MOST_BYTES >> 20} MiB" if len(found) == MOST_BYTES else "its end is missing")
     return found
+
+
+def check_room(folder: Path, count: int = 0) -> None:
+    """Make the folder, and write so many bytes there, which do not stay.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"\xff" * count)
+        file.flush()
+        os.fsync(file.fileno())

@@ -44,8 +44,8 @@ class MemoryTransport(Transport):
     clock: exchanges so far on the longest path of messages that leads here.
     """
 
-    def __init__(self, world: World, rank: int, group: int | None = None) -> None:
-        super().__init__(rank, world.size, group)
+    def __init__(self, world: World, rank: int) -> None:
+        super().__init__(rank, world.size)
         self.world = world
         self.clock = 0
 
@@ -95,9 +95,7 @@ class CountingWire:
         self.transport.exchange(sends, receives)
 
 
-def run_ranks(
-    size: int, work: Callable[[MemoryTransport], Any], timeout_s: float = 10.0, group: int | None = None
-) -> tuple[list[Any], list[MemoryTransport]]:
+def run_ranks(size: int, work: Callable[[MemoryTransport], Any], timeout_s: float = 10.0) -> tuple[list[Any], list[MemoryTransport]]:
     """`work(transport)` on every rank at once; what each returned, and the transports with their counts.
 
     Raises:
@@ -105,7 +103,7 @@ def run_ranks(
         Exception: the first that a rank raised.
     """
     world = World(size, timeout_s)
-    transports = [MemoryTransport(world, rank, group) for rank in range(size)]
+    transports = [MemoryTransport(world, rank) for rank in range(size)]
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 

@@ -26,14 +26,14 @@ def inputs(size: int, elements: int, dtype: torch.dtype = torch.float64, seed: i
     return [torch.randn(elements, generator=generator, dtype=torch.float64).to(dtype) for _ in range(size)]
 
 
-def reduced(algorithm: Algorithm, tensors: list[torch.Tensor], group: int | None = None) -> tuple[list[torch.Tensor], Cost]:
+def reduced(algorithm: Algorithm, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], Cost]:
     """What every rank ends with, and what it cost."""
     mine = [tensor.clone() for tensor in tensors]
 
     def work(transport: MemoryTransport) -> None:
         algorithm.all_reduce(mine[transport.rank], transport)
 
-    _, transports = run_ranks(len(tensors), work, group=group)
+    _, transports = run_ranks(len(tensors), work)
     return mine, counted(transports)
 
 
@@ -157,16 +157,6 @@ def test_grids_and_what_a_prime_falls_back_to() -> None:
     for size in (2, 3, 5, 7):
         ring = algorithms()["ring"].cost(840, 4, size)
         assert algorithms()["torus"].cost(840, 4, size) == algorithms()["hierarchical"].cost(840, 4, size) == ring
-
-
-@pytest.mark.parametrize(("size", "group"), [(8, 2), (8, 4), (8, 8), (8, 1), (6, 2), (6, 3), (4, 4)])
-def test_groups_follow_the_hosts(size: int, group: int) -> None:
-    from multigpu.collectives.algorithms.hierarchical import cost
-
-    tensors = inputs(size, 840, torch.float32)
-    results, found = reduced(algorithms()["hierarchical"], tensors, group)
-    assert found == cost(840, 4, size, group)
-    assert torch.allclose(results[size - 1], torch.stack(tensors).sum(0), atol=1e-5)
 
 
 def test_tensors_of_any_shape_and_type() -> None:

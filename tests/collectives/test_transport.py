@@ -51,8 +51,6 @@ def test_peers_must_exist() -> None:
     for peer in (0, 2, -1):
         with pytest.raises(ValueError, match=f"process 0 of 2 cannot exchange messages with process {peer}"):
             run_ranks(2, lambda t, peer=peer: t.send(torch.ones(1), peer) if t.rank == 0 else None)
-    with pytest.raises(ValueError, match="8 processes cannot be split into hosts of 3"):
-        run_ranks(8, lambda t: None, group=3)
 
 
 @pytest.mark.parametrize("name", sorted(algorithms()))

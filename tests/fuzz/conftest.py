@@ -12,6 +12,7 @@ import pytest
 from multigpu import cli, cli_read, paths, store
 from multigpu.measure.machine import this_machine
 from multigpu.record import RecordStore
+from multigpu.stages import measure as stages
 from tests.factory import make_point, make_record, plant
 
 FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "TRAINING", "STAGES", "INTERFERENCE")
@@ -27,6 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             (root / name.lower()).mkdir()
             patch.setattr(paths, name, root / name.lower())
         patch.setattr(cli, "measure_ceilings", lambda folder: folder)
+        patch.setattr(stages, "measure_stages", mock.Mock(side_effect=RuntimeError("nothing is measured")))
         patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
         patch.setattr(store, "_told", set())
         records = [

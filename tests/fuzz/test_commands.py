@@ -20,7 +20,7 @@ from tests.factory import make_record
 from tests.fuzz.strategies import WORDS, examples, known_runs, little_memory, one_sentence, pairs_of, parsers, words_of
 
 NOTHING_ELSE = {
-    "stages": ["--search-again"],
+    "stages": [],
     "report": ["--only", "no such page"],
     "study": ["--grid", "no such grid"],
     "ceilings": [],

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from multigpu.collectives.command import main
 from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import CollectiveRun
@@ -72,19 +69,3 @@ def test_a_record_says_how_many_hosts_and_which_links(records: dict[tuple[str, i
         assert (machine.hosts, machine.processes_per_host) == (3, 1)
         assert machine.network == "100 Mbit/s each way, network namespaces of one machine"
         assert machine.name == f"1-a-host-100-mbit-{this_machine().name}"
-
-
-def test_words_that_mean_nothing_end_with_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    common = ["--devices", "2", "--sizes", "4", "--quiet", "--out", str(tmp_path)]
-    for words, sentence in (
-        (["--link-mbit", "0", "--device-type", "cpu"], "0"),
-        (["--link-mbit", "10", "--device-type", "cuda"], "add --device-type cpu"),
-    ):
-        assert main([*common, *words]) == 2
-        said = capsys.readouterr().err
-        assert sentence in said or why_not() is not None, said
-        assert said.count("\n") == 1
-    for option, value in (("--per-host", "0"), ("--compute-ms", "-1")):
-        with pytest.raises(SystemExit) as stopped:
-            main([*common, "--link-mbit", "10", "--device-type", "cpu", option, value])
-        assert stopped.value.code == 2 and f"{option}: '{value}' is not" in capsys.readouterr().err.splitlines()[-1]

@@ -14,7 +14,8 @@ import pytest
 
 from multigpu.hosts import meeting
 from multigpu.hosts.meeting import HostLost, Meeting
-from multigpu.hosts.namespaces import Hosts, why_not
+from multigpu.hosts.namespaces import why_not
+from tests.hosts.failing import Hosts
 
 
 def free_port() -> int:

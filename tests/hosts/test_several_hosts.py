@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.hosts.namespaces import Hosts, why_not
+from multigpu.hosts.namespaces import why_not
 from multigpu.record import RecordStore
 from multigpu.training.record import TrainingStore
+from tests.hosts.failing import Hosts
 
 pytestmark = [
     pytest.mark.slow,

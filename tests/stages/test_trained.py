@@ -16,8 +16,8 @@ from multigpu.paths import STAGES
 from multigpu.record import RecordStore
 from multigpu.stages.check import graph_of, predicted_moves
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
-from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, plan_again, planned, profile_run
-from multigpu.stages.record import StageStore
+from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, measured_steps, planned, profile_run
+from multigpu.stages.record import StageRecord, StageStore
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
 from tests.stages.trained import (
@@ -122,6 +122,11 @@ def test_measured_costs_make_a_record_with_the_best_placement(framework: str, re
     assert found_run(record).stage_devices == record.found.stage_devices
 
 
+def planned_again(record: StageRecord, records: RecordStore) -> StageRecord:
+    """What the command plans from costs that are known and the steps measured since, where nothing more can be."""
+    return planned(record, *measured_steps(record.run, record.devices, record.machine.name, records), propose=False)
+
+
 def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
     """Costs of the host that two threads would halve; measured steps say that they do not, so one device is found in the end."""
     run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
@@ -130,20 +135,17 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
     costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-4),), threads="forward")
     machine = make_machine(2)
     costed = record_of(run, costs, machine)
-    store, records = StageStore(tmp_path / "stages"), RecordStore(tmp_path / "runs")
-    store.write(planned(costed, {}))
-    assert next(iter(store)).found.devices == 2
-    with pytest.raises(ValueError, match="were measured for 3 devices"):
-        plan_again(run, 3, store, records)
+    records, first = RecordStore(tmp_path), planned(costed, {})
+    assert first.found.devices == 2
     slow = {"single": 0.020, "tower_per_gpu": 0.023, "alternating": 0.028}
     for name, planted in hand_written(run, 2).items():
         more = planted.model_dump()
         records.write(make_record(units_per_s=planted.batch_size / slow[name], machine=machine, **more))
-    (found,) = plan_again(run, 2, store, records)
-    assert found.costs.threads == "one" and found.found.devices == 1 and found.attempt == 1
+    found = planned_again(first, records)
+    assert found.costs.threads == "one" and found.found.devices == 1
     assert found.by_hand == "single" and found_runs(found) == ([], []) and "what was found is single" in describe(found)
     assert found.measured_s == pytest.approx(slow) and "threads that start work: one" in describe(found)
-    assert plan_again(run, 2, store, records) == []
+    assert planned_again(found, records) == found
 
 
 def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> None:
@@ -164,16 +166,15 @@ def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> N
     assert found_runs(settled) == ([], [])
     held = planned(costed, by_hand, {proposed[0]: 0.030, proposed[1]: 0.015})
     assert held.found.stage_devices == proposed[1] and [one.stage_devices for one in held.refuted] == proposed[:1]
-    store, records, machine = StageStore(tmp_path / "stages"), RecordStore(tmp_path / "runs"), costed.machine
+    records, machine = RecordStore(tmp_path), costed.machine
     for planted, step_s in [
         *((hand_written(run, 2)[name], step_s) for name, step_s in by_hand.items()),
         (found_run(record.model_copy(update={"predictions": [*record.predictions[:-1], record.refuted[0]]})), 0.030),
     ]:
         records.write(make_record(units_per_s=planted.batch_size / step_s, machine=machine, **planted.model_dump()))
-    store.write(planned(costed, {}))
-    (again,) = plan_again(run, 2, store, records)
+    again = planned_again(planned(costed, {}), records)
     assert again.by_hand == "single" and again.found_s == pytest.approx({proposed[0]: 0.030})
-    assert plan_again(run, 2, store, records) == []
+    assert planned_again(again, records) == again
 
 
 def test_what_is_found_is_measured_and_traced_unless_written_by_hand(tmp_path: Path) -> None:

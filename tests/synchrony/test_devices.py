@@ -114,7 +114,7 @@ def test_a_model_trains_on_two_devices_and_its_arrivals_are_replayed(tmp_path: P
     mean = measured_law(record).mean_s + result.server_time_s
     predicted = predict(late.model_copy(update={"protocol": "sync", "updates": 50}), record)
     assert 0.3 < predicted.update_time_s < 0.3 + 6 * mean and predicted.staleness == 0
-    assert predict(late, record, server=False).staleness == pytest.approx(1.0, abs=0.05)
+    assert predict(late, record).staleness == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_run_without_batch_times_predicts_nothing() -> None:

@@ -77,7 +77,7 @@ def test_records_come_back_as_written(tmp_path: Path) -> None:
     assert store.of_experiment(experiment) == record == next(iter(store))
     assert (record.status, record.machine.name, record.result.updates, record.result.gradients) == ("ok", this_machine().name, 150, 450)
     assert record.result.samples == 450 * 32
-    assert record.result.received_bytes == 450 * 650 * 8
+    assert (record.result.accounts.received, record.result.parameters, record.result.parameter_bytes) == (450, 650, 8)
     assert record.result.update_time_s == pytest.approx(outcome.end_s / 150)
     assert record.result.curve == list(outcome.curve)
     assert not record.result.diverged

@@ -17,7 +17,9 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.errors import DidNotTrain
+from multigpu.measure.experiment import Seat
 from multigpu.training.duties import Duties
+from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import measurement
 from multigpu.training.record import TrainingMeasurement
 from multigpu.training.run import TrainingRun, build_training_run
@@ -72,7 +74,8 @@ def session_of(case: Case, rank: int, root: Path) -> TrainingSession:
 
     shared = root / f"shared-{case.name}"
     shared.mkdir(exist_ok=True)
-    return TrainingSession(case.training, rank, 1, shared, 60.0, 0.0, stage, case.duties(), root / (case.folder or f"run-{case.name}"))
+    item = TrainingItem.of(case.training, timeout_s=60.0, folder=root / (case.folder or f"run-{case.name}"))
+    return TrainingSession(item, Seat(rank, shared, 0.0, stage), 1, case.duties())
 
 
 def train_one(case: Case, rank: int, root: Path) -> list[dict[str, Any]]:

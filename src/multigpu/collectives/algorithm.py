@@ -74,10 +74,6 @@ class Algorithm:
     """
 
     name: str
-    title: str
-    source: str
-    summary: str
-    formula: str
     run: Callable[[Tensor, Transport], None]
     cost: Callable[[int, int, int], Cost]
     wire: Literal["bf16", "fp16"] | None = None

@@ -16,12 +16,11 @@ class DistributedTransport(Transport):
     With NCCL every process of the group must have taken part in one collective before (the library's rule for batches).
 
     Args:
-        group: how many neighbouring ranks share a host (see `Transport`).
         delay_s: slept before every exchange, in which a distant host's latency can be stood in for.
     """
 
-    def __init__(self, group: int | None = None, delay_s: float = 0.0) -> None:
-        super().__init__(dist.get_rank(), dist.get_world_size(), group)
+    def __init__(self, delay_s: float = 0.0) -> None:
+        super().__init__(dist.get_rank(), dist.get_world_size())
         self.delay_s = delay_s
 
     def _exchange(self, sends: Messages, receives: Messages) -> None:

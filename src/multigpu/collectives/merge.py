@@ -23,8 +23,8 @@ class Exchanging(Protocol):
 class WireTransport(Transport):
     """A transport over an engine's wire, which counts the same bytes as copies between devices."""
 
-    def __init__(self, wire: Exchanging, group: int | None = None) -> None:
-        super().__init__(wire.rank, wire.replicas, group)
+    def __init__(self, wire: Exchanging) -> None:
+        super().__init__(wire.rank, wire.replicas)
         self.wire = wire
 
     def _exchange(self, sends: Messages, receives: Messages) -> None:

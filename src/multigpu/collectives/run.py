@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -161,19 +161,11 @@ def runs_in_order(
     Raises:
         ValueError: a Run that cannot work was asked for.
     """
-    found = []
-    for size in sizes_in_order(sizes or DEFAULT_SIZES[device_type]):
-        for execution in executions or (("captured", "eager") if device_type == "cuda" else ("eager",)):
-            for method in methods or methods_for(device_type):
-                found.append(
-                    CollectiveRun.built(
-                        method=method,
-                        bytes=size,
-                        devices=devices,
-                        device_type=device_type,
-                        dtype=dtype,
-                        execution=execution,
-                        **repetition(size, device_type),
-                    )
-                )
-    return found
+    forms = executions or (("captured", "eager") if device_type == "cuda" else ("eager",))
+    same: dict[str, Any] = {"devices": devices, "device_type": device_type, "dtype": dtype}
+    return [
+        CollectiveRun.built(method=method, bytes=size, execution=execution, **same, **repetition(size, device_type))
+        for size in sizes_in_order(sizes or DEFAULT_SIZES[device_type])
+        for execution in forms
+        for method in methods or methods_for(device_type)
+    ]

@@ -20,16 +20,13 @@ class Transport(abc.ABC):
     """One process's end of the links to all others.
 
     rank, size: of this process and of all.
-    group: how many neighbouring ranks share a host, for algorithms of two levels; None: they choose.
     sent_bytes: (source, target) -> bytes sent so far; a process counts what it sends.
     """
 
-    def __init__(self, rank: int, size: int, group: int | None = None) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} does not exist among {size} processes: ranks are 0 to {size - 1}")
-        if group is not None and (group < 1 or size % group):
-            raise ValueError(f"{size} processes cannot be split into hosts of {group}: choose a divisor of {size}")
-        self.rank, self.size, self.group = rank, size, group
+        self.rank, self.size = rank, size
         self.sent_bytes: Counter[Link] = Counter()
 
     def exchange(self, sends: Messages, receives: Messages) -> None:

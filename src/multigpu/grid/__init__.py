@@ -11,24 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from multigpu.grid.entries import Planned, affordable, cost_s, each_once, having, pace, points
+from multigpu.grid.entries import Planned, each_once, having
 from multigpu.grid.from_yaml import FOLDER, grid
 from multigpu.measure.machine import gpu_count, this_machine
-
-__all__ = [
-    "GRIDS",
-    "Planned",
-    "affordable",
-    "cost_s",
-    "default_grid",
-    "device_counts",
-    "devices_here",
-    "every_grid",
-    "find_grid",
-    "pace",
-    "points",
-    "restricted",
-]
 
 
 def gpu_study(devices: Sequence[int]) -> list[Planned]:

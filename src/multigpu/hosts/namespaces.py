@@ -11,14 +11,12 @@ processes out to such hosts: one launcher starts an agent on each of them.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,14 +39,6 @@ NETWORK = "10.77.0"
 BURST_BYTES = 2**17
 QUEUE_BYTES = 2**23
 """What waits before a link at most: enough that senders slow each other down by waiting and not by lost packets."""
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes that a host's interface has sent and received since it was made, headers included."""
-
-    sent: int
-    received: int
 
 
 @cache
@@ -208,28 +198,6 @@ class Hosts:
     def prefix(self, host: int) -> list[str]:
         """The words before a command that is to run on this host; the process that they start becomes the command."""
         return ["nsenter", f"--net=/run/netns/{self.names[host]}", "--"]
-
-    def traffic(self, host: int) -> Traffic:
-        """What the host's interface has carried so far."""
-        (found,) = json.loads(_call("ip", "-n", self.names[host], "-s", "-j", "link", "show", INTERFACE))
-        return Traffic(found["stats64"]["tx"]["bytes"], found["stats64"]["rx"]["bytes"])
-
-    def unplug(self, host: int) -> None:
-        """Pull the host's cable: nothing arrives any more, and no connection is told."""
-        _call("ip", "-n", self.switch, "link", "set", f"port{host}", "down")
-
-    def plug(self, host: int) -> None:
-        """Put the cable back."""
-        _call("ip", "-n", self.switch, "link", "set", f"port{host}", "up")
-
-    def kill(self, host: int) -> None:
-        """End every process of the host at once, as a fallen machine would, except that its connections are closed."""
-        until = time.monotonic() + 5
-        while (left := processes_in(self.names[host])) and time.monotonic() < until:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
 
 
 @dataclass(frozen=True)

@@ -35,10 +35,6 @@ class ParallelText:
     target: TextFile
 
     @property
-    def pairs(self) -> int:
-        return self.source.lines
-
-    @property
     def fingerprint(self) -> str:
         """sha256 over both files' contents, source first: the same whether they are packed or not."""
         return fingerprint(file_digest(self.source.path), file_digest(self.target.path))

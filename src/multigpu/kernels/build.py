@@ -9,10 +9,11 @@ import functools
 import hashlib
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from multigpu.writing import check_room, write_whole
 
 SOURCES = Path(__file__).parent
 CUDA = 13
@@ -97,10 +98,7 @@ def read_cached(path: Path) -> bytes | None:
 def write_cached(path: Path, image: bytes) -> bool:
     """Keep what was built, whole or not at all; False where the folder cannot be written, which costs a second in every process."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(image).digest() + image)
-        os.replace(file.name, path)
+        write_whole(path, hashlib.sha256(image).digest() + image, replace=True, synced=False)
     except OSError:
         return False
     return True
@@ -109,11 +107,10 @@ def write_cached(path: Path, image: bytes) -> bool:
 def writable(folder: Path) -> bool:
     """Whether what is built can be kept in this folder."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
+        check_room(folder)
     except OSError:
         return False
+    return True
 
 
 def built(name: str, options: Sequence[str]) -> bytes:

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
+import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -53,3 +56,17 @@ class Watched:
         """The stage ("" before the first) and how many of its steps were launched."""
         stage, steps = _LAYOUT.unpack_from(_counter(str(self.path)))
         return STAGES[stage], steps
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Watched]:
+    """The file that is named in the environment, where somebody watches already; else a new one, which is named there meanwhile."""
+    before = os.environ.get(WATCHED)
+    with tempfile.TemporaryDirectory(prefix="multigpu-watched-") as folder:
+        found = Watched(Path(before or Path(folder, "watched")))
+        os.environ[WATCHED] = str(found.path)
+        try:
+            yield found
+        finally:
+            if before is None:
+                del os.environ[WATCHED]

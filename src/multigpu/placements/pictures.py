@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-from multigpu.collectives import find_algorithm
 from multigpu.placements import placements
 from multigpu.placements.formula import formula_lines
 from multigpu.placements.row import Home, Placement
@@ -54,7 +53,7 @@ def movement(placement: Placement) -> tuple[str, str]:
     if placement.merge == "none":
         return "none", "nothing"
     if placement.algorithm is not None:
-        return "gpus", f"gradients, by all-reduce ({find_algorithm(placement.algorithm).title.lower()})"
+        return "gpus", f"gradients, by all-reduce ({placement.algorithm.replace('_', ' ')})"
     if placement.merge == "average":
         return "gpus", f"variables, by all-reduce after every {placement.semantics.every} steps"
     if placement.merge == "all_reduce":

@@ -184,25 +184,6 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     return record
 
 
-def plan_again(run: Run, devices: int, store: StageStore, records: RecordStore) -> list[StageRecord]:
-    """Search anew, for every machine whose costs are known, with the steps measured since; written beside what was found before.
-
-    Raises:
-        ValueError: no stages of this Run were measured for so many devices.
-    """
-    latest = {record.machine.name: record for record in store if (record.run.digest, record.devices) == (run.digest, devices)}
-    if not latest:
-        raise ValueError(f"no stages of {run.label()} were measured for {devices} devices: leave --search-again out to measure them")
-    renewed = []
-    for name, record in latest.items():
-        steps, found = measured_steps(run, devices, name, records)
-        again = planned(record.model_copy(update={"attempt": len(store.attempts(name, record.key))}), steps, found, propose=False)
-        if (steps, found) != (record.measured_s, record.found_s) or again.predictions != record.predictions:
-            renewed.append(again)
-            store.write(again)
-    return renewed
-
-
 def found_run(record: StageRecord, **more: Any) -> Run:
     """The Run of the placement that was found."""
     found = record.found
@@ -256,19 +237,12 @@ def main(words: Sequence[str] | None = None) -> int:
         help="measurements of each placement written by hand and of the one found, which is also traced (default: 5); 0: only search",
     )
     parser.add_argument("--again", action="store_true", help="measure the stages anew although there is a Record of them")
-    parser.add_argument(
-        "--search-again", action="store_true", help="measure nothing: search with the costs and Records there are, of any machine"
-    )
     parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Runs' Records")
     parser.add_argument("--out", default=str(paths.STAGES), help="folder of the StageRecords (default: data/stages)")
     add_usual(parser, "--quiet")
     arguments = parser.parse_args(words)
     run = profile_run(parse_fields(arguments.fields))
     store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
-    if arguments.search_again:
-        renewed = plan_again(run, arguments.devices, store, records)
-        print("\n".join(map(describe, renewed)) or "nothing measured since leads elsewhere", flush=True)
-        return 0
     record = measure_stages(run, arguments.devices, store, arguments.again)
     launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
     _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)

@@ -1,8 +1,7 @@
 """The best placement of a model's stages on some devices, by what `cost` says of each.
 
-Small graphs are searched completely. Larger ones start from the placements written by hand and from minimum cuts (document 002's
-criterion: keep densely connected parts on one machine, cut the fewest edges) and move one group of stages, or swap two, as long as
-that helps.
+Small graphs are searched completely. Larger ones start from one device and from the placements written by hand and move one group of
+stages, or swap two, as long as that helps.
 """
 
 from __future__ import annotations
@@ -11,10 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
-
 from multigpu.placements.traffic import HOST
 from multigpu.stages.cost import Costs, serial_s, step_time_s
 from multigpu.stages.graph import StageGraph, places_text
@@ -22,8 +17,6 @@ from multigpu.stages.record import Predicted
 
 MOST_COMPLETE = 1 << 15
 """Placements up to which all are tried."""
-
-Group = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class Search:
             for start in self.starts:
                 self.price(start)
         else:
-            for start in [*self.starts, (0,) * len(self.groups), *self._cuts()]:
+            for start in [*self.starts, (0,) * len(self.groups)]:
                 self._improve(start)
         best = min(self.known, key=self._order)
         return Found(self._named(best), self.known[best], len(self.known), complete)
@@ -103,44 +96,11 @@ class Search:
                 moved[a], moved[b] = moved[b], moved[a]
                 yield tuple(moved)
 
-    def _cuts(self) -> Iterator[tuple[int, ...]]:
-        """Minimum cuts by bytes that part the first group from each other one."""
-        for other in range(1, len(self.groups)):
-            side = min_cut(self.graph, self.groups[0][0], self.groups[other][0], self.rows, self.item_bytes)
-            yield tuple(0 if group[0] in side else 1 for group in self.groups)
-
     def _of_groups(self, start: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(start[group[0]] for group in self.groups)
 
     def _named(self, places: Sequence[int]) -> dict[str, int]:
         return {name: device for group, device in zip(self.groups, places, strict=True) for name in group}
-
-
-def min_cut(graph: StageGraph, source: str, sink: str, rows: int, item_bytes: int = 4) -> set[str]:
-    """The placed stages on the side of `source` when `sink` is on the other one and the fewest bytes cross, forward and back.
-
-    Raises:
-        ValueError: the two must share a device.
-    """
-    number = {name: index for index, group in enumerate(graph.together) for name in group}
-    if number[source] == number[sink]:
-        raise ValueError(f"stages {source!r} and {sink!r} use one variable and cannot be parted")
-    count = len(graph.together)
-    capacity = np.zeros((count, count), dtype=np.int64)
-    for stage in graph.placed:
-        for name in stage.inputs:
-            if name in number and number[name] != number[stage.name]:
-                size = graph.bytes_of(name, rows, item_bytes) * (1 if graph.by_name[name].integers else 2)
-                capacity[number[name], number[stage.name]] += size
-                capacity[number[stage.name], number[name]] += size
-    scale = max(1, int(capacity.max()) // (2**31 // max(count, 1) // 2) + 1)  # flows are 32-bit integers
-    weights = csr_array(((capacity + scale - 1) // scale).astype(np.int32))
-    flow = maximum_flow(weights, number[source], number[sink]).flow
-    left = (weights - flow).tocsr()
-    left.data = (left.data > 0).astype(np.int32)
-    left.eliminate_zeros()
-    reached = set(breadth_first_order(left, number[source], return_predecessors=False).tolist())
-    return {name for index, group in enumerate(graph.together) if index in reached for name in group}
 
 
 def cut_bytes(graph: StageGraph, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> int:

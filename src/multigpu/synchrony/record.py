@@ -54,7 +54,7 @@ class Result(Data):
     updates, gradients, samples: applied over the whole run, those before a resumed checkpoint included.
     measured_updates: of this process's part, over which the times are taken: update_time_s is their mean seconds per update,
         block_times_s the same in up to 20 successive parts, interval_quantiles_s the 5, 25, 50, 75 and 95% quantiles of single intervals.
-    accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes (`received_bytes`, `sent_bytes`).
+    accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes.
     curve: loss and error against time, thinned to the experiment's evaluations.
     fingerprint: of the parameters' bytes at the end; equal runs have equal fingerprints.
     batch_times_s, server_time_s: of a real run, see `server.Outcome`.
@@ -77,16 +77,6 @@ class Result(Data):
     parameter_bytes: int = 8
     batch_times_s: list[list[float]] = []
     server_time_s: float | None = None
-
-    @property
-    def received_bytes(self) -> int:
-        """That reached the server."""
-        return self.accounts.received * self.parameters * self.parameter_bytes
-
-    @property
-    def sent_bytes(self) -> int:
-        """That left the server."""
-        return self.accounts.sent * self.parameters * self.parameter_bytes
 
     @property
     def diverged(self) -> bool:

@@ -49,11 +49,11 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
     return None
 
 
-def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None = None, *, own_update_counted: bool = False) -> float:
+def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None = None) -> float:
     """Mean staleness of a gradient, in the long run and for every law of step times.
 
     Staleness is the number of updates between the version a gradient was computed on and the version it is applied to. The
-    update it belongs to is not counted (so it is 0 in sync), unless `own_update_counted`, which adds 1.
+    update it belongs to is not counted, so it is 0 in sync.
 
     Every update makes each batch under way one update older, and K gradients leave with it. So the mean is (batches under way
     when an update happens) / K. In k_batch_async those are all but the worker whose gradient completes the update:
@@ -67,7 +67,7 @@ def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None =
     """
     k = check_gradients(protocol, workers, gradients)
     under_way = 0 if protocol in CANCELS else workers - 1 if protocol == "k_batch_async" else workers - k
-    return under_way / k + own_update_counted
+    return under_way / k
 
 
 UPDATES = 1500
@@ -95,27 +95,18 @@ def measured_law(record: SynchronyRecord) -> Empirical:
     return Empirical(times_s=times)
 
 
-def predict(experiment: Experiment, measured: SynchronyRecord, *, server: bool = True) -> Prediction:
-    """The simulator's runtime and staleness of a real run's protocol and delays, from the step times of the run `measured`.
-
-    server: let the server take the time for each gradient that it took there; else none.
+def predict(experiment: Experiment, measured: SynchronyRecord) -> Prediction:
+    """The simulator's runtime and staleness of a real run's protocol and delays, from the step times of the run `measured`, whose server's
+    time for each gradient is the server's.
 
     Raises:
         ValueError: `measured` holds no batch times.
     """
-    time_s = measured.result.server_time_s if server and measured.result else None
+    time_s = measured.result.server_time_s if measured.result else None
     law = measured_law(measured)
     latest = 1 + max(experiment.delays_s or (0.0,)) / law.mean_s
-    twin = Experiment(
-        protocol=experiment.protocol,
-        workers=experiment.workers,
-        gradients=experiment.gradients,
-        law=law,
-        delays_s=experiment.delays_s,
-        server_s=time_s or 0.0,
-        preemptive=False,
-        updates=max(UPDATES, math.ceil(CYCLES * latest * experiment.workers)),
-        seed=experiment.seed,
-    )
+    updates = max(UPDATES, math.ceil(CYCLES * latest * experiment.workers))
+    same = experiment.model_dump(include={"protocol", "workers", "gradients", "delays_s", "seed"})
+    twin = Experiment(**same, law=law, server_s=time_s or 0.0, preemptive=False, updates=updates)
     result = summarise(simulate(twin))
     return Prediction(result.update_time_s, result.staleness.mean)

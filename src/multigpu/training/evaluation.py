@@ -27,41 +27,24 @@ With them every epoch is audited (shards disjoint, all items covered) and a budg
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.trainer import build_module
 from multigpu.engines.torch.variables import materialise, memory_like
 from multigpu.inputs.batch import Source
 from multigpu.run import Run
-from multigpu.training.run import can_score
-
-Scores = Callable[[nn.Module, Run, Source, torch.device], dict[str, float]]
-
-
-def scores_of(workload: str) -> Scores | None:
-    """The workload's `scores`, or None where it has no `evaluate.py`."""
-    if not can_score(workload):
-        return None
-    found: Scores = importlib.import_module(f"multigpu.workloads.{workload}.evaluate").scores
-    return found
 
 
 class Scorer:
-    """A copy of the model that is scored, on one replica; training never sees it.
-
-    Raises:
-        ValueError: the workload cannot be scored, or its inputs hold nothing out.
-    """
+    """A copy of the model that is scored, on one replica; training never sees it."""
 
     def __init__(self, run: Run, source: Source, device: Device) -> None:
-        found = scores_of(run.workload)
-        if found is None:
-            raise ValueError(f"workload {run.workload!r} has no evaluate.py to score it")
-        self.scores, self.run, self.source, self.device = found, run, source, device
+        self.scores = importlib.import_module(f"multigpu.workloads.{run.workload}.evaluate").scores
+        self.run, self.source, self.device = run, source, device
         # always plain: a captured or compiled form serves speed, and here would only add shapes
         self.module = build_module(run.model_copy(update={"execution": "eager"}))
         shapes = dict(self.module.named_parameters())

@@ -55,9 +55,7 @@ class Training(Experiment[TrainingItem]):
     def open(self, item: TrainingItem, seat: Seat) -> Session:
         threads = threads_for(1 if item.run.processes == "one" else item.run.devices)
         engine = importlib.import_module("multigpu.training.session")
-        session: Session = engine.TrainingSession(
-            item.training, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage, engine.Duties(), item.folder
-        )
+        session: Session = engine.TrainingSession(item, seat, threads, engine.Duties())
         return session
 
     def measure(self, item: TrainingItem, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,7 +16,6 @@ from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.variables import distances
 from multigpu.inputs.batch import Source
 from multigpu.measure.machine import total_energy_j
-from multigpu.measure.session import Stage
 from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
@@ -25,9 +23,12 @@ from multigpu.training.data import ReadLog, item_source, steps_per_epoch
 from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.history import History
-from multigpu.training.run import TrainingRun
 from multigpu.training.towers import Tower, open_process, replicas_of
 from multigpu.workloads import workloads
+
+if TYPE_CHECKING:
+    from multigpu.measure.experiment import Seat
+    from multigpu.training.experiment import TrainingItem
 
 LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""
@@ -38,35 +39,21 @@ class TrainingSession:
 
     Lists of what a replica has are by rank, of those in this process.
 
-    Args:
-        rank: of the process.
-        shared: a folder of memory-backed files, the same for all replicas. folder: where the leading replica checkpoints and logs.
-        stage: told "build", "start" (variables stand, nothing is broadcast), "step" and "checkpoint".
+    The seat's `stage` is told "build", "start" (variables stand, nothing is broadcast), "step" and "checkpoint".
     """
 
-    def __init__(
-        self,
-        training: TrainingRun,
-        rank: int,
-        threads: int,
-        shared: Path,
-        timeout_s: float,
-        startup_s: float,
-        stage: Stage,
-        duties: Duties,
-        folder: Path,
-    ) -> None:
+    def __init__(self, item: TrainingItem, seat: Seat, threads: int, duties: Duties) -> None:
         began = time.perf_counter()
-        self.training, self.run, self.rank, self.threads = training, training.run, rank, threads
-        self.duties, self.folder, self.stage, self.startup_s = duties, folder, stage, startup_s
+        self.training, self.run, self.rank, self.threads = item.training, item.run, seat.rank, threads
+        self.duties, self.folder, self.stage, self.startup_s = duties, item.folder, seat.stage, seat.startup_s
         run = self.run
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        self.process = open_process(run, rank, threads, self.source, shared, timeout_s)
+        self.process = open_process(run, seat.rank, threads, self.source, seat.shared, item.timeout_s)
         self.context, self.devices = self.process.context, self.process.devices
         self.shards = [duties.shard(own) for own in self.process.ranks]
         self.feeds = [Feed(self.source, shard, device) for shard, device in zip(self.shards, self.process.fed, strict=True)]
         try:
-            stage("build")
+            self.stage("build")
             self._build()
             self.process.clock.synchronise()
         except BaseException:

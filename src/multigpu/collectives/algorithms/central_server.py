@@ -39,13 +39,5 @@ def cost(elements: int, item_bytes: int, size: int) -> Cost:
     return Cost(2, n, n * (size - 1), 2 * n * (size - 1), 2 * n * (size - 1)) if size > 1 else NOTHING
 
 
-ALGORITHM = Algorithm(
-    name="central_server",
-    title="Central server",
-    source="document 002",
-    summary="all send to process 0, which adds up and sends the sum back",
-    formula="server's link 2N(P-1)",
-    run=all_reduce,
-    cost=cost,
-    serial=lambda size, processes: 2.0 * size * (processes - 1),  # it first receives, then sends
-)
+# the server first receives, then sends
+ALGORITHM = Algorithm("central_server", run=all_reduce, cost=cost, serial=lambda size, processes: 2.0 * size * (processes - 1))

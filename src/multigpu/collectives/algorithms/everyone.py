@@ -58,24 +58,7 @@ def compressed(wire: Literal["bf16", "fp16"]) -> Algorithm:
     def run(tensor: Tensor, transport: Transport) -> None:
         add_up_all(tensor, tensor.bfloat16() if wire == "bf16" else tensor.half(), transport)
 
-    return Algorithm(
-        name=f"everyone_{wire}",
-        title=f"Everyone to everyone, {wire}",
-        source="document 002 (compressed updates)",
-        summary=f"as everyone to everyone, with elements that travel as {wire}",
-        formula="N on every link, N the bytes on the wire",
-        run=run,
-        cost=lambda elements, item_bytes, size: cost(elements, WIRE_BYTES, size),
-        wire=wire,
-    )
+    return Algorithm(f"everyone_{wire}", run=run, cost=lambda elements, item_bytes, size: cost(elements, WIRE_BYTES, size), wire=wire)
 
 
-ALGORITHM = Algorithm(
-    name="everyone",
-    title="Everyone to everyone",
-    source="document 002",
-    summary="all send all to all, and everyone adds up",
-    formula="N on every link, NP(P-1) in all",
-    run=all_reduce,
-    cost=cost,
-)
+ALGORITHM = Algorithm("everyone", run=all_reduce, cost=cost)

@@ -63,13 +63,4 @@ def serial(size: int, processes: int) -> float:
     return cost(size // 4, 4, processes).busiest_way_bytes + (size if processes & (processes - 1) else 0)
 
 
-ALGORITHM = Algorithm(
-    name="halving_doubling",
-    title="Recursive halving and doubling",
-    source="Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH (2005)",
-    summary="halves exchanged at distances p/2 to 1 and gathered back",
-    formula="2 log2 P latency terms, 2N(P-1)/P sent by each (P a power of two)",
-    run=all_reduce,
-    cost=cost,
-    serial=serial,
-)
+ALGORITHM = Algorithm("halving_doubling", run=all_reduce, cost=cost, serial=serial)

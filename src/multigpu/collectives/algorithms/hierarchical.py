@@ -1,7 +1,8 @@
 """Two levels: each group of g neighbours reduces to its leader (tree), the m = P/g leaders all-reduce (ring), leaders broadcast (tree).
+Source: document 002's servers of eight GPUs; P. Goyal et al., "Accurate, Large Minibatch SGD" (2017).
 
-Groups are hosts where the transport says how many processes share one (`Transport.group`); otherwise g is the larger side of the
-most nearly square grid (4: 2, 6: 3, 8: 4). A prime P has no such grid: every process is a leader, and the algorithm is a ring.
+g is the larger side of the most nearly square grid (4: 2, 6: 3, 8: 4). A prime P has no such grid: every process is a leader, and the
+algorithm is a ring.
 
 For N bytes: 2 ceil(log2 g) + 2(m-1) latency terms. A link within a group carries N, one between leaders 2N(m-1)/m. A leader sends
 N ceil(log2 g) + 2N(m-1)/m and receives as much; 2N(P-1) in all, of which 2N(m-1) between groups. Sums are made once and copied.
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from multigpu.collectives.transport import Transport
 
 
-def group_size(size: int, group: int | None = None) -> int:
+def group_size(size: int) -> int:
     """Processes a group, a divisor of `size`."""
     rows, columns = grid_of(size)
-    return group if group else columns if rows > 1 else 1
+    return columns if rows > 1 else 1
 
 
 def all_reduce(tensor: Tensor, transport: Transport) -> None:
     """Sum `tensor` (flat) over all processes, in place."""
-    group = group_size(transport.size, transport.group)
+    group = group_size(transport.size)
     leader = transport.rank - transport.rank % group
     members = range(leader, leader + group)
     reduce_to_first(tensor, transport, members)
@@ -38,11 +39,11 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     broadcast_from_first(tensor, transport, members)
 
 
-def cost(elements: int, item_bytes: int, size: int, group: int | None = None) -> Cost:
+def cost(elements: int, item_bytes: int, size: int) -> Cost:
     """See the module: N = elements x item_bytes."""
     if size == 1:
         return NOTHING
-    n, g = elements * item_bytes, group_size(size, group)
+    n, g = elements * item_bytes, group_size(size)
     leaders, depth = size // g, log2_up(g)
     between = 2 * n * (leaders - 1) / leaders
     way = n * depth + between
@@ -55,13 +56,4 @@ def serial(size: int, processes: int) -> float:
     return 2 * size * (log2_up(g) + (processes // g - 1) / (processes // g))
 
 
-ALGORITHM = Algorithm(
-    name="hierarchical",
-    title="Two levels",
-    source="document 002 (servers of eight GPUs); Goyal et al., Accurate, large minibatch SGD (2017)",
-    summary="reduced within groups, all-reduced between their leaders, broadcast within groups",
-    formula="2N(m-1)/m between the m leaders",
-    run=all_reduce,
-    cost=cost,
-    serial=serial,
-)
+ALGORITHM = Algorithm("hierarchical", run=all_reduce, cost=cost, serial=serial)

@@ -61,12 +61,4 @@ def cost(elements: int, item_bytes: int, size: int) -> Cost:
     return Cost(2 * (size - 1), way, way, 2 * way, 2 * n * (size - 1)) if size > 1 else NOTHING
 
 
-ALGORITHM = Algorithm(
-    name="ring",
-    title="Ring",
-    source="document 002; Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms (2009)",
-    summary="reduce-scatter, then all-gather, between neighbours on a ring",
-    formula="busiest link 2N(P-1)/P",
-    run=all_reduce,
-    cost=cost,
-)
+ALGORITHM = Algorithm("ring", run=all_reduce, cost=cost)

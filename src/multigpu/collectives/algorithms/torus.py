@@ -1,6 +1,7 @@
 """2-D torus: processes form a grid of r rows and c columns; reduce-scatter along rows, all-reduce along columns, all-gather along rows.
 
-The grid is the most nearly square one with c >= r (4: 2 x 2, 6: 2 x 3, 8: 2 x 4). A prime P is one row: a ring.
+The grid is the most nearly square one with c >= r (4: 2 x 2, 6: 2 x 3, 8: 2 x 4). A prime P is one row: a ring. Source: document 002;
+H. Mikami et al., "Massively Distributed SGD" (2018).
 
 For N bytes and P = r c: 2(c-1) + 2(r-1) latency terms, against a ring's 2(P-1). A link in a row carries 2N(c-1)/c, one in a
 column 2N(r-1)/P. A process sends 2N(P-1)/P, as on a ring; 2N(P-1) in all. Each part's sum is made by one process and copied.
@@ -40,12 +41,4 @@ def cost(elements: int, item_bytes: int, size: int) -> Cost:
     return Cost(2 * (columns - 1) + 2 * (rows - 1), max(in_row, in_column), way, 2 * way, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm(
-    name="torus",
-    title="2-D torus",
-    source="document 002; Mikami et al., Massively distributed SGD (2018)",
-    summary="reduce-scatter along rows, all-reduce along columns, all-gather along rows",
-    formula="2(c-1) + 2(r-1) latency terms, 2N(P-1)/P sent by each",
-    run=all_reduce,
-    cost=cost,
-)
+ALGORITHM = Algorithm("torus", run=all_reduce, cost=cost)

@@ -1,4 +1,5 @@
-"""Tree: the whole tensor is reduced up a binomial tree to process 0 and broadcast down it again.
+"""Tree: the whole tensor is reduced up a binomial tree to process 0 and broadcast down it again. Source: R. Thakur,
+R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH" (2005).
 
 For N bytes and P processes: 2 ceil(log2 P) latency terms, the fewest of all that send each tensor whole; a link carries N; the root
 receives N ceil(log2 P) and sends as much; 2N(P-1) in all. The sum is made once, at the root, and copied.
@@ -55,13 +56,4 @@ def cost(elements: int, item_bytes: int, size: int) -> Cost:
     return Cost(2 * depth, n, n * depth, 2 * n * depth, 2 * n * (size - 1)) if size > 1 else NOTHING
 
 
-ALGORITHM = Algorithm(
-    name="tree",
-    title="Binomial tree",
-    source="Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH (2005)",
-    summary="reduced up a tree to process 0 and broadcast down it",
-    formula="2 ceil(log2 P) latency terms, N on a link",
-    run=all_reduce,
-    cost=cost,
-    serial=lambda size, processes: 2.0 * size * log2_up(processes),
-)
+ALGORITHM = Algorithm("tree", run=all_reduce, cost=cost, serial=lambda size, processes: 2.0 * size * log2_up(processes))
