@@ -47,6 +47,11 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
     one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
     one.add_argument("--budget-s", type=seconds, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
+    one.add_argument(
+        "--peaks",
+        action="store_true",
+        help="once more, only what was measured here and has no peak memory that is read (`data/withdrawn.csv`)",
+    )
     one.add_argument("--repeats", type=count(), default=1, help="repeats of the one Run")
     one.add_argument("--timeout", type=seconds, default=300.0, help="seconds one Run may take")
     add_usual(one, "--retry", "--dry-run", "--quiet")

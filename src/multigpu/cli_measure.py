@@ -17,7 +17,7 @@ from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.later import later
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.machine import gpu_count
+from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
 from multigpu.measure.sharing import lanes_of, sharing_words
 from multigpu.measure.sweep import launch_environment, measure
@@ -68,6 +68,10 @@ def measure_command(arguments: argparse.Namespace) -> int:
         def price(point: Point) -> float:
             return costs[point.run.digest]
 
+    if arguments.peaks:
+        chosen = _without_peaks(chosen, store_of(arguments))
+        arguments.retry = [*arguments.retry, "ok"]
+        print(f"{len(chosen)} Runs were measured here and have no peak that is read", flush=True)
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.forecast:
@@ -171,3 +175,14 @@ def claim_results(arguments: argparse.Namespace) -> list[Result]:
 
     kinds = {"hosts": paths.HOSTS, "synchrony": paths.SYNCHRONY, "training": paths.TRAINING}
     return study_results(store_of(arguments).root, *(Path(getattr(arguments, name, usual)) for name, usual in kinds.items()))
+
+
+def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:
+    """The first point of each Run that this machine measured, of whose Records none has a peak memory that is read."""
+    from multigpu.analysis.read import records_of
+
+    here = this_machine().name
+    own = [record for record in records_of(store.root) if record.machine.name == here and record.status == "ok"]
+    known = {record.run.digest for record in own if record.measurement and record.measurement.peak_memory_gib}
+    lacking = {record.run.digest for record in own} - known
+    return list({point.run.digest: point for point in reversed(chosen) if point.run.digest in lacking}.values())
