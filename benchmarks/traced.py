@@ -1,6 +1,6 @@
 """A script of a kind that people bring: a small network trained in plain PyTorch, traced by its profiler on one or several GPUs.
 
-    python tests/data/traced.py FOLDER [--ranks 2] [--cause host|input|none|late]
+    python benchmarks/traced.py FOLDER [--ranks 2] [--cause host|input|none|late]
 
 Writes FOLDER/CAUSE-RANK.json.gz of four steps. host: many small kernels, each launched by the host. input: a loader that takes 30 ms to
 make a batch. late: rank 1 sleeps 15 ms in each step. `tests/own/test_script_trace.py` reads what it wrote on the machines that
