@@ -11,6 +11,7 @@ code. Here the agents' words are JSON, and the workers' too.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import logging
@@ -158,6 +159,8 @@ def main() -> None:
                 # PyTorch's compiler is imported before the fork on CPUs alone until it is shown beside a GPU that it asks CUDA nothing
                 if name != "torch._dynamo" or not os.path.exists("/dev/nvidiactl"):
                     importlib.import_module(name)
+            if not os.path.exists("/dev/nvidiactl"):
+                gc.freeze()  # a Run ends with a collection of garbage, which would look through all of torch for 0.1 s and more
             os.environ[STARTED_AT] = str(psutil.Process().create_time())
             elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:
