@@ -63,6 +63,8 @@ class Priced(NamedTuple):
 def cheapest(contrast: Contrast, table: pd.DataFrame, costs_s: Mapping[str, float]) -> list[Priced]:
     """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
     table = within(table, contrast)
+    if table.empty:
+        return []
     pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
     # in ascending order of devices
     highest = {
