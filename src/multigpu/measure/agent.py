@@ -155,12 +155,14 @@ def main() -> None:
             os.environ |= tensorflow_environment(sys.path, os.environ)  # too late for this process, in time for its workers
             elastic_launch(config, sys.executable)("-m", module, str(path))
         else:
+            gc.disable()  # of what is imported nothing is garbage
             for name in (module, *pkgutil.resolve_name(plan["experiment"]).modules):
                 # PyTorch's compiler is imported before the fork on CPUs alone until it is shown beside a GPU that it asks CUDA nothing
                 if name != "torch._dynamo" or not os.path.exists("/dev/nvidiactl"):
                     importlib.import_module(name)
             if not os.path.exists("/dev/nvidiactl"):
                 gc.freeze()  # a Run ends with a collection of garbage, which would look through all of torch for 0.1 s and more
+            gc.enable()
             os.environ[STARTED_AT] = str(psutil.Process().create_time())
             elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:
