@@ -11,7 +11,6 @@ code. Here the agents' words are JSON, and the workers' too.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import logging
@@ -41,7 +40,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from multigpu.hosts.launching import LOOPBACK
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.plan import MAX_STARTS
-from multigpu.measure.process import STARTED_AT, end_with_parent
+from multigpu.measure.process import STARTED_AT, end_with_parent, import_for_good
 
 BACKEND = "multigpu"
 """The name of this rendezvous in torch's launcher."""
@@ -155,14 +154,10 @@ def main() -> None:
             os.environ |= tensorflow_environment(sys.path, os.environ)  # too late for this process, in time for its workers
             elastic_launch(config, sys.executable)("-m", module, str(path))
         else:
-            gc.disable()  # of what is imported nothing is garbage
             for name in (module, *pkgutil.resolve_name(plan["experiment"]).modules):
                 # PyTorch's compiler is imported before the fork on CPUs alone until it is shown beside a GPU that it asks CUDA nothing
                 if name != "torch._dynamo" or not os.path.exists("/dev/nvidiactl"):
-                    importlib.import_module(name)
-            if not os.path.exists("/dev/nvidiactl"):
-                gc.freeze()  # a Run ends with a collection of garbage, which would look through all of torch for 0.1 s and more
-            gc.enable()
+                    import_for_good(name)
             os.environ[STARTED_AT] = str(psutil.Process().create_time())
             elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:
