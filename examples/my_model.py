@@ -22,7 +22,7 @@ def batch(n: int, generator: torch.Generator) -> tuple:  # (what the model is ca
 job = multigpu.Job(Recommender, batch, loss=nn.functional.mse_loss, optimizer=multigpu.SGD(0.1, momentum=0.9), batch_size=64)
 
 if __name__ == "__main__":
-    result = multigpu.compare(job, placements=["ddp", "exp2", "exp4"], budget_s=60, repeats=2)
+    result = multigpu.compare(job, placements=["ddp", "exp2", "exp4"], budget_s=40, repeats=2)
     print(result.best)  # the fastest, samples/s, times one device
     print(result.table()[["name", "rate", "speedup", "equal"]])
     print(result.why_not_scaling()[["cause", "ms"]])

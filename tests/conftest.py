@@ -18,6 +18,7 @@ from multigpu.paths import RUNS
 from multigpu.record import Record, RecordStore
 from multigpu.remembered import remembered
 
+gc.disable()  # until all tests are collected: of what is imported nothing is garbage
 # three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second thread; set before torch is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -40,10 +41,10 @@ SLOWEST = (
     "equivalence/test_placements.py",
     "measure/test_tensorflow_processes.py",
     "study/test_reproducible.py",
+    "training/test_one_process.py",
     "measure/test_solo.py",
     "claims/test_verdicts.py",
     "test_experiment.py",
-    "training/test_one_process.py",
     "measure/test_turn.py",
     "engines/test_twins.py",
     "training/test_duties.py",
@@ -53,13 +54,23 @@ SLOWEST = (
     "measure/test_stopped.py",
     "analysis/test_advise.py",
     "test_cli.py",
+    "test_unreadable.py",
+    "claims/test_deciding.py",
+    "analysis/test_noise.py",
     "collectives/test_transport.py",
     "hosts/test_collectives_on_hosts.py",
     "measure/test_soak.py",
     "engines/test_compiled.py",
     "test_stopping.py",
+    "test_training_benchmark.py",
+    "collectives/test_measure.py",
+    "stages/test_trained.py",
+    "claims/test_new_claim.py",
+    "test_report.py",
+    "measure/test_tensorflow_traces.py",
+    "engines/test_feed.py",
 )
-"""Files of more than eight seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
+"""Files of more than seven seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +112,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is imported by now stays: no collection of garbage, of which many Runs end with one, looks through it again."""
     gc.freeze()
+    gc.enable()
 
 
 if importlib.util.find_spec("tensorflow") is None:

@@ -11,6 +11,7 @@ from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
 from multigpu.claims import all_claims, evaluate_all
 from multigpu.claims.deciding import Need, affordable_needs, needs, planned_rows, repeated, undecided
+from multigpu.claims.results import Result
 from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
@@ -29,8 +30,14 @@ def planned() -> list[Planned]:
 
 
 @pytest.fixture(scope="module")
-def from_nothing(planned) -> list[Need]:
-    return needs(evaluate_all(frame_of([])), planned, set())
+def unmeasured() -> list[Result]:
+    """What no Record says of every claim."""
+    return evaluate_all(frame_of([]))
+
+
+@pytest.fixture(scope="module")
+def from_nothing(unmeasured, planned) -> list[Need]:
+    return needs(unmeasured, planned, set())
 
 
 def as_records(entry: Planned) -> list[Record]:
@@ -62,8 +69,9 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
             assert len(models) >= contrast.models_at_least, (need.claim, contrast.label)
         if all(contrast.quantity != equal_steps for contrast in predicate.contrasts):
             assert result.by_framework["torch"].verdict != "not yet measured", need.claim
-    left = needs(list(results.values()), planned, {(record.run.digest, record.repeat) for record in records})
-    assert not {need.claim for need in left if need.framework == "torch"} & {need.claim for need in asked}
+    results_of_asked = [results[number] for number in dict.fromkeys(need.claim for need in asked)]
+    left = needs(results_of_asked, planned, {(record.run.digest, record.repeat) for record in records})
+    assert not [need for need in left if need.framework == "torch"]
 
 
 def test_points_are_asked_for_once_and_with_their_repeats(from_nothing) -> None:
@@ -73,15 +81,16 @@ def test_points_are_asked_for_once_and_with_their_repeats(from_nothing) -> None:
     assert sum(need.missing for need in from_nothing) == sum(len(entry.points()) for entry in together)
 
 
-def test_the_cheapest_setting_is_taken() -> None:
+def test_the_cheapest_setting_is_taken(unmeasured) -> None:
     """C3 asks for Exp4 beside Exp3 on one GPU or on eight: of two batches' worth of candidates the dear one stays."""
     form: dict[str, Any] = {"workload": "nmt", "model": "nmt000", "batch_size": 128, "sequence_length": 100}
     runs = [Run(placement=placement, precision=precision, **form) for precision in ("bf16", "fp32") for placement in ("exp3", "exp4")]
     planned = [Planned(run, "screening", 1.0 if run.precision == "fp32" else 9.0) for run in runs]
-    (need,) = [need for need in needs(evaluate_all(frame_of([])), planned, set()) if need.claim == "C3"]
+    c3 = [result for result in unmeasured if result.claim.number == "C3"]
+    (need,) = needs(c3, planned, set())
     assert {entry.run.precision for entry in need.entries} == {"fp32"} and (need.missing, need.cost_s) == (10, 10.0)
     known = {(entry.run.digest, repeat) for entry in need.entries for repeat in (0, 1)}
-    (rest,) = [need for need in needs(evaluate_all(frame_of([])), planned, known) if need.claim == "C3"]
+    (rest,) = needs(c3, planned, known)
     assert (rest.missing, rest.cost_s) == (6, 6.0)
 
 

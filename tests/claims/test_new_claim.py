@@ -46,7 +46,7 @@ print(json.dumps({"digest": find_claim("NEW").digest, "unwritten": unwritten(all
 
 @pytest.mark.slow
 def test_a_new_claim_stands_in_the_command_on_the_page_and_in_the_ledger(tmp_path: Path) -> None:
-    shutil.copytree(paths.REPOSITORY / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(paths.REPOSITORY / "src", tmp_path / "src")
     (tmp_path / "pyproject.toml").touch()
     for name in ("runs", "hosts", "synchrony", "training"):
         (tmp_path / "data" / name).mkdir(parents=True)

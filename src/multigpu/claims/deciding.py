@@ -63,6 +63,8 @@ class Priced(NamedTuple):
 def cheapest(contrast: Contrast, table: pd.DataFrame, costs_s: Mapping[str, float]) -> list[Priced]:
     """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
     table = within(table, contrast)
+    if table.empty:
+        return []
     pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
     settings = pairs.settings.drop_duplicates("identity", keep="last") if contrast.counts == "highest" else pairs.settings
     by_cost = pairs.records.assign(cost=pairs.records["key"].map(costs_s)).sort_values("cost", kind="stable")

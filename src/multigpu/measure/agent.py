@@ -40,7 +40,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from multigpu.hosts.launching import LOOPBACK
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.plan import MAX_STARTS
-from multigpu.measure.process import STARTED_AT, end_with_parent
+from multigpu.measure.process import STARTED_AT, end_with_parent, import_for_good
 
 BACKEND = "multigpu"
 """The name of this rendezvous in torch's launcher."""
@@ -157,7 +157,7 @@ def main() -> None:
             for name in (module, *pkgutil.resolve_name(plan["experiment"]).modules):
                 # PyTorch's compiler is imported before the fork on CPUs alone until it is shown beside a GPU that it asks CUDA nothing
                 if name != "torch._dynamo" or not os.path.exists("/dev/nvidiactl"):
-                    importlib.import_module(name)
+                    import_for_good(name)
             os.environ[STARTED_AT] = str(psutil.Process().create_time())
             elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -31,6 +33,19 @@ STARTED_AT = "MULTIGPU_STARTED_AT"
 def started_at() -> float:
     """When the start of this process began, in seconds of the epoch."""
     return float(os.environ.get(STARTED_AT) or psutil.Process().create_time())
+
+
+def import_for_good(name: str) -> Any:
+    """The module. On hosts without GPUs no collection of garbage, with which every Run ends, looks through what is imported by then."""
+    if name not in sys.modules:
+        gc.disable()  # of what is imported nothing is garbage
+        try:
+            importlib.import_module(name)
+            if not os.path.exists("/dev/nvidiactl"):
+                gc.freeze()
+        finally:
+            gc.enable()
+    return sys.modules[name]
 
 
 def ask(what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None) -> str:

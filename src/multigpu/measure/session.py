@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multigpu.engines.errors import DidNotTrain
+from multigpu.measure.process import import_for_good
 from multigpu.measure.timing import clock_flags, training_fault
 from multigpu.measure.traced import joined
 from multigpu.placements import find_placement
@@ -56,7 +57,7 @@ def open_session(
         module = "checked"
     if find_placement(run.placement).compute == "stage":
         module = "stages"
-    engine = importlib.import_module(f"multigpu.engines.{run.framework}.{module}")
+    engine = import_for_good(f"multigpu.engines.{run.framework}.{module}")
     return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
 
 
