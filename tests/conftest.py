@@ -30,46 +30,7 @@ if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton, where it is installed, runs its kernels on CPUs; read when it is imported
 os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # for this process and every TensorFlow process that a test starts
 
-SLOWEST = (
-    "study/test_pages.py",
-    "equivalence/test_tensorflow_placements.py",
-    "own/test_compare.py",
-    "own/test_example.py",
-    "own/test_keras.py",
-    "measure/test_recovery.py",
-    "measure/test_lanes.py",
-    "equivalence/test_placements.py",
-    "measure/test_tensorflow_processes.py",
-    "study/test_reproducible.py",
-    "training/test_one_process.py",
-    "measure/test_solo.py",
-    "claims/test_verdicts.py",
-    "test_experiment.py",
-    "measure/test_turn.py",
-    "engines/test_twins.py",
-    "training/test_duties.py",
-    "study/test_strangers.py",
-    "synchrony/test_real.py",
-    "measure/test_interference.py",
-    "measure/test_stopped.py",
-    "analysis/test_advise.py",
-    "test_cli.py",
-    "test_unreadable.py",
-    "claims/test_deciding.py",
-    "analysis/test_noise.py",
-    "collectives/test_transport.py",
-    "hosts/test_collectives_on_hosts.py",
-    "measure/test_soak.py",
-    "engines/test_compiled.py",
-    "test_stopping.py",
-    "test_training_benchmark.py",
-    "collectives/test_measure.py",
-    "stages/test_trained.py",
-    "claims/test_new_claim.py",
-    "test_report.py",
-    "measure/test_tensorflow_traces.py",
-    "engines/test_feed.py",
-)
+SLOWEST = (Path(__file__).parent / "slowest.txt").read_text().split()
 """Files of more than seven seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
 
 
@@ -116,7 +77,8 @@ def pytest_collection_finish() -> None:
 
 
 if importlib.util.find_spec("tensorflow") is None:
-    collect_ignore_glob = ["engines/test_t*.py", "equivalence/test_tensorflow_placements.py", "measure/test_solo.py", "test_callbacks.py"]
+    collect_ignore_glob = ["engines/test_t*.py", "equivalence/test_tensorflow_*.py", "measure/test_tensorflow_*.py", "measure/test_solo.py"]
+    collect_ignore_glob += ["own/test_keras.py", "test_callbacks.py"]
 
 # A suite in the background of a shell inherits that Ctrl-C is ignored, and would hand it on to the processes that it stops by it.
 if threading.current_thread() is threading.main_thread():

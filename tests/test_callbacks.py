@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +12,6 @@ import pytest
 
 if TYPE_CHECKING:
     from multigpu.callbacks import ThroughputCallback
-
-if importlib.util.find_spec("tensorflow") is None:
-    pytest.skip("TensorFlow is not installed", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")

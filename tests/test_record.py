@@ -71,12 +71,8 @@ def test_the_key_tells_points_apart() -> None:
     key = Record.key_for(run, 0, "machine", "2.11", 1)
     changes = {"batch_size": 5, "devices": 2, "placement": "exp4", "seed": 1, "precision": "fp64", "sequence_length": 7, "timed_steps": 31}
     others = [Record.key_for(run.model_copy(update={name: value}), 0, "machine", "2.11", 1) for name, value in changes.items()]
-    others += [
-        Record.key_for(run, 1, "machine", "2.11", 1),
-        Record.key_for(run, 0, "other", "2.11", 1),
-        Record.key_for(run, 0, "machine", "2.12", 1),
-    ]
-    others.append(Record.key_for(run, 0, "machine", "2.11", 2))
+    changed = ((1, "machine", "2.11", 1), (0, "other", "2.11", 1), (0, "machine", "2.12", 1), (0, "machine", "2.11", 2))
+    others += [Record.key_for(run, *what) for what in changed]
     assert len({key, *others}) == 1 + len(others)
 
 

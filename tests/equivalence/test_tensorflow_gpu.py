@@ -5,7 +5,6 @@ fp32 is fp32 (TF32 is off), on up to four GPUs. MULTIGPU_STAND_INS=3 runs the sa
 
 from __future__ import annotations
 
-import importlib.util
 import os
 
 import pytest
@@ -19,7 +18,6 @@ KIND, DEVICES = ("cpu", STAND_INS) if STAND_INS else ("cuda", min(4, gpu_count()
 TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
     pytest.mark.skipif(DEVICES < 2, reason="needs two NVIDIA GPUs"),
     pytest.mark.timeout(600),
     *([] if STAND_INS else [pytest.mark.gpu]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -27,8 +26,6 @@ def served(seed: int, devices: int = 2) -> Run:
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
     """One sweep of a framework's only process, in which it is killed, hangs, and runs out of memory."""
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed")
     folder = tmp_path_factory.mktemp("solo")
     faults = [
         {"seed": KILLED_ONCE, "stage": "timed", "rank": 0, "fault": "kill", "once": str(folder / "struck")},

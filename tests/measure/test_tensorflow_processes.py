@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 from multigpu.engines.errors import Unsupported
@@ -24,8 +22,6 @@ def spread(seed: int, placement: str = "multi_worker", devices: int = 2) -> Run:
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
     """One sweep in which a worker is killed and another fails, and an asynchronous Run has to go on beside them."""
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed")
     folder = tmp_path_factory.mktemp("processes")
     faults = [
         {"seed": KILLED_ONCE, "stage": "warm-up", "rank": 1, "fault": "kill", "once": str(folder / "struck")},

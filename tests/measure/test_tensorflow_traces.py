@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from types import SimpleNamespace
 
@@ -20,8 +19,6 @@ from tests.measure.test_traces import traced_run
 @pytest.fixture(scope="module")
 def towers(tmp_path_factory: pytest.TempPathFactory):
     """One traced Run of two towers in one process."""
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed")
     run = traced_run(0, "exp2", framework="tensorflow", processes="one", execution="graph", warmup_steps=2)
     store = RecordStore(tmp_path_factory.mktemp("towers"))
     with pytest.MonkeyPatch.context() as patch:

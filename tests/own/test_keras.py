@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -13,9 +12,6 @@ from multigpu.own.examine import framework_of
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result
 from tests.own.test_bad_jobs import refused
-
-if importlib.util.find_spec("tensorflow") is None:
-    pytest.skip("TensorFlow is not installed", allow_module_level=True)
 
 MODEL = Path(__file__).parent / "keras_model.py"
 PLACEMENTS = ("mirrored_nccl", "exp2", "exp4")

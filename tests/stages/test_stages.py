@@ -23,7 +23,7 @@ from multigpu.stages.cost import (
     step_time_s,
 )
 from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
-from multigpu.stages.search import Search, cut_bytes
+from multigpu.stages.search import Search
 from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.description import stage_graph
 
@@ -220,9 +220,3 @@ def test_the_search_is_at_least_as_good_as_each_placement_of_the_document(copy_s
     by_hand = {name: step_time_s(DOCUMENT, costs, places, 32) for name, places in starts.items()}
     assert found.complete and found.step_time_s <= min(by_hand.values()) * (1 + 1e-6)
     assert (len(set(found.places.values())) == 1) == (copy_s > 1)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_crosses_on_one_device(seed: int) -> None:
-    graph, _ = random_graph(seed, 6)
-    assert cut_bytes(graph, dict.fromkeys(graph.by_name, 0), 4) == 0

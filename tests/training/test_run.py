@@ -209,12 +209,8 @@ def test_scores_of_a_model_that_diverged_are_read_back(tmp_path: Path) -> None:
 
 
 def test_a_launch_has_one_shape_of_processes() -> None:
-    shapes = [
-        TrainingItem.of(training("exp1")),
-        TrainingItem.of(training("exp1", processes="one")),
-        TrainingItem.of(training("make_parallel", processes="one")),
-    ]
-    first, second, third = map(TRAINING.launch_of, shapes)
+    shapes = (training("exp1"), training("exp1", processes="one"), training("make_parallel", processes="one"))
+    first, second, third = (TRAINING.launch_of(TrainingItem.of(shape)) for shape in shapes)
     assert first < second == third
 
 

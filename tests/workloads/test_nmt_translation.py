@@ -1,10 +1,11 @@
-"""Greedy translation, BLEU with its floors, and the scores of a model on held-out pairs."""
+"""Greedy translation, BLEU, and the scores of a model on held-out pairs."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import math
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from multigpu.training.record import MORE_IS_BETTER
 from multigpu.workloads.base import Optimizer
 from multigpu.workloads.nmt.decode import greedy
 from multigpu.workloads.nmt.description import NmtConfig, describe
-from multigpu.workloads.nmt.evaluate import corpus_bleu, floors, floors_of, held_out_loss, scores
+from multigpu.workloads.nmt.evaluate import corpus_bleu, held_out_loss, held_out_of, scores
 from multigpu.workloads.nmt.torch import Nmt, build
 from tests.inputs.stand_ins import make_run
 
@@ -83,17 +84,12 @@ def test_what_cannot_be_translated_is_refused(sources: list[list[int]], more: di
         greedy(make_module(), sources, **more)
 
 
-def test_bleu_and_its_floors():
+def test_bleu():
     german = ["das ist ein kleines Haus", "die Datei ist nicht offen"]
     assert corpus_bleu(german, german) == pytest.approx(100)
     assert corpus_bleu(["x y z w v"] * 2, german) < 5
-    found = floors(["open file %s now please", "b"], ["%s now please open file", "c"], ["c", "a", "c"])
-    assert found["copy"] == corpus_bleu(["open file %s now please", "b"], ["%s now please open file", "c"])
-    assert found["most_frequent"] == corpus_bleu(["c", "c"], ["%s now please open file", "c"])
     with pytest.raises(ValueError, match="as many translations as references, at least one: 1 and 2"):
         corpus_bleu(["a"], german)
-    with pytest.raises(ValueError, match="at least one training target"):
-        floors(["a"], ["b"], [])
 
 
 NOUNS = {"file": "Datei", "table": "Tabelle", "key": "Schlüssel", "server": "Server", "user": "Benutzer", "index": "Index"}
@@ -128,7 +124,6 @@ def test_scores_of_a_model_that_knows_nothing_are_those_of_chance(planted: Any):
     assert found["loss"] == pytest.approx(math.log(60)) and found["perplexity"] == pytest.approx(60)
     assert found["bleu"] < 1 and found["bleu_training"] < 1
     assert MORE_IS_BETTER["bleu"] and not MORE_IS_BETTER["loss"] and not MORE_IS_BETTER["perplexity"]
-    assert set(floors_of(source, run)) == {"copy", "most_frequent", "copy_training"}
 
 
 def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(monkeypatch: pytest.MonkeyPatch):
@@ -139,7 +134,7 @@ def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(monkeypatch:
     assert held_out_loss(module, sources, targets, CPU) == pytest.approx(together, rel=1e-5)
 
 
-def test_a_trained_model_beats_the_floors_and_its_loss_falls(planted: Any):
+def test_a_trained_model_beats_a_copy_and_the_most_frequent_sentence_and_its_loss_falls(planted: Any):
     run, source = planted
     module = make_module(units=48, entries=60)
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
@@ -152,9 +147,11 @@ def test_a_trained_model_beats_the_floors_and_its_loss_falls(planted: Any):
         optimizer.step()
     with torch.inference_mode():
         found = scores(module, run, source, CPU)
-    floor = floors_of(source, run)
-    assert found["bleu_training"] > 90 > floor["copy_training"]
-    assert found["bleu"] > 10 + max(floor["copy"], floor["most_frequent"])
+    corpus = held_out_of(run, source)
+    english, german = zip(*corpus.training_texts, strict=True)
+    most_frequent = [Counter(german).most_common(1)[0][0]] * len(corpus.held_out.references)
+    assert found["bleu_training"] > 90 > corpus_bleu(english, german)
+    assert found["bleu"] > 10 + max(corpus_bleu(one, corpus.held_out.references) for one in (corpus.held_out.source_texts, most_frequent))
     assert found["loss"] < before
 
 

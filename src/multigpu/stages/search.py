@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from multigpu.placements.traffic import HOST
 from multigpu.stages.cost import Costs, serial_s, step_time_s
 from multigpu.stages.graph import StageGraph, places_text
 from multigpu.stages.record import Predicted
@@ -103,12 +102,6 @@ class Search:
         return {name: device for group, device in zip(self.groups, places, strict=True) for name in group}
 
 
-def cut_bytes(graph: StageGraph, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> int:
-    """Bytes that cross between devices in one step."""
-    full = {**dict.fromkeys((s.name for s in graph.stages if s.host), HOST), **places}
-    return graph.moved(full, rows, item_bytes).get("device_to_device", 0)
-
-
 def predicted(name: str, graph: StageGraph, costs: Costs, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> Predicted:
     """What the costs say of one placement of the placed stages."""
     full = graph.check(places, max(places.values()) + 1)
@@ -118,5 +111,5 @@ def predicted(name: str, graph: StageGraph, costs: Costs, places: Mapping[str, i
         devices=len(set(places.values())),
         step_time_s=step_time_s(graph, costs, full, rows, item_bytes),
         serial_s=serial_s(graph, costs, full, rows, item_bytes),
-        cut_bytes=cut_bytes(graph, places, rows, item_bytes),
+        cut_bytes=graph.moved(full, rows, item_bytes).get("device_to_device", 0),
     )

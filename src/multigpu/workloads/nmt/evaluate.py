@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -97,28 +96,3 @@ def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> float
     if not references or len(translations) != len(references):
         raise ValueError(f"BLEU compares as many translations as references, at least one: {len(translations)} and {len(references)}")
     return float(sacrebleu.corpus_bleu(list(translations), [list(references)]).score)
-
-
-def floors(sources: Sequence[str], references: Sequence[str], training_targets: Sequence[str]) -> dict[str, float]:
-    """BLEU of answers that no model gives.
-
-    "copy": every source as its own translation (names, formats and signs are right at once). "most_frequent": the most frequent
-    training target, always (of equals the first).
-
-    Raises:
-        ValueError: as `corpus_bleu`, or there is no training target.
-    """
-    if not training_targets:
-        raise ValueError("the most frequent translation needs at least one training target")
-    most = Counter(training_targets).most_common(1)[0][0]
-    return {"copy": corpus_bleu(sources, references), "most_frequent": corpus_bleu([most] * len(references), references)}
-
-
-def floors_of(source: Source, run: Run) -> dict[str, float]:
-    """BLEU of the answers that need no training, on the held-out pairs ("copy", "most_frequent") and, of a copy, on those that were
-    trained on ("copy_training").
-    """
-    corpus = held_out_of(run, source)
-    english, german = zip(*corpus.training_texts, strict=True)
-    found = floors(corpus.held_out.source_texts, corpus.held_out.references, german)
-    return found | {"copy_training": corpus_bleu(english, german)}
