@@ -38,13 +38,15 @@ def started_at() -> float:
 def import_for_good(name: str) -> Any:
     """The module. On hosts without GPUs no collection of garbage, with which every Run ends, looks through what is imported by then."""
     if name not in sys.modules:
+        collecting = gc.isenabled()
         gc.disable()  # of what is imported nothing is garbage
         try:
             importlib.import_module(name)
             if not os.path.exists("/dev/nvidiactl"):
                 gc.freeze()
         finally:
-            gc.enable()
+            if collecting:
+                gc.enable()
     return sys.modules[name]
 
 
