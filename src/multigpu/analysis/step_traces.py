@@ -23,18 +23,17 @@ SPARSE_KERNEL = re.compile(r"UnsortedSegment|embedding_backward|compute_grad_wei
 
 TRACE_QUANTITIES = (
     *("timed_step_s", "busy_share", "busiest_share", "copy_share", "peer_copies_a_step", "step_without_copies_s", "sparse_share"),
-    *("sparse_over_next", *PROFILE_QUANTITIES),
+    *("sparse_over_next", "copies_exposed", *PROFILE_QUANTITIES),
 )
 """Columns of `trace_table` that a claim may compare.
 
 timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that time, in which a GPU did anything;
 mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)).
 step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what
-copies cost.
+copies cost. copies_exposed: their share in all that this GPU copied.
 sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over_next: these over the dearest other kernel.
 The rest is what document 000's profile says (`document_phases.PROFILE_QUANTITIES`).
 """
-
 
 IDENTITY = ("key", "attempt", "status", "launch_id", "machine", "gpu", "timing_version", "framework_version", "input_label", "traced_steps")
 
@@ -50,6 +49,7 @@ def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
     step_s = timed_step_s(record, paired=True)
     busy = [fmean(step.busy_s for step in replica.steps) / step_s for replica in trace.replicas]
     exposed = fmean(max(mine.exposed_copies_s for mine in replicas) for replicas in steps)
+    copied = max(sum(copies.total_s for copies in replica.copies) for replica in trace.replicas) / len(steps)
     peer = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == "device_to_device"]
     sparse = sum(kernel.total_s for kernel in trace.kernels if SPARSE_KERNEL.search(kernel.name))
     others = [kernel.total_s for kernel in trace.kernels if not SPARSE_KERNEL.search(kernel.name)]
@@ -63,6 +63,7 @@ def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
         "copy_share": sum(one.total_s for one in peer) / device_s if device_s else None,
         "peer_copies_a_step": sum(one.calls for one in peer) / len(steps),
         "step_without_copies_s": step_s - exposed,
+        "copies_exposed": exposed / copied if copied else None,
         "sparse_share": sparse / device_s if device_s else None,
         "sparse_over_next": sparse / max(others) if others and sparse else None,
         **{name: quantities.get(name) for name in PROFILE_QUANTITIES},
