@@ -134,9 +134,6 @@ def compare(model: str, batch: int, times: int, kernels: list[str], device: str)
             except Exception as error:  # a plan may ask for more shared memory than there is
                 print(f"{kernel:10} cannot be: {plan}: {str(error).splitlines()[0]}", flush=True)
         setattr(launch, kernel, replace(min(found, key=lambda one: one[0])[1]))
-    if device == "cuda" and torch.cuda.get_device_capability() >= (9, 0):
-        launch.EARLY = True
-        print(f"launched early: {milliseconds(forward, times):.3f} ms forward, {milliseconds(backward, times):.3f} ms backward", flush=True)
 
 
 if __name__ == "__main__":

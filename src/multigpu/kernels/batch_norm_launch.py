@@ -15,10 +15,6 @@ MOST_SHARES = 128
 """Into how many shares the rows are cut for a sum: the last program to finish puts all of them together."""
 PART = 64
 """Shares that it reads at once."""
-EARLY = False
-"""Launch a second pass while the first one ends (compute capability 9.0): 0.06 ms less in each direction of a ResNet-50 at 64 on an H100.
-Off until `tests/kernels/test_batch_norm_gpu.py` has passed with it; so are `SUMS` of (4096, 4, 4, 4), 0.07 ms less.
-"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Plan:
     tiles: int = 1
 
 
-MOMENTS = SUMS = Plan(4096, 8, stages=4, programs=2)
+MOMENTS, SUMS = Plan(4096, 8, stages=4, programs=2), Plan(4096, 4, stages=4, programs=4)
 NORMALISE = GRADIENTS = Plan(2048, 4, tiles=2)
 
 
@@ -139,9 +135,15 @@ def share_for_map(rows: int, channels: int, tile: int, tiles: int) -> Share:
     return Share(height, side, tiles, -(-rows // (height * tiles)))
 
 
-def second_pass() -> dict[str, bool]:
+@functools.cache
+def early(device: torch.device) -> bool:
+    """Whether a second pass is launched while the first one ends: GPUs can from compute capability 9.0."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def second_pass(device: torch.device) -> dict[str, bool]:
     """How the kernel that follows a sum is launched."""
-    return {"EARLY": True, "launch_pdl": True} if EARLY else {"EARLY": False}
+    return {"EARLY": True, "launch_pdl": True} if early(device) else {"EARLY": False}
 
 
 def blocks(channels: int, share: Share) -> tuple[int]:
@@ -166,7 +168,7 @@ def moments(
     means, squares = mean.new_empty(2, share.count, channels).unbind()
     kernels().moments[blocks(channels, share)](
         x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
-        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=MOMENTS.stages, EARLY=EARLY, num_warps=MOMENTS.warps,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=MOMENTS.stages, EARLY=early(x.device), num_warps=MOMENTS.warps,
     )  # fmt: skip
     return mean, inverse
 
@@ -184,13 +186,13 @@ def forward(
         share = share_for_map(outputs, channels, NORMALISE.tile // 2, 1)
         kernels().normalise_pool[blocks(channels, share)](
             x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, pool.high, pool.wide,
-            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(),
+            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(x.device),
         )  # fmt: skip
         return y, taps
     share = share_for_map(rows, channels, NORMALISE.tile, NORMALISE.tiles)
     kernels().normalise[blocks(channels, share)](
         x, x if after is None else after, weight, bias, mean, inverse, y, rows, channels, share.tiles,
-        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(),
+        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(x.device),
     )  # fmt: skip
     return y, x.new_empty((0,), dtype=torch.uint8)
 
@@ -224,12 +226,12 @@ def backward(
         dy, dy if more is None else more, x, y if added else x, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
         rows, channels, share.tiles, share.count, *place,
         **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUMS.stages, num_warps=SUMS.warps, EARLY=EARLY,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUMS.stages, num_warps=SUMS.warps, EARLY=early(x.device),
     )  # fmt: skip
     share = share_for_map(rows, channels, GRADIENTS.tile, GRADIENTS.tiles)
     kernels().gradients[blocks(channels, share)](
         dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
         **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, num_warps=GRADIENTS.warps, **second_pass(),
+        ROWS=share.rows, CHANNELS=share.channels, num_warps=GRADIENTS.warps, **second_pass(x.device),
     )  # fmt: skip
     return dx, dz, dweight, dbias
