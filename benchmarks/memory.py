@@ -1,8 +1,8 @@
-"""What each placement keeps on one GPU after two steps, counted by PyTorch's allocator, beside what its row predicts.
+"""What each placement keeps on one GPU after four steps, counted by PyTorch's allocator, beside what its row predicts.
 
     python benchmarks/memory.py --out data/memory/kept.csv
 
-A row is one placement and job: bytes allocated after the second step, in a process of its own, less those of running statistics, and the
+A row is one placement and job: bytes allocated after the fourth step, in a process of its own, less those of running statistics, and the
 bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
 """
 
@@ -12,7 +12,6 @@ import argparse
 import gc
 import multiprocessing
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"workload": "nmt", "model": "nmt000", "optimizer": "adam", "sequence_length": 5, "precision": "bf16"},
 )
 BATCH, AT_ONCE = 2, 8
-HELD_S = 2.0
-"""How long NCCL may hold on to what it last summed: its watchdog lets go of the first step's buckets some time after the step."""
+STEPS = 4
+"""`DistributedDataParallel` keeps the buckets that it began with beside those in the order of the first backward pass for two more steps."""
 
 
 def runs(processes: str) -> list[Run]:
@@ -59,14 +58,13 @@ def allocated() -> int:
 
 
 def counted(run: Run) -> int:
-    """Bytes that a Run holds on the GPU after two steps, running statistics left out; in a process of its own, which holds nothing else."""
+    """Bytes that a Run holds on the GPU after `STEPS` steps, running statistics left out; in a process of its own, which holds nothing else."""
     torch.cuda.set_device(0)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1)
         session = open_session(run, 0, 1, Path(folder), 60.0, 0.0, lambda name: None)
-        for step in range(2):
+        for step in range(STEPS):
             session.step(step)
-        time.sleep(HELD_S)
         found = allocated() - sum(
             buffer.untyped_storage().nbytes() for module in session.trainer.modules.values() for buffer in module.buffers()
         )
