@@ -32,7 +32,7 @@ JOBS: tuple[dict[str, Any], ...] = (
 )
 BATCH, AT_ONCE = 2, 8
 STEPS = 4
-"""`DistributedDataParallel` keeps the buckets that it began with beside those in the order of the first backward pass for two more steps."""
+"""`DistributedDataParallel` keeps the buckets that it began with beside those in the order of the first backward pass for two steps."""
 
 
 def runs(processes: str) -> list[Run]:
@@ -58,7 +58,7 @@ def allocated() -> int:
 
 
 def counted(run: Run) -> int:
-    """Bytes that a Run holds on the GPU after `STEPS` steps, running statistics left out; in a process of its own, which holds nothing else."""
+    """Bytes that a Run holds on the GPU after `STEPS` steps, without running statistics; in a process of its own that holds no more."""
     torch.cuda.set_device(0)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1)
