@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ import psutil
 from multigpu.measure.machine import source_state, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import sweep
-from multigpu.measure.timed import TIMED, item_of
+from multigpu.measure.timed import Item, Timed, item_of
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 
@@ -47,6 +47,13 @@ def hang(stage: str, run: Run, rank: int) -> None:
         torch.cuda._sleep(CYCLES_A_SECOND * ENDLESS_S)
         with suppress(FileExistsError):  # a disturbed Run is measured, and hangs, once more
             Path(os.environ["MULTIGPU_FAULT"]).touch(exist_ok=False)
+
+
+class InOrder(Timed):
+    """Steps against the clock, not shuffled: the Run that meets the fault comes first."""
+
+    def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
+        return list(items)
 
 
 @dataclass(frozen=True)
@@ -125,11 +132,16 @@ def tried(fault: Fault, devices: int, after_s: float) -> dict[str, object]:
         environment, started = fault.environment | {"MULTIGPU_FAULT": str(marked)}, time.time()
         for items in (points[:1], points[1:]) if fault.environment else (points, points):  # a killed agent ends its call; the next goes on
             try:
-                sweep(TIMED, items, store, progress=False, hook=fault.hook, environment=environment if items[0] is points[0] else {})
+                sweep(InOrder(), items, store, progress=False, hook=fault.hook, environment=environment if items[0] is points[0] else {})
             except RuntimeError as error:
                 print(error, file=sys.stderr)
         ended = next((record for record in store if record.run.digest == run.digest), None)
-        at = marked.stat().st_mtime if marked.exists() else (sent or [started])[0]
+        if marked.exists():
+            at = marked.stat().st_mtime
+        elif ended and ended.status == "out_of_memory":
+            at = pd.Timestamp(ended.measured_at).timestamp()
+        else:
+            at = (sent or [started])[0]
         followed_s = [pd.Timestamp(record.measured_at).timestamp() - at for record in store if record.status == "ok"]
         said = (((ended.reason or "") if ended else "").splitlines() or [""])[0][:160]
         recovered_s = round(min((one for one in followed_s if one > 0), default=float("nan")), 2)
