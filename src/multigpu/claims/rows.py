@@ -79,8 +79,8 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, *READ, *CONTEXT]))).reset_index(drop=True)
     latest = frame.assign(attempt=frame["attempt"].fillna(0)).sort_values("attempt", kind="stable")
-    # an AveragingRecord has two rows, of two protocols
-    latest = latest.drop_duplicates(["machine", "key", "protocol"], keep="last").sort_index().reset_index(drop=True)
+    # an AveragingRecord has two rows, of two protocols, and a run may be the best of two searches
+    latest = latest.drop_duplicates(["machine", "key", "protocol", "tuned"], keep="last").sort_index().reset_index(drop=True)
     coded = {name: pd.factorize(latest[name]) for name in CONTEXT}  # a missing value has the code -1
     context = {
         name: pd.Categorical.from_codes(codes, pd.Index([plain(value) for value in found])) for name, (codes, found) in coded.items()
@@ -97,7 +97,20 @@ def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
     fixed: dict[str, Any] = {"framework": "numpy", "device_type": "worker", "launch_id": "virtual", "warmup_steps": 0, "timed_steps": 1}
     # equal work is a condition where it was the budget
     trained = frame["applied"].where(frame["problem"].notna() & frame["budget_s"].isna())
-    return frame.assign(devices=frame["workers"], trained=trained, gradients_per_s=1 / frame["gradient_time_s"], **fixed)
+    found = frame.assign(devices=frame["workers"], trained=trained, gradients_per_s=1 / frame["gradient_time_s"], **fixed)
+    searched = found["protocol"].eq("downpour")
+    return pd.concat([found[~searched], *_best(found[searched])], ignore_index=True)
+
+
+def _best(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """Of a rule's runs at several rates those at the best one, which is no condition then: by their mean loss, and by rare features."""
+    setting = ["problem", "devices", "trained", "rate_rule"]
+    found = []
+    for figure, tuned in (("loss_last", "the loss"), ("rare_missed", "rare features")):
+        mean = runs[figure].fillna(np.inf).groupby([runs[name] for name in (*setting, "rate")]).transform("mean")
+        best = mean.eq(mean.groupby([runs[name] for name in setting]).transform("min"))
+        found.append(runs[best].assign(rate=np.nan, tuned=tuned))
+    return found
 
 
 def _training(frame: pd.DataFrame) -> pd.DataFrame:
