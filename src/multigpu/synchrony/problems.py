@@ -186,9 +186,9 @@ class LinearProblem:
         """Of the later half of the features. rare_missed: squares of what is missing of their planted weights, over the weights' own
         (0: found, 1: as at the start). rare_rate: the geometric mean of their rates over that of the other half.
         """
-        half = self.size // 2
-        missed = np.sum((parameters - self.planted)[half:] ** 2) / np.sum(self.planted[half:] ** 2)
-        logs = np.log(rates)
+        half, logs = self.size // 2, np.log(rates)
+        with np.errstate(over="ignore"):  # of what diverged
+            missed = np.sum((parameters - self.planted)[half:] ** 2) / np.sum(self.planted[half:] ** 2)
         return {"rare_missed": float(missed), "rare_rate": float(np.exp(np.nanmean(logs[half:]) - np.nanmean(logs[:half])))}
 
 
