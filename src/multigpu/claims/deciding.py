@@ -8,9 +8,9 @@ straddles its bound asks for no setting: `needed` says how many repeats it would
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,8 @@ from scipy import special
 
 from multigpu.analysis.words import plural
 from multigpu.claims.core import DECIDED, LEVEL, Contrast
-from multigpu.claims.results import Result, Setting
-from multigpu.claims.rows import admitted, paired, rows, within
+from multigpu.claims.results import Result, Setting, models_of
+from multigpu.claims.rows import admitted, paired, rows
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
@@ -52,28 +52,20 @@ def planned_rows(entries: Iterable[Planned]) -> pd.DataFrame:
     return rows(pd.DataFrame(own))
 
 
-class Priced(NamedTuple):
-    """A setting that planned Runs make: what it costs, its models, and by digest the Run of each side that costs least."""
+def cheapest(contrast: Contrast, table: pd.DataFrame, cost_s: Callable[[str], float]) -> list[tuple[float, set[str], list[str]]]:
+    """Every setting that planned Runs make, the cheapest first: its cost, its models, and the digests of each side's cheapest Run.
 
-    cost_s: float
-    models: set[str]
-    runs: list[str]
-
-
-def cheapest(contrast: Contrast, table: pd.DataFrame, costs_s: Mapping[str, float]) -> list[Priced]:
-    """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
-    table = within(table, contrast)
-    if table.empty:
-        return []
+    table: of `planned_rows` those in the contrast's scope. cost_s: by digest, what a Run still costs.
+    """
     pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
     settings = pairs.settings.drop_duplicates("identity", keep="last") if contrast.counts == "highest" else pairs.settings
-    by_cost = pairs.records.assign(cost=pairs.records["key"].map(costs_s)).sort_values("cost", kind="stable")
-    best = by_cost.drop_duplicates("point").set_index("point")["key"]  # some differ in nothing but their number of steps
+    costs = pairs.records["key"].map(cost_s).sort_values(kind="stable")
+    first = pairs.records.loc[costs.index].drop_duplicates("point").set_index("point")["key"]  # some differ only in their number of steps
     found = []
     for row, *points in settings[[*range(len(contrast.terms))]].itertuples(name=None):
-        runs = best[points].unique().tolist()
-        found.append(Priced(sum(costs_s[key] for key in runs), set(str(pairs.fields[row].get("model")).split(" / ")), runs))
-    return sorted(found, key=lambda setting: setting.cost_s)
+        runs = first[points].unique().tolist()
+        found.append((sum(map(cost_s, runs)), models_of(pairs.fields[row]), runs))
+    return sorted(found, key=lambda setting: setting[0])
 
 
 def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable[tuple[str, int]]) -> list[Need]:
@@ -89,24 +81,28 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
     tables = {of: planned_rows(e for e in usual if bool(e.run.traced_steps) is (of == "traces")) for of in ("runs", "traces")}
     asked = [(one, predicate, group) for one in results for predicate in one.claim.predicates for group in predicate.groups]
     for result, predicate, group in asked:
-        name, least, chosen = " / ".join(group), predicate.min_n, dict[str, Planned]()
+        name, chosen = " / ".join(group), dict[str, Planned]()
         answer = result.by_framework.get(name)
         if predicate.of not in tables or answer is None or answer.verdict in DECIDED:
             continue
-        own = admitted(tables[predicate.of], predicate, group)
-        costs_s = {key: by_digest[key].cost_s * sum((key, repeat) not in measured for repeat in range(least)) for key in own["key"]}
+
+        def cost_s(key: str, least: int = predicate.min_n) -> float:
+            return by_digest[key].cost_s * sum((key, repeat) not in measured for repeat in range(least))
+
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
             models = set().union(*(setting.models for setting in enough))
-            for setting in cheapest(contrast, own, costs_s) if len(models) < contrast.models_at_least else ():
-                if len(models) < contrast.models_at_least and not setting.models <= models:
-                    chosen |= {key: repeated(by_digest[key], least) for key in setting.runs if key not in chosen}
-                    models |= setting.models
+            if len(models) < contrast.models_at_least:
+                own = admitted(tables[predicate.of], predicate, contrast, group)
+                for _, more, runs in cheapest(contrast, own, cost_s):
+                    if len(models) < contrast.models_at_least and not more <= models:
+                        chosen |= {key: repeated(by_digest[key], predicate.min_n) for key in runs if key not in chosen}
+                        models |= more
         points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) not in measured]
         if points:
-            cost_s, launches = sum(costs_s[key] for key in chosen), frozenset(map(launch_of, points))
-            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(points), cost_s, launches))
-            measured |= {(point.run.digest, point.repeat) for point in points}
+            launches = frozenset(map(launch_of, points))
+            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(points), sum(map(cost_s, chosen)), launches))
+            measured.update((point.run.digest, point.repeat) for point in points)
     return found
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from multigpu import paths
-from multigpu.claims.core import Claim
 from multigpu.claims.results import Result
 from multigpu.raw import raw_records
 from multigpu.remembered import remembered
@@ -63,12 +62,6 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
 def changes(path: Path = CHANGES) -> list[Change]:
     """Every changed verdict, in the order of the file."""
     return [Change(**row) for row in csv.DictReader(path.read_text().splitlines(keepends=True))]
-
-
-def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:
-    """The claims whose test is not the last one in the ledger, with its digest: such a test was changed without saying so."""
-    tested = [claim for claim in claims if claim.predicates]
-    return [f"{one.number} {one.digest}" for one in tested if [e.digest for e in ledger.get(one.number, ())][-1:] != [one.digest]]
 
 
 def order(entry: Entry, measured_at: Sequence[str]) -> str:

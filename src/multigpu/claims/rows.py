@@ -47,25 +47,14 @@ def matches(table: pd.DataFrame, selection: Selection) -> np.ndarray:
     return np.logical_and.reduce([np.ones(len(table), dtype=bool), *kept])
 
 
-def taken(table: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
-    """The rows that are kept, numbered anew."""
-    return table if kept.all() else table[kept].reset_index(drop=True)
-
-
-def admitted(table: pd.DataFrame, predicate: Predicate, frameworks: Sequence[str]) -> pd.DataFrame:
-    """Those in the predicate's scope: its fields, its kind of machine, its least number of steps; of these frameworks."""
-    kept = matches(table, (*predicate.where, ("framework", tuple(frameworks))))
-    for name in ("warmup_steps", "timed_steps"):
-        kept &= table[name].fillna(0).ge(getattr(predicate, name)).to_numpy()
+def admitted(table: pd.DataFrame, predicate: Predicate, contrast: Contrast, frameworks: Sequence[str]) -> pd.DataFrame:
+    """Those in the scope of a predicate and a contrast: fields, kind of machine, least number of steps; of these frameworks."""
+    kept = matches(table, (*predicate.where, *contrast.where, ("framework", tuple(frameworks))))
+    kept &= table["warmup_steps"].fillna(0).ge(predicate.warmup_steps).to_numpy()
+    kept &= table["timed_steps"].fillna(0).ge(max(predicate.timed_steps, contrast.steps_at_least)).to_numpy()
     if predicate.machines == "gpu":
         kept &= matches(table, (("device_type", ("cuda",)),)) & ~matches(table, (("gpu", ("", None)),))
-    return taken(table, kept)
-
-
-def within(table: pd.DataFrame, contrast: Contrast) -> pd.DataFrame:
-    """Those in a contrast's own scope."""
-    kept = matches(table, contrast.where) & table["timed_steps"].fillna(0).ge(contrast.steps_at_least).to_numpy()
-    return taken(table, kept)
+    return table[kept].reset_index(drop=True)
 
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
@@ -85,7 +74,8 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
     context = {
         name: pd.Categorical.from_codes(codes, pd.Index([plain(value) for value in found])) for name, (codes, found) in coded.items()
     }
-    return latest.assign(flags=latest["flags"].astype(object).fillna(""), **context)
+    slowdown = latest["warmup_s"] / latest["warmup_steps"].astype("float64") / latest["step_time_s"]
+    return latest.assign(flags=latest["flags"].astype(object).fillna(""), warmup_slowdown=slowdown, **context)
 
 
 def _hosts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -126,8 +116,6 @@ NONE = rows(pd.DataFrame())
 
 def quantity(table: pd.DataFrame, name: str) -> pd.Series:
     """A figure of each row, NaN where it is not positive; `warmup_slowdown` is the mean warm-up step over the mean timed step."""
-    if name == "warmup_slowdown":
-        return quantity(table, "warmup_s") / table["warmup_steps"].astype("float64") / quantity(table, "step_time_s")
     found = pd.to_numeric(table[name], errors="coerce").astype("float64") if name in table else pd.Series(np.nan, index=table.index)
     return found.where(table["status"].eq("ok") & found.gt(0) & found.lt(np.inf))
 
@@ -161,7 +149,7 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     value: of each row, what is compared (NaN: nothing); None: the contrast's quantity.
     """
     table = table.assign(value=quantity(table, contrast.quantity) if value is None else value)
-    table = taken(table, table["value"].notna().to_numpy())
+    table = table[table["value"].notna()].reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
     fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
