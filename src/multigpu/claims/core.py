@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -42,17 +42,6 @@ def data_of(name: str) -> Any:
 
 KINDS: dict[str, dict[str, Any]] = data_of("kinds.yaml")
 """By the name that a test's `of` gives them."""
-
-
-def selection(fields: Mapping[str, Any], known: Collection[str], what: str) -> Selection:
-    """A Selection: one value or several for each named field, in the order of their names.
-
-    Raises:
-        ValueError: `what` has no such field.
-    """
-    if unknown := sorted(set(fields) - set(known)):
-        raise ValueError(f"{what} has no field {', '.join(unknown)}: choose among {', '.join(known)}")
-    return tuple((name, tuple(value) if isinstance(value, list | tuple) else (value,)) for name, value in sorted(fields.items()))
 
 
 def digest_of(tests: Iterable[dict[str, Any]]) -> str:
@@ -120,14 +109,14 @@ class Contrast(Data):
 
     @model_validator(mode="after")
     def _margin(self) -> Self:
-        if self.two_sided and self.bound <= 1:
+        if len(self.bounds) > 1 and self.bound <= 1:
             raise ValueError(f"{self.label}: {self.direction!r} reads [1/bound, bound] and needs a bound above 1, not {self.bound}")
         return self
 
     @property
-    def two_sided(self) -> bool:
-        """Whether 1/bound is a bound as well."""
-        return self.direction in ("within", "outside")
+    def bounds(self) -> tuple[float, ...]:
+        """The bound, and its inverse where that is one as well."""
+        return (self.bound, 1 / self.bound) if self.direction in ("within", "outside") else (self.bound,)
 
     @property
     def terms(self) -> tuple[Term, ...]:

@@ -1,8 +1,7 @@
 """What is still to be measured before the claims can be decided: of every grid the Runs that undecided contrasts compare.
 
-A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for. Of all settings that the grids
-can make on so many devices the cheapest are taken: a short time on a machine then decides as many claims as it can. An interval that
-straddles its bound asks for no setting: `needed` says how many repeats it would take if what was measured so far is how things are.
+A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for: the cheapest that the grids can
+make. An interval that straddles its bound asks for no setting: `needed` says how many repeats it would take, were all as it seems.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from multigpu.analysis.words import plural
 from multigpu.claims.core import DECIDED, LEVEL, Contrast
 from multigpu.claims.results import Result, Setting, models_of
 from multigpu.claims.rows import admitted, paired, rows
-from multigpu.grid.entries import FEWEST, Planned
+from multigpu.grid.entries import FEWEST, Planned, each_once
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
 
@@ -33,8 +32,7 @@ MOST = 1000
 class Need:
     """What one claim waits for in one framework (or in both, where it compares them): entries with all their repeats.
 
-    missing: measurements that have no Record yet. cost_s: what these may take, what other claims need as well left out. launches: those
-        that measure them (`launch_of`).
+    missing: measurements without a Record. cost_s: what these may take, unless other claims need them too. launches: that measure them.
     """
 
     claim: str
@@ -71,9 +69,7 @@ def cheapest(contrast: Contrast, table: pd.DataFrame, cost_s: Callable[[str], fl
 def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable[tuple[str, int]]) -> list[Need]:
     """What each undecided claim waits for, by claim and framework; a claim that no grid can decide on these devices is left out.
 
-    Args:
-        results: of `evaluate_all`. planned: all that may be measured. known: (digest of a Run, repeat) of what has been measured on the
-            machine in question; what one claim needs costs the next ones nothing.
+    planned: all that may be measured. known: (digest of a Run, repeat) of what has been; what one claim needs costs the next ones nothing.
     """
     measured, found = set(known), []
     by_digest = {entry.run.digest: entry for entry in planned}
@@ -116,9 +112,7 @@ def repeated(entry: Planned, times: int) -> Planned:
 def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:
     """The needs that a budget allows, the cheapest first, each whole: half of the repeats decide nothing.
 
-    Args:
-        pace: what measuring takes of the estimates, the starts of launches apart: each then costs its start, once for all needs; None:
-            the grid's estimates, which include starts.
+    pace: what measuring takes of the estimates without starts of launches, each of which costs its own once; None: estimates include them.
     """
     chosen, left, started = [], budget_s, frozenset[Any]()
     for need in sorted(found, key=lambda need: need.cost_s):
@@ -131,9 +125,7 @@ def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None 
 
 def undecided(found: Sequence[Need]) -> list[Planned]:
     """All that is needed as one grid; a Run that several claims need with as many repeats as any of them."""
-    entries = [entry for need in found for entry in need.entries]
-    most = {entry.run.digest: entry for entry in sorted(entries, key=lambda entry: len(entry.points()))}
-    return [most[digest] for digest in dict.fromkeys(entry.run.digest for entry in entries)]
+    return each_once(entry for need in found for entry in need.entries)
 
 
 def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
@@ -145,8 +137,7 @@ def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int 
         return None
     half = math.log(setting.high / setting.low) / 2
     error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
-    bounds = (contrast.bound, 1 / contrast.bound) if contrast.two_sided else (contrast.bound,)
-    gap = min(abs(math.log(setting.estimate / bound)) for bound in bounds)
+    gap = min(abs(math.log(setting.estimate / bound)) for bound in contrast.bounds)
     n = np.arange(setting.n, MOST)
     reach = special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER)
     deciding = n[gap >= reach * error / np.sqrt(n)]

@@ -200,10 +200,7 @@ class Part:
         return f"{said}; {'does not exclude' if within else 'excludes'} the document's {number(contrast.effect, contrast)}"
 
     def _rests_on(self) -> str:
-        """That a verdict rests on less than half of the settings, and how many of those with too few repeats point where it does.
-
-        They do so by their estimates alone, which decide nothing; the figure gives these.
-        """
+        """That a verdict rests on less than half of the settings; how many of those with too few repeats point there by their estimates."""
         deciding, agreeing, few = support(self.contrast, self.settings, self.verdict)
         if self.verdict not in DECIDED or not deciding or not few or 2 * deciding >= len(self.settings):
             return ""

@@ -174,13 +174,12 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
     records = table.assign(point=point, like=_numbered(table, POOLED))
     records = records[point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())]
-    ones = records.loc[~records["point"].duplicated(), ["point", *names]]
-    first = dict(zip(ones.pop("point"), ones.to_dict("records"), strict=True))
+    first = records.drop_duplicates("point").set_index("point")[names].to_dict("index")
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
 
 
-def _fields(sides: Sequence[dict[str, Any]], fixed: Sequence[str], varied: Iterable[str]) -> dict[str, Any]:
+def _fields(sides: Sequence[dict[Any, Any]], fixed: Sequence[str], varied: Iterable[str]) -> dict[str, Any]:
     """What a row of each side has in common, then what they differ in, joined."""
     own = {name: found for name in fixed if (found := plain(sides[0][name])) is not None}
     for name in sorted(varied):

@@ -1,7 +1,5 @@
 """The settings of a contrast among Records, each with its interval, how likely it holds or fails, and what the median step says.
 
-The figures are of one named function a form, each from pairs to a table.
-
 A ratio is what `compare.versus` makes of two points, or of two such ratios: sides of `compare.counterparts`, joined by `compare.combined`.
 Three forms are no ratio of points' means: repeats that began alike, a share of differences, and mean squares. They use the same pairs.
 """
@@ -33,7 +31,7 @@ def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, above: Chan
     """
     bound = contrast.bound
     over, under = above(bound), below(bound)
-    if contrast.two_sided:
+    if len(contrast.bounds) > 1:
         over, under = np.maximum(above(1 / bound), under), np.minimum(below(1 / bound), over)
     holding, failing = (over, under) if contrast.direction in ("above", "within") else (under, over)
     return pd.DataFrame({"estimate": estimate, "low": low, "high": high, "holding": holding, "failing": failing})
@@ -68,10 +66,7 @@ def _sides(pairs: Pairs) -> list[pd.DataFrame]:
 
 
 def paired_ratio(pairs: Pairs) -> pd.DataFrame:
-    """The geometric mean of the ratios of repeats that all terms have; NaN without any.
-
-    What a repeat has in common with its counterparts is its number, and the machine and version that measured it.
-    """
+    """The geometric mean of the ratios of repeats that all terms have, by number, machine and version; NaN without any."""
     own = pairs.records[["point", "like", "repeat", "value", "launch_id"]].astype({"launch_id": object})
     own = own.drop_duplicates(["point", "like", "repeat"], keep="last")
     table = pairs.settings.reset_index(names="setting").assign(logs=0.0)
@@ -87,9 +82,8 @@ def paired_ratio(pairs: Pairs) -> pd.DataFrame:
 
 
 def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom.
-
-    Where the second has as much as the first there is no share: 0, without an interval.
+    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom. Where the second
+    has as much as the first there is no share: 0, without an interval.
     """
     first, second, third, fourth = (side["rate"] for side in sides)
     added = (first - second).replace(0.0, np.nan)
@@ -174,8 +168,7 @@ def _by_median(pairs: Pairs, wall: pd.DataFrame) -> pd.DataFrame:
     other = estimates(pairs._replace(records=records.assign(value=value))) if known else wall.assign(estimate=np.nan)
     logs = [np.log(one["estimate"]) for one in (wall, other)]
     half = np.fmin(*(np.log(one["high"]) - log for one, log in zip((wall, other), logs, strict=True))).fillna(np.inf)
-    bounds = [sign * np.log(contrast.bound) for sign in ((1, -1) if contrast.two_sided else (1,))]
-    near = pd.concat([(log - bound).abs() for log in logs for bound in bounds], axis=1).min(axis=1)
+    near = pd.concat([(log - np.log(bound)).abs() for log in logs for bound in contrast.bounds], axis=1).min(axis=1)
     return pd.DataFrame(
         {"by_median": other["estimate"], "noisy": (logs[0] - logs[1]).abs().gt(np.maximum(half.clip(lower=TOLERATED), near))}
     )
@@ -184,11 +177,10 @@ def _by_median(pairs: Pairs, wall: pd.DataFrame) -> pd.DataFrame:
 def _ceilings(pairs: Pairs) -> pd.Series:
     """Of a ratio of speedups the value if the Runs above scaled perfectly: the inverse of the efficiency of those below; NaN elsewhere."""
     contrast, terms = pairs.contrast, pairs.contrast.terms
-    selects, twos = [term.select for term in terms], len(contrast.over) == len(contrast.under) == 2
-    of_speedups = twos and selects[:2] == selects[2:] and terms[1].devices == terms[2].devices == 1
+    selects, devices = [term.select for term in terms], [term.devices for term in terms]
+    of_speedups = len(contrast.over) == 2 and selects[:2] == selects[2:] and devices == [None, 1, 1, None]
     if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device or not of_speedups:
         return pd.Series(np.nan, index=pairs.settings.index)
-    inverse = contrast.model_copy(update={"over": contrast.over[1:], "under": contrast.under[1:], "per_device": True})
-    below = pairs.settings.rename(columns={0: "above", 1: 0, 2: "one above", 3: 1})
-    top = estimates(pairs._replace(contrast=inverse, settings=below))["estimate"]
+    _, one, _, several = _sides(pairs._replace(contrast=contrast.model_copy(update={"per_device": True})))
+    top = one["rate"] / several["rate"]
     return top.where(top >= 1)

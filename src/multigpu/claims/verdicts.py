@@ -24,7 +24,7 @@ from multigpu.claims.catalogue import all_claims
 from multigpu.claims.core import DECIDED, KINDS, OPEN, Claim, Verdict
 from multigpu.claims.deciding import needed
 from multigpu.claims.parts import Part, after_many_looks, against, scopes_of
-from multigpu.claims.results import Answer, Result
+from multigpu.claims.results import Answer, Result, Setting
 from multigpu.claims.rows import NONE, admitted, rows
 from multigpu.claims.statistics import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
@@ -103,7 +103,7 @@ def answer(parts: Sequence[Part], several: bool) -> Answer:
     lacking = [one for part in parts for one in part.lacking]
     if lacking and overall != "does not hold":
         notes.append(wanted(parts[0].predicate, lacking))
-    keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
+    keys = _keys(setting for part in parts for setting in part.shown)
     records = pd.concat([part.records[["key", "flags"]] for part in parts]).drop_duplicates("key")
     notes.append(flagged(records.loc[records["key"].isin(keys), "flags"]))
     return Answer(
@@ -111,7 +111,7 @@ def answer(parts: Sequence[Part], several: bool) -> Answer:
         figure=figures(parts, overall),
         why=_joined(dict.fromkeys(notes)),
         scope="; ".join(scopes_of(told)) if overall == "holds here only" else "",
-        record_keys=tuple(sorted(keys)),
+        record_keys=keys,
         decidable=sum(len(part.able) for part in parts),
         leaning="does not hold" if any(against(part.contrast, part.able) for part in parts) else "holds",
     )
@@ -139,8 +139,8 @@ def _joined(texts: Iterable[str]) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _keys(answers: Iterable[Answer]) -> tuple[str, ...]:
-    return tuple(sorted({key for one in answers for key in one.record_keys}))
+def _keys(found: Iterable[Answer | Setting]) -> tuple[str, ...]:
+    return tuple(sorted({key for one in found for key in one.record_keys}))
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
@@ -185,7 +185,8 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([*decided]), ""
     verdict: Verdict = "inconclusive"
 
-    def named(texts: Mapping[str, str]) -> str:
+    def named(some: Mapping[str, Answer], field: str = "why") -> str:
+        texts = {name: getattr(one, field) for name, one in some.items()}
         same = len(set(texts.values())) == 1
         return _joined(dict.fromkeys(one if same else f"{name}: {one}" for name, one in texts.items() if one))
 
@@ -195,13 +196,12 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     elif verdicts == {"does not hold"} or (verdicts and "does not hold" not in verdicts):
         verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
         open_ones = joined([name for name, one in answers.items() if one.verdict == "inconclusive"])
-        alone = f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""
-        why = _joined([named({name: one.why for name, one in decided.items()}), alone])
-        scope = named({name: one.scope for name, one in decided.items()})
+        why = _joined([named(decided), f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""])
+        scope = named(decided, "scope")
     elif verdicts:
         why = f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
     else:
         open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
         verdict = min((one.verdict for one in answers.values()), key=open_first.index)
-        why = named({name: one.why for name, one in answers.items() if one.verdict == verdict})
+        why = named({name: one for name, one in answers.items() if one.verdict == verdict})
     return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=_keys(answers.values()))
