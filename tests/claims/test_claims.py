@@ -11,8 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, find_claim
-from multigpu.claims.catalogue import KNOWN
-from multigpu.claims.core import selection
+from multigpu.claims.catalogue import KNOWN, selection
 from multigpu.placements import placements
 from multigpu.placements.stage_split import SPLIT
 
@@ -69,9 +68,9 @@ def test_what_cannot_work_is_refused():
     assert find_claim("c5").number == "C5"
     with pytest.raises(ValueError, match=f"unknown claim 'C0': choose one of C1 to C{len(CLAIMS)}"):
         find_claim("C0")
-    for known, what in KNOWN.values():
+    for of, (known, what) in KNOWN.items():
         with pytest.raises(ValueError, match=f"{what} has no field colour: choose among {known[0]}"):
-            selection({"colour": "red"}, known, what)
+            selection({"colour": "red"}, of)
     with pytest.raises(ValidationError, match="must have a predicate"):
         Claim(number="C1", sentence="A.", documents=("000",), figure="1")
     with pytest.raises(ValidationError, match="must have a predicate"):

@@ -37,10 +37,12 @@ ENTRY = f"""
 TELL = """
 import json
 from multigpu.claims import find_claim
-from multigpu.claims.ledger import entries, unwritten
+from multigpu.claims.ledger import entries
 from multigpu.claims import all_claims
 from multigpu.report import claims_page
-print(json.dumps({"digest": find_claim("NEW").digest, "unwritten": unwritten(all_claims(), entries()), "page": claims_page()}))
+last = {number: rows[-1].digest for number, rows in entries().items()}
+unwritten = [f"{one.number} {one.digest}" for one in all_claims() if one.predicates and last.get(one.number) != one.digest]
+print(json.dumps({"digest": find_claim("NEW").digest, "unwritten": unwritten, "page": claims_page()}))
 """.replace("NEW", NEW)
 
 

@@ -19,7 +19,7 @@ from multigpu.claims.core import VERDICTS, Contrast, Term
 from multigpu.claims.deciding import repeats_needed
 from multigpu.claims.html import claims_table, page_title, scoreboard, tally
 from multigpu.claims.results import Setting
-from multigpu.claims.wording import SYMBOLS, figure, figure_of, ours, stated
+from multigpu.claims.wording import SYMBOLS, figure, figure_of, stated
 from tests.claims.cases import CASES
 from tests.claims.planted import table
 
@@ -113,7 +113,7 @@ def test_html(results):
         assert cell.get("class") == "verdict-" + result.verdict.replace(" ", "-")
         assert SYMBOLS[result.verdict] in cell[0].text
         assert result.claim.figure in "".join(row[1].itertext())
-        figures = [ours(result, name) for name in ("torch", "tensorflow")]
+        figures = wording.titled(result)
         assert all(text.replace(" ", "") in told(row[2]) for text in figures), "nothing is lost"
         assert result.why.replace(" ", "") in told(cell)
     assert len(rows[1].findall("td/details/code")) == 10

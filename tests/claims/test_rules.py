@@ -10,12 +10,13 @@ import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
 from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate, find_claim
-from multigpu.claims.core import DECIDED, selection
+from multigpu.claims.catalogue import selection
+from multigpu.claims.core import DECIDED
+from multigpu.claims.parts import after_many_looks, join
 from multigpu.claims.results import Answer, Setting
 from multigpu.claims.rows import rows as read
-from multigpu.claims.rules import after_many_looks, all_of, blocked_by, join
 from multigpu.claims.statistics import settings_of
-from multigpu.run import Run
+from multigpu.claims.verdicts import all_of, blocked_by
 from tests.claims.cases import CASES, CNN, scaling
 from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, table
 
@@ -96,7 +97,7 @@ def ratio(truth: float, noise: float, effect: float) -> Result:
 
 
 def side(placement: str) -> Term:
-    return Term(select=selection({"placement": placement}, Run.model_fields, "a Run"))
+    return Term(select=selection({"placement": placement}, "runs"))
 
 
 def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, float], host: float, **fields: Any) -> Rows:

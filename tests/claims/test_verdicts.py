@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+import pandas as pd
 import pytest
 
 from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.claims.core import LEVEL
 from multigpu.claims.parts import UNMATCHED_SIDES
-from multigpu.claims.rules import judge
-from multigpu.claims.wording import figure, ours, stated
+from multigpu.claims.statistics import student
+from multigpu.claims.wording import figure, stated, titled
 from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
 from tests.claims.planted import LOUD, QUIET, repeats, table
 
@@ -134,7 +137,7 @@ def test_a_framework_that_decides_alone_is_named():
     case, other = CASES["C2"], {"framework": "tensorflow", **IN_GRAPH}
     result = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", LOUD, **other)))
     assert result.verdict == "holds" and result.why == "decided by PyTorch, inconclusive in TensorFlow"
-    assert ours(result, "tensorflow").startswith("inconclusive, words/s of Exp2 over Exp4: ")
+    assert titled(result)[1].startswith("TensorFlow: inconclusive, words/s of Exp2 over Exp4: ")
     both = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", **other)))
     assert both.verdict == "holds" and both.why == ""
 
@@ -279,9 +282,18 @@ def test_a_table_without_its_columns_is_refused():
 )
 def test_intervals_against_the_margin(direction, holds, fails, straddles):
     contrast = Contrast(label="planted", over=(Term(),), direction=direction, bound=1.05)
-    assert {judge(contrast, *ends) for ends in holds} == {"holds"}
-    assert {judge(contrast, *ends) for ends in fails} == {"does not hold"}
-    assert judge(contrast, *straddles) == "inconclusive"
+
+    def judged(low: float, high: float) -> list[bool]:
+        """Whether it holds and whether it fails, of an interval of many repeats."""
+        logs = [math.log(low), math.log(high)]
+        middle, variance = pd.Series([sum(logs) / 2]), pd.Series([((logs[1] - logs[0]) / 2 / 1.959964) ** 2])
+        (found,) = student(contrast, middle, variance, pd.Series([1e9])).to_dict("records")
+        assert [found["low"], found["high"]] == pytest.approx([low, high], rel=1e-6)
+        return [found[chance] <= LEVEL for chance in ("holding", "failing")]
+
+    assert all(judged(*ends) == [True, False] for ends in holds)
+    assert all(judged(*ends) == [False, True] for ends in fails)
+    assert judged(*straddles) == [False, False]
 
 
 def test_a_predicate_may_let_any_machine_decide():

@@ -16,11 +16,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.claims.core import digest_of, essence
+from multigpu.claims.core import Claim, digest_of
 from multigpu.claims.ledger import Entry
 from multigpu.raw import raw_records
 
@@ -37,6 +38,12 @@ json.dump(tests, sys.stdout)
 
 def git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=paths.REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+
+def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:
+    """The claims whose test is not the last one in the ledger, with its digest: such a test was changed without saying so."""
+    tested = [claim for claim in claims if claim.predicates]
+    return [f"{one.number} {one.digest}" for one in tested if [e.digest for e in ledger.get(one.number, ())][-1:] != [one.digest]]
 
 
 FOLDERS = {"SynchronyPredicate": "synchrony", "CollectivePredicate": "hosts", "TrainingPredicate": "training"}
@@ -57,7 +64,7 @@ def tests_of(commit: str) -> Tests:
         text = subprocess.run([sys.executable, "-c", DUMP], cwd=folder, env=own, capture_output=True, text=True, check=True).stdout
     return {
         number: (
-            digest_of([essence(one, one["kind"]) for one in every]) if every else "",
+            digest_of(every) if every else "",
             FOLDERS.get(every[0]["kind"], "runs") if every else "",
         )
         for number, every in json.loads(text).items()

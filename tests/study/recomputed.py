@@ -1,6 +1,7 @@
 """A second program for the deciding figures: from raw files alone, with nothing of `multigpu`, so that no fault of that can be shared.
 
-Ratios of geometric means of rates, steps and trained scores, of one Run over another or of their speedups, by the Records' own fields.
+Ratios of geometric means of rates, steps and trained scores, of one Run over another or of their speedups, by the Records' own fields; and
+what Adagrad misses of rare features, beside other rules that are each at their best rate.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 DEFAULTS: dict[str, Any] = {"framework": "torch", "processes": "per_device", "scaling": "weak", "inputs": "synthetic", "precision": "fp32"}
 DEFAULTS |= {"execution": "eager", "devices": 1, "batching": "own", "shuffle": False, "warmup_steps": 10, "timed_steps": 30, "prefetch": 0}
@@ -66,3 +69,30 @@ def ratio(own: list[Mapping[str, Any]], name: str, over: list[dict[str, Any]], u
             values = [quantity(record, name) / (field(record, "devices") if per_device else 1) for record in own if fits(record, side)]
             logs += sign * math.fsum(map(math.log, values)) / len(values)
     return math.exp(logs)
+
+
+def missing(record: Mapping[str, Any]) -> tuple[float, float]:
+    """Of the rarer half of a run's features: what is missing of their planted weights, squared, and their rates over the others'."""
+    problem, half = record["experiment"]["problem"], record["experiment"]["problem"]["features"] // 2
+    generator = np.random.default_rng((problem["seed"], 1))
+    generator.random((problem["rows"], problem["features"]))
+    weights = generator.standard_normal(problem["features"])
+    with np.errstate(over="ignore"):  # of what diverged
+        parts = (np.array(record["parameters"]) - weights) ** 2
+    logs = [math.log(rate) for rate in record["rates"]]
+    return sum(parts[half:]) / sum(weights[half:] ** 2), math.exp((sum(logs[half:]) - sum(logs[:half])) / half)
+
+
+def at_best(own: list[Mapping[str, Any]], rule: str, by_loss: bool) -> dict[int, tuple[float, float]]:
+    """By seed what a rule misses and its rates, at the one rate of its runs that is best on average."""
+    rates: dict[float, dict[int, tuple[float, float]]] = {}
+    scores: dict[float, list[float]] = {}
+    for record in own:
+        asked, curve = record["experiment"], record["curve"]
+        if asked["rule"] == rule:
+            last = [point[3] for point in curve[-(len(curve) // 4) :]]
+            figures = missing(record)
+            rates.setdefault(asked["rate"], {})[asked["seed"]] = figures
+            score = sum(last) / len(last) if by_loss else figures[0]
+            scores.setdefault(asked["rate"], []).append(score if math.isfinite(score) else math.inf)
+    return rates[min(scores, key=lambda rate: sum(scores[rate]) / len(scores[rate]))]

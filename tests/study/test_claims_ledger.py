@@ -10,7 +10,7 @@ import pytest
 
 from multigpu import paths
 from multigpu.claims import all_claims, find_claim
-from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, changes, entries, measured_at, order, unwritten
+from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, changes, entries, measured_at, order
 from multigpu.cli_measure import claim_results
 from tests.study import claims_history
 
@@ -18,7 +18,7 @@ STRENGTH = {state: rank for rank, state in enumerate(("none", "not known", "exis
 
 
 def test_every_test_is_the_last_one_of_its_claim_in_the_ledger():
-    assert unwritten(all_claims(), entries()) == []
+    assert claims_history.unwritten(all_claims(), entries()) == []
 
 
 def test_a_changed_test_without_a_row_is_found():
@@ -27,9 +27,9 @@ def test_a_changed_test_without_a_row_is_found():
     moved = claim.predicate.model_copy(update={"contrasts": (contrast.model_copy(update={"bound": contrast.bound + 0.01}),)})
     reworded = claim.predicate.model_copy(update={"contrasts": (contrast.model_copy(update={"label": "other words"}),), "scope": ""})
     changed = claim.model_copy(update={"predicate": moved})
-    assert unwritten([changed], entries()) == [f"C1 {changed.digest}"] != [f"C1 {claim.digest}"]
-    assert unwritten([claim.model_copy(update={"predicate": reworded})], entries()) == []
-    assert unwritten([claim], {}) == [f"C1 {claim.digest}"]
+    assert claims_history.unwritten([changed], entries()) == [f"C1 {changed.digest}"] != [f"C1 {claim.digest}"]
+    assert claims_history.unwritten([claim.model_copy(update={"predicate": reworded})], entries()) == []
+    assert claims_history.unwritten([claim], {}) == [f"C1 {claim.digest}"]
 
 
 def test_rows_only_grow_in_time_and_say_why():

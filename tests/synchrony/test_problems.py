@@ -9,11 +9,12 @@ import pytest
 
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, measure_averaging
 from multigpu.synchrony.experiment import ProblemDescription
-from multigpu.synchrony.problems import Batches, Digits, LinearRegression, Network, PlantedTeacher
+from multigpu.synchrony.problems import Batches, Digits, LinearRegression, Network, PlantedTeacher, RareFeatures
 
 SMALL_TEACHER = PlantedTeacher(features=20, rows=300, test_rows=50, hidden=(8,), teacher_hidden=4, batch_size=300)
 WHOLE: tuple[ProblemDescription, ...] = (
     LinearRegression(rows=40, features=4, batch_size=40),
+    RareFeatures(rows=40, features=4, batch_size=40),
     Digits(batch_size=1437),
     Digits(hidden=(5,), batch_size=1437),
     SMALL_TEACHER,
@@ -43,6 +44,16 @@ def test_the_minimum_is_one() -> None:
     whole = LinearRegression(rows=100, features=5, batch_size=100).build()
     np.testing.assert_allclose(whole.gradient(problem.best, 0, 0), 0, atol=1e-12)
     assert problem.best_loss < problem.loss(problem.best + 0.01)
+
+
+def test_rare_features_are_rare_and_read_apart() -> None:
+    problem = RareFeatures(rows=20_000, features=8).build()
+    np.testing.assert_allclose(problem.inputs.mean(axis=0), 0.5 / np.arange(1, 9), rtol=0.1)
+    assert set(np.unique(problem.inputs)) == {0.0, 1.0}
+    half_found = problem.planted * [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5]
+    assert problem.of_rare(problem.initial(), np.ones(8)) == {"rare_missed": 1.0, "rare_rate": 1.0}
+    read = problem.of_rare(half_found, np.array([1, 2, 4, 8, 4, 8, np.nan, 16]))
+    assert read == pytest.approx({"rare_missed": 0.25, "rare_rate": 8 / 2**1.5})
 
 
 def test_batches_follow_from_worker_and_draw_alone_and_stay_in_the_shard() -> None:

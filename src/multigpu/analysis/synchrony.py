@@ -5,7 +5,7 @@ runs on devices beside their prediction, Downpour and large batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -20,10 +20,11 @@ from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import DownpourRecord, first_time_s
 from multigpu.synchrony.experiment import Experiment, ProblemDescription
 from multigpu.synchrony.grid import read_grid
-from multigpu.synchrony.problems import LinearRegression
+from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.rates import BoundedRate, ConstantRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
@@ -31,31 +32,25 @@ from multigpu.synchrony.store import RECORDS, SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, predict, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel
 
-TEXTS = (
-    *("key", "machine", "status", "reason", "clock", "engine", "server_device", "protocol", "start", "law", "problem", "rate_rule"),
-    *("measured_at", "commit"),
-)
-NUMBERS = (
-    *("gradients", "budget_s", "rate", "mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "theory_s"),
-    *("gradient_time_s", "staleness", "staleness_of_n_k", "staleness_theory", "applied", "end_s", "loss_last", "error_last"),
-    *("excess_early", "excess_last"),
-)
 OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
-COLUMNS: dict[str, str] = (
-    dict.fromkeys(TEXTS, "string")
-    | dict.fromkeys(("workers", "gradients_per_update", "repeat", "attempt", "timing_version"), "int64")
-    | dict.fromkeys(NUMBERS, "float64")
-    | {"clean_tree": "bool"}
-)
+TYPES = {
+    "string": "key machine status reason clock engine server_device protocol start law problem rate_rule measured_at commit",
+    "int64": "workers gradients_per_update repeat attempt timing_version",
+    "float64": "gradients budget_s rate mean_s update_time_s update_time_low_s update_time_high_s theory_s gradient_time_s staleness"
+    " staleness_of_n_k staleness_theory applied end_s loss_last error_last excess_early excess_last rare_missed rare_rate",
+    "bool": "clean_tree",
+}
+COLUMNS = {name: kind for kind, names in TYPES.items() for name in names.split()}
 """workers is P, gradients K as asked for (missing where the protocol fixes it), gradients_per_update K; budget_s a budget of time.
 engine, server_device: of real runs alone.
 
 mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive parts; theory_s what theory says of it.
 gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted; staleness_of_n_k the same over P/K.
 applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve. excess_*: loss above the least there is,
-known for linear regression alone: at 5% of the budget, and over the last quarter.
+known for linear regression alone: at 5% of the budget, and over the last quarter. rare_*: see `LinearProblem.of_rare`.
 """
 EARLY = 0.05
+_built = cache(LinearRegression.build)
 
 
 def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.DataFrame:
@@ -71,6 +66,8 @@ def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.
             rows += _averaged(record)
         elif isinstance(record, SynchronyRecord):
             rows.append(_row(record))
+        elif isinstance(record, DownpourRecord) and isinstance(record.experiment.problem, RareFeatures):
+            rows.append(_by_feature(record, record.experiment.problem))
     return typed_frame(rows, COLUMNS)
 
 
@@ -84,11 +81,6 @@ def problem_name(problem: ProblemDescription) -> str:
     features = f"{problem.features} features" if hasattr(problem, "features") else ""
     parts = (problem.kind.replace("_", " "), hidden and f"hidden {hidden}", features, f"batch {problem.batch_size}")
     return ", ".join(filter(None, parts))
-
-
-@cache
-def _least_loss(problem: LinearRegression) -> float:
-    return problem.build().best_loss
 
 
 def _row(record: SynchronyRecord) -> dict[str, Any]:
@@ -116,24 +108,39 @@ def _row(record: SynchronyRecord) -> dict[str, Any]:
     row |= {"update_time_s": result.update_time_s, "gradient_time_s": result.update_time_s / k, "end_s": result.end_s}
     row |= {"staleness": result.staleness.mean, "staleness_of_n_k": result.staleness.mean * k / p, "applied": result.gradients}
     if curve := result.curve:
-        last = curve[-max(1, len(curve) // 4) :]
-        errors = [point.error for point in last if point.error is not None]
-        row |= {"loss_last": float(np.mean([point.loss for point in last])), "error_last": fmean(errors) if errors else None}
+        row |= _ends(curve)
         if isinstance(e.problem, LinearRegression):
-            least, early = _least_loss(e.problem), next(point.loss for point in curve if point.time_s >= EARLY * curve[-1].time_s)
+            least, early = _built(e.problem).best_loss, next(point.loss for point in curve if point.time_s >= EARLY * curve[-1].time_s)
             row |= {"excess_last": row["loss_last"] - least, "excess_early": early - least}
     return row
+
+
+def _ends(curve: Sequence[Point]) -> dict[str, float | None]:
+    last = curve[-max(1, len(curve) // 4) :]
+    errors = [point.error for point in last if point.error is not None]
+    return {"loss_last": float(np.mean([point.loss for point in last])), "error_last": fmean(errors) if errors else None}
+
+
+def _trained(record: AveragingRecord | DownpourRecord, **own: Any) -> dict[str, Any]:
+    """A row of what is none of the six protocols."""
+    e = record.experiment
+    usual = {"machine": "virtual", "status": "ok", "reason": "", "attempt": 0, "clock": "virtual", "law": "none", "rate_rule": "constant"}
+    said = {"timing_version": record.synchrony_version, "repeat": e.seed, "problem": problem_name(e.problem), "rate": e.rate}
+    return identity(record) | usual | said | own
+
+
+def _by_feature(record: DownpourRecord, problem: RareFeatures) -> dict[str, Any]:
+    """A run of Downpour whose features are read apart."""
+    e, read = record.experiment, _built(problem).of_rare(np.array(record.parameters), np.array(record.rates))
+    own = {"protocol": "downpour", "workers": e.replicas, "gradients_per_update": 1, "applied": record.applied}
+    return _trained(record, rate_rule={"sgd": "constant"}.get(e.rule, e.rule), **own, **_ends(record.curve), **read)
 
 
 def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     """One row for the average of the models, and one for the model trained jointly."""
     e = record.experiment
-    row = identity(record) | {
-        **{"machine": "virtual", "status": "ok", "reason": "", "attempt": 0, "clock": "virtual", "law": "none", "rate_rule": "constant"},
-        **{"timing_version": record.synchrony_version, "repeat": e.seed, "problem": problem_name(e.problem), "rate": e.rate},
-        **{"workers": e.workers, "gradients_per_update": e.workers, "applied": e.steps * e.workers},
-        "start": "same start" if e.same_start else "own start",
-    }
+    own = {"workers": e.workers, "gradients_per_update": e.workers, "applied": e.steps * e.workers}
+    row = _trained(record, start="same start" if e.same_start else "own start", **own)
     scores = {"averaged": record.averaged, "joint": record.joint}
     return [row | {"protocol": name, "loss_last": score.loss, "error_last": score.error} for name, score in scores.items()]
 
@@ -214,12 +221,9 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
         if base is not None and base.result is not None and any(base.result.batch_times_s):
             row |= {"predicted_per_s": e.gradients_per_update / predict(e, base).update_time_s, "base": base.key}
         rows.append(row)
-    table = pd.DataFrame(rows, columns=DEVICE_COLUMNS)
-    order = {"protocol": PROTOCOLS, "server_device": SERVERS}
-    by = ["machine", "problem", "workers", "straggler_s", *order]
-    return table.sort_values(
-        by, key=lambda column: column.map(order[column.name].index) if column.name in order else column, ignore_index=True
-    )
+    places = ("machine", "problem", "workers", "straggler_s")
+    rows.sort(key=lambda row: [*(row[name] for name in places), PROTOCOLS.index(row["protocol"]), SERVERS.index(row["server_device"])])
+    return pd.DataFrame(rows, columns=DEVICE_COLUMNS)
 
 
 def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
@@ -229,29 +233,25 @@ def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
 
 
 DOWNPOUR_COLUMNS = [
-    *("key", "replicas", "shards", "rule", "rate", "every", "seed", "budget_s", "staleness_theory", "outages", "time_to_error_s"),
-    *("error_last", "batches", "lost", "staleness", "spread"),
+    *("key", "replicas", "rule", "every", "budget_s", "outages", "time_to_error_s", "error_last", "batches", "staleness", "spread"),
 ]
 
 
 def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
-    """A row a run of Downpour SGD among them. every: batches between two fetches and two pushes.
+    """A row a run of Downpour SGD whose features are not read apart. every: batches between two fetches and two pushes. outages: "none",
+    "leave" or "return".
 
-    time_to_error_s: `TARGET_ERROR` first reached, missing if never.
-
-    staleness: mean over shards; staleness_theory: P - 1, for a push that follows its fetch at once. Own-fetch updates, and those that pass
+    time_to_error_s: `TARGET_ERROR` first reached, missing if never. staleness: mean over shards; own-fetch updates, and those that pass
     while messages travel, are not in it. spread: mean difference between the most and least updated shard of a vector.
-    outages: "none", "leave" or "return".
     """
     rows = []
     for record in records:
-        if isinstance(record, DownpourRecord):
+        if isinstance(record, DownpourRecord) and not record.parameters:
             e, curve = record.experiment, record.curve
             back = any(outage.until_s is not None for outage in e.outages)
-            asked = (e.replicas, e.shards, e.rule, e.rate, e.push_every, e.seed, e.time_s, e.replicas - 1)
             found = ("none" if not e.outages else "return" if back else "leave", first_time_s(curve, TARGET_ERROR), curve[-1].error)
-            staleness = fmean(shard.mean for shard in record.staleness)
-            rows.append((record.key, *asked, *found, record.batches, record.lost, staleness, record.spread.mean))
+            ages = (fmean(shard.mean for shard in record.staleness), record.spread.mean)
+            rows.append((record.key, e.replicas, e.rule, e.push_every, e.time_s, *found, record.batches, *ages))
     return pd.DataFrame(rows, columns=DOWNPOUR_COLUMNS)
 
 

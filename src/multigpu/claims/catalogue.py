@@ -1,18 +1,18 @@
 """The claims as data: `documents/NNN.yaml`, one file a document, read once.
 
-A test names its kind of Records (`of`), the fields that all of them have (`where`) and contrasts. A side of a contrast is the fields of
-its Runs, with `devices` where these are fixed, or a list of such. Two shapes have names of their own: `scaling: true` compares the speedups
-of two kinds of Run, each against its own single device, and `efficiency_over: M` the rate a device on N against that on M.
-Where the document states an effect of its own, `effect`, half of it is the margin.
+A side of a contrast is the fields of its Runs, with `devices` where these are fixed, or a list of such. Two shapes have names of their own:
+`scaling: true` compares the speedups of two kinds of Run, each against its own single device, and `efficiency_over: M` the rate a device
+on N against that on M. Where the document states an effect of its own, `effect`, half of it is the margin.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from multigpu.claims.core import KINDS, Claim, Contrast, Predicate, Term, data_of, selection
+from multigpu.claims.core import KINDS, Claim, Contrast, Predicate, Selection, Term, data_of
 from multigpu.collectives.run import CollectiveRun
 from multigpu.run import Run
 
@@ -29,7 +29,7 @@ def all_claims() -> tuple[Claim, ...]:
     """Every claim of every document, by number.
 
     Raises:
-        ValueError: two claims have one number, or one has a field that is unknown or a value that it cannot have; the sentence names it.
+        ValueError: two have one number, or one has a field that is unknown or a value that it cannot have; the sentence names it.
     """
     found: dict[str, Claim] = {}
     for path in sorted((Path(__file__).parent / "documents").glob("*.yaml")):
@@ -53,12 +53,21 @@ def find_claim(number: str) -> Claim:
     return found
 
 
+def selection(fields: Mapping[str, Any], of: str) -> Selection:
+    """One value or several for each named field, in the order of their names.
+
+    Raises:
+        ValueError: Records of this kind have no such field.
+    """
+    known, what = KNOWN[of]
+    if unknown := sorted(set(fields) - set(known)):
+        raise ValueError(f"{what} has no field {', '.join(unknown)}: choose among {', '.join(known)}")
+    return tuple((name, tuple(value) if isinstance(value, list | tuple) else (value,)) for name, value in sorted(fields.items()))
+
+
 def _test(fields: dict[str, Any]) -> Predicate:
     of = fields["of"]
-    own = {
-        "contrasts": [_contrast(contrast, of) for contrast in fields["contrasts"]],
-        "where": selection(fields.get("where", {}), *KNOWN[of]),
-    }
+    own = {"contrasts": [_contrast(contrast, of) for contrast in fields["contrasts"]], "where": selection(fields.get("where", {}), of)}
     return Predicate(**KINDS[of].get("usual", {}) | fields | own)
 
 
@@ -72,9 +81,9 @@ def _contrast(fields: dict[str, Any], of: str) -> Contrast:
         fields |= {"per_device": True, "unit": "%"}
     if "effect" in fields:
         fields.setdefault("bound", (1 + fields["effect"]) / 2)
-    return Contrast(over=tuple(over), under=tuple(under), where=selection(fields.pop("where", {}), *KNOWN[of]), **fields)
+    return Contrast(over=tuple(over), under=tuple(under), where=selection(fields.pop("where", {}), of), **fields)
 
 
 def _terms(side: Any, of: str) -> list[Term]:
     terms = side if isinstance(side, list) else [side]
-    return [Term(devices=term.pop("devices", None), select=selection(term, *KNOWN[of])) for term in terms]
+    return [Term(devices=term.pop("devices", None), select=selection(term, of)) for term in terms]

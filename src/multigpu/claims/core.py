@@ -1,25 +1,28 @@
 """A Claim: a sentence of the documents, its figure, and a test over Records; `data/claims-ledger.csv` says which of the two was first.
 
-A `Predicate` is data. It names Runs by their fields, the quantity to compare, the direction and the margin beyond which an
-effect counts as real, and the least data that may decide. `verdicts.evaluate` reads it; nothing here touches a Record.
+A `Predicate` is data: it names Runs by their fields, the quantity to compare, the direction and the margin beyond which an effect counts as
+real, and the least data that may decide. Nothing here touches a Record.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.analysis.fields import FOLLOWS
+from multigpu.schema import Data
 
 Verdict = Literal["holds", "holds here only", "does not hold", "inconclusive", "out of reach", "not yet measured", "cannot be tested here"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 DECIDED: tuple[Verdict, ...] = ("holds", "holds here only", "does not hold")
+OPEN: tuple[Verdict, ...] = ("inconclusive", "not yet measured")
+"""What further Records would decide."""
 
 Selection = tuple[tuple[str, tuple[str | bool | int | None, ...]], ...]
 """Fields of a Run with the values each may take, in alphabetical order of the field."""
@@ -41,21 +44,11 @@ KINDS: dict[str, dict[str, Any]] = data_of("kinds.yaml")
 """By the name that a test's `of` gives them."""
 
 
-def selection(fields: Mapping[str, Any], known: Collection[str], what: str) -> Selection:
-    """A Selection: one value or several for each named field, in the order of their names.
+def digest_of(tests: Iterable[dict[str, Any]]) -> str:
+    """A hash of what decides in predicates, which names a test in the ledger: of no words, and of nothing that is as usual, so that a new
+    field changes no digest.
 
-    Raises:
-        ValueError: `what` has no such field.
-    """
-    if unknown := sorted(set(fields) - set(known)):
-        raise ValueError(f"{what} has no field {', '.join(unknown)}: choose among {', '.join(known)}")
-    return tuple((name, tuple(value) if isinstance(value, list | tuple) else (value,)) for name, value in sorted(fields.items()))
-
-
-def essence(fields: dict[str, Any], kind: str = "") -> dict[str, Any]:
-    """What decides in a predicate, as JSON: no words, and nothing that is as usual, so that a new field changes no digest.
-
-    fields: of a predicate as JSON, of today or as an earlier commit had it, which called its `kind` otherwise.
+    tests: as JSON, of today or as an earlier commit had them, which told the `kind` of their Records otherwise.
     """
     usual = Contrast(label="", over=(Term(),)).model_dump(mode="json", exclude={"over", "label"}) | Term().model_dump(mode="json")
 
@@ -63,53 +56,35 @@ def essence(fields: dict[str, Any], kind: str = "") -> dict[str, Any]:
         told = {name: sorted(value) if name in ("where", "select") else value for name, value in sorted(found.items())}
         return {name: value for name, value in told.items() if name not in WORDS and not (name in usual and value == usual[name])}
 
-    fields = json.loads(json.dumps(fields), object_hook=kept)
-    kind = KINDS[fields["of"]]["digested"] if "of" in fields else kind
-    return {"kind": kind} | {name: value for name, value in fields.items() if name not in ("kind", "of")}
-
-
-def digest_of(essences: list[dict[str, Any]]) -> str:
-    """A hash of predicates' essences, which name a test in the ledger."""
+    essences = [json.loads(json.dumps(one), object_hook=kept) for one in tests]
+    for one in essences:
+        one["kind"] = KINDS[one.pop("of")]["digested"] if "of" in one else one["kind"]
     return hashlib.sha256(json.dumps(essences, sort_keys=True).encode()).hexdigest()[:16]
 
 
-class _Data(BaseModel):
-    """Frozen, nothing extra; a list is taken as a tuple."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Term(_Data):
+class Term(Data):
     """One factor of a contrast: Runs with these fields, on the contrast's device count N or on a fixed one."""
 
     select: Selection = ()
     devices: int | None = Field(default=None, ge=1)
 
 
-class Contrast(_Data):
+class Contrast(Data):
     """The product of the `over` terms by that of the `under` terms, each the geometric mean of a quantity over repeats.
 
-    Every field that no term names is equal on all terms (machine, versions, placement, batch, precision ...), so a baseline is
-    always the same placement's own. Terms with equal `select` take the same Runs, apart from their device count. What then
-    still varies makes separate settings, each with its own interval.
+    Every field that no term names is equal on all terms (machine, versions, placement, batch, precision ...), so a baseline is always the
+    same placement's own. Terms of equal `select` take the same Runs, apart from their device count. What still varies makes settings.
 
-    quantity: a column of the tidy table, positive. per_device: divide every term's quantity by its device count (a speedup then reads as
-        an efficiency).
-    effect: the document's own ratio, where it states one; the claims' data then leave the bound half way between it and 1. Else an effect
-        is real from 5% on.
-    apart: fields whose values are scopes of their own: what holds for some of them and not for others holds here only.
-    direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound, bound].
+    quantity: a column of the tidy table, positive. per_device: over a term's device count (a speedup then reads as an efficiency).
+    direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound, bound]. effect: the document's own ratio;
+        the bound is then half way between it and 1 (else an effect is real from 5% on). size: it says how large the effect is alone.
     counts: the device counts N to look at: those named, each measured one, or the highest measured one.
-    across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one
-        example suffices; "most": more than half decide (for medians).
-    steps_at_least: least timed steps, where more are needed than the predicate asks.
-    form: "ratio": as above. "share": of what the first `over` term has more than the second, how much is not in the same difference of
-        the `under` terms (a cause's share of an added time). "pooled": the quantity is a mean square of POOLED_FREEDOM degrees of
-        freedom, and sides are compared by their means (an F, or chi-squared where there is one side).
-    size: what it says is how large the effect is: where it fails and the others hold, the claim holds here only.
-    paired: repeats of equal number began alike and saw the same batches, so each is compared with its own: the interval is of the ratios
-        of repeats that all terms have. For what training does; times of equal repeats have nothing in common.
-    models_at_least: different models needed before the contrast can hold (or, with "any", be refuted).
+    across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one example
+        suffices; "most": more than half decide. apart: fields whose values are scopes of their own, which may hold here only.
+    models_at_least: different models needed before it can hold (or, with "any", be refuted). steps_at_least: timed, beyond the predicate's.
+    form: "ratio": as above. "share": of what the first `over` term has more than the second, how much is not in the same difference of the
+        `under` terms (a cause's share of an added time). "pooled": mean squares of POOLED_FREEDOM degrees of freedom (F or chi-squared).
+    paired: repeats of equal number began alike and saw the same batches, so each is compared with its own: for what training does.
     """
 
     label: str
@@ -134,14 +109,14 @@ class Contrast(_Data):
 
     @model_validator(mode="after")
     def _margin(self) -> Self:
-        if self.two_sided and self.bound <= 1:
+        if len(self.bounds) > 1 and self.bound <= 1:
             raise ValueError(f"{self.label}: {self.direction!r} reads [1/bound, bound] and needs a bound above 1, not {self.bound}")
         return self
 
     @property
-    def two_sided(self) -> bool:
-        """Whether 1/bound is a bound as well."""
-        return self.direction in ("within", "outside")
+    def bounds(self) -> tuple[float, ...]:
+        """The bound, and its inverse where that is one as well."""
+        return (self.bound, 1 / self.bound) if self.direction in ("within", "outside") else (self.bound,)
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -155,7 +130,7 @@ class Contrast(_Data):
         return frozenset(named.union(*(FOLLOWS.get(field, ()) for field in named)))
 
 
-class Predicate(_Data):
+class Predicate(Data):
     """What decides a claim: every contrast must hold; one that does not refutes it.
 
     of: the kind of Records, of KINDS. where: fields that all Records must have. frameworks: each is decided alone; those that are decided
@@ -184,7 +159,7 @@ class Predicate(_Data):
         return [tuple(self.frameworks)] if joined else [(name,) for name in self.frameworks]
 
 
-class Claim(_Data):
+class Claim(Data):
     """A sentence of the documents in plain words, and what can be said of it.
 
     figure: the document's own figure. page: the notebook that shows what decides it.
@@ -211,9 +186,7 @@ class Claim(_Data):
         if bool(self.untestable) == bool(self.predicate or self.decides):
             raise ValueError(f"{self.number} must have a predicate, or say what would decide it, or say why it cannot be tested here")
         if bool(self.decides) != bool(self.seconds):
-            raise ValueError(
-                f"{self.number} must say what would decide it together with the seconds and gpus that this takes, or none of it"
-            )
+            raise ValueError(f"{self.number} must say what would decide it together with the seconds and gpus that this takes, or nothing")
         if len({one.of for one in self.predicates}) < len(self.predicates) or (self.further and not self.predicate):
             raise ValueError(f"{self.number} has several predicates: each must be of another kind of Records, the first one `predicate`")
         return self
@@ -225,16 +198,11 @@ class Claim(_Data):
 
     @property
     def digest(self) -> str:
-        """A hash of all that decides it, the same in every process (`essence`); empty without any."""
-        return digest_of([essence(one.model_dump(mode="json")) for one in self.predicates]) if self.predicates else ""
+        """A hash of all that decides it, the same in every process; empty without any."""
+        return digest_of(one.model_dump(mode="json") for one in self.predicates) if self.predicates else ""
 
     @property
     def takes(self) -> str:
         """What would decide it, and at what cost, in words; "" without any."""
         on = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "two CPU cores, no GPU"
         return f"{self.decides} (about {self.seconds:,} s of {on})" if self.decides else ""
-
-    @property
-    def document(self) -> str:
-        """The documents it comes from, as text."""
-        return ", ".join(self.documents)

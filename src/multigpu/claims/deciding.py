@@ -1,16 +1,15 @@
 """What is still to be measured before the claims can be decided: of every grid the Runs that undecided contrasts compare.
 
-A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for. Of all settings that the grids
-can make on so many devices the cheapest are taken: a short time on a machine then decides as many claims as it can. An interval that
-straddles its bound asks for no setting: `needed` says how many repeats it would take if what was measured so far is how things are.
+A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for: the cheapest that the grids can
+make. An interval that straddles its bound asks for no setting: `needed` says how many repeats it would take, were all as it seems.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +17,9 @@ from scipy import special
 
 from multigpu.analysis.words import plural
 from multigpu.claims.core import DECIDED, LEVEL, Contrast
-from multigpu.claims.results import Result, Setting
-from multigpu.claims.rows import admitted, paired, rows, within
-from multigpu.grid.entries import FEWEST, Planned
+from multigpu.claims.results import Result, Setting, models_of
+from multigpu.claims.rows import admitted, paired, rows
+from multigpu.grid.entries import FEWEST, Planned, each_once
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
 
@@ -33,8 +32,7 @@ MOST = 1000
 class Need:
     """What one claim waits for in one framework (or in both, where it compares them): entries with all their repeats.
 
-    missing: measurements that have no Record yet. cost_s: what these may take, what other claims need as well left out. launches: those
-        that measure them (`launch_of`).
+    missing: measurements without a Record. cost_s: what these may take, unless other claims need them too. launches: that measure them.
     """
 
     claim: str
@@ -52,36 +50,26 @@ def planned_rows(entries: Iterable[Planned]) -> pd.DataFrame:
     return rows(pd.DataFrame(own))
 
 
-class Priced(NamedTuple):
-    """A setting that planned Runs make: what it costs, its models, and by digest the Run of each side that costs least."""
+def cheapest(contrast: Contrast, table: pd.DataFrame, cost_s: Callable[[str], float]) -> list[tuple[float, set[str], list[str]]]:
+    """Every setting that planned Runs make, the cheapest first: its cost, its models, and the digests of each side's cheapest Run.
 
-    cost_s: float
-    models: set[str]
-    runs: list[str]
-
-
-def cheapest(contrast: Contrast, table: pd.DataFrame, costs_s: Mapping[str, float]) -> list[Priced]:
-    """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
-    table = within(table, contrast)
-    if table.empty:
-        return []
+    table: of `planned_rows` those in the contrast's scope. cost_s: by digest, what a Run still costs.
+    """
     pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
     settings = pairs.settings.drop_duplicates("identity", keep="last") if contrast.counts == "highest" else pairs.settings
-    by_cost = pairs.records.assign(cost=pairs.records["key"].map(costs_s)).sort_values("cost", kind="stable")
-    best = by_cost.drop_duplicates("point").set_index("point")["key"]  # some differ in nothing but their number of steps
+    costs = pairs.records["key"].map(cost_s).sort_values(kind="stable")
+    first = pairs.records.loc[costs.index].drop_duplicates("point").set_index("point")["key"]  # some differ only in their number of steps
     found = []
     for row, *points in settings[[*range(len(contrast.terms))]].itertuples(name=None):
-        runs = best[points].unique().tolist()
-        found.append(Priced(sum(costs_s[key] for key in runs), set(str(pairs.fields[row].get("model")).split(" / ")), runs))
-    return sorted(found, key=lambda setting: setting.cost_s)
+        runs = first[points].unique().tolist()
+        found.append((sum(map(cost_s, runs)), models_of(pairs.fields[row]), runs))
+    return sorted(found, key=lambda setting: setting[0])
 
 
 def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable[tuple[str, int]]) -> list[Need]:
     """What each undecided claim waits for, by claim and framework; a claim that no grid can decide on these devices is left out.
 
-    Args:
-        results: of `evaluate_all`. planned: all that may be measured. known: (digest of a Run, repeat) of what has been measured on the
-            machine in question; what one claim needs costs the next ones nothing.
+    planned: all that may be measured. known: (digest of a Run, repeat) of what has been; what one claim needs costs the next ones nothing.
     """
     measured, found = set(known), []
     by_digest = {entry.run.digest: entry for entry in planned}
@@ -89,24 +77,28 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
     tables = {of: planned_rows(e for e in usual if bool(e.run.traced_steps) is (of == "traces")) for of in ("runs", "traces")}
     asked = [(one, predicate, group) for one in results for predicate in one.claim.predicates for group in predicate.groups]
     for result, predicate, group in asked:
-        name, least, chosen = " / ".join(group), predicate.min_n, dict[str, Planned]()
+        name, chosen = " / ".join(group), dict[str, Planned]()
         answer = result.by_framework.get(name)
         if predicate.of not in tables or answer is None or answer.verdict in DECIDED:
             continue
-        own = admitted(tables[predicate.of], predicate, group)
-        costs_s = {key: by_digest[key].cost_s * sum((key, repeat) not in measured for repeat in range(least)) for key in own["key"]}
+
+        def cost_s(key: str, least: int = predicate.min_n) -> float:
+            return by_digest[key].cost_s * sum((key, repeat) not in measured for repeat in range(least))
+
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
             models = set().union(*(setting.models for setting in enough))
-            for setting in cheapest(contrast, own, costs_s) if len(models) < contrast.models_at_least else ():
-                if len(models) < contrast.models_at_least and not setting.models <= models:
-                    chosen |= {key: repeated(by_digest[key], least) for key in setting.runs if key not in chosen}
-                    models |= setting.models
+            if len(models) < contrast.models_at_least:
+                own = admitted(tables[predicate.of], predicate, contrast, group)
+                for _, more, runs in cheapest(contrast, own, cost_s):
+                    if len(models) < contrast.models_at_least and not more <= models:
+                        chosen |= {key: repeated(by_digest[key], predicate.min_n) for key in runs if key not in chosen}
+                        models |= more
         points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) not in measured]
         if points:
-            cost_s, launches = sum(costs_s[key] for key in chosen), frozenset(map(launch_of, points))
-            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(points), cost_s, launches))
-            measured |= {(point.run.digest, point.repeat) for point in points}
+            launches = frozenset(map(launch_of, points))
+            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(points), sum(map(cost_s, chosen)), launches))
+            measured.update((point.run.digest, point.repeat) for point in points)
     return found
 
 
@@ -120,9 +112,7 @@ def repeated(entry: Planned, times: int) -> Planned:
 def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:
     """The needs that a budget allows, the cheapest first, each whole: half of the repeats decide nothing.
 
-    Args:
-        pace: what measuring takes of the estimates, the starts of launches apart: each then costs its start, once for all needs; None:
-            the grid's estimates, which include starts.
+    pace: what measuring takes of the estimates without starts of launches, each of which costs its own once; None: estimates include them.
     """
     chosen, left, started = [], budget_s, frozenset[Any]()
     for need in sorted(found, key=lambda need: need.cost_s):
@@ -135,9 +125,7 @@ def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None 
 
 def undecided(found: Sequence[Need]) -> list[Planned]:
     """All that is needed as one grid; a Run that several claims need with as many repeats as any of them."""
-    entries = [entry for need in found for entry in need.entries]
-    most = {entry.run.digest: entry for entry in sorted(entries, key=lambda entry: len(entry.points()))}
-    return [most[digest] for digest in dict.fromkeys(entry.run.digest for entry in entries)]
+    return each_once(entry for need in found for entry in need.entries)
 
 
 def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
@@ -149,8 +137,7 @@ def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int 
         return None
     half = math.log(setting.high / setting.low) / 2
     error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
-    bounds = (contrast.bound, 1 / contrast.bound) if contrast.two_sided else (contrast.bound,)
-    gap = min(abs(math.log(setting.estimate / bound)) for bound in bounds)
+    gap = min(abs(math.log(setting.estimate / bound)) for bound in contrast.bounds)
     n = np.arange(setting.n, MOST)
     reach = special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER)
     deciding = n[gap >= reach * error / np.sqrt(n)]

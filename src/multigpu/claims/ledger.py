@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from multigpu import paths
-from multigpu.claims.core import Claim
 from multigpu.claims.results import Result
 from multigpu.raw import raw_records
 from multigpu.remembered import remembered
@@ -21,11 +21,9 @@ STATES = ("none", "existed", "not known")
 
 
 class Entry(NamedTuple):
-    """One test of a claim.
+    """One test of a claim. written: when it was committed, in UTC. commit: its short name; "" where it is the one that added the row.
 
-    written: date and time of the commit that first had it, in UTC. commit: its short name; "" where it is the one that added the row.
-    data: what there was by then of the Records that decide the claim today: "none", "existed", or "not known", since they name commits
-        that were folded into later ones.
+    data: what there was by then of the Records that decide the claim today, one of STATES; "not known" where they name folded commits.
     """
 
     claim: str
@@ -36,15 +34,6 @@ class Entry(NamedTuple):
     reason: str
 
 
-class Change(NamedTuple):
-    """A verdict that became another though no Record was added: by other rules, or by another test."""
-
-    claim: str
-    before: str
-    after: str
-    why: str
-
-
 @lru_cache
 def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
     """The rows of the ledger by claim, in their order.
@@ -53,22 +42,20 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
         ValueError: a row's `data` is none of STATES.
     """
     found: dict[str, list[Entry]] = {}
-    for row in csv.DictReader(path.read_text().splitlines(keepends=True)):
-        if row["data"] not in STATES:
-            raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
-        found.setdefault(row["claim"], []).append(Entry(**row))
+    for entry in map(Entry._make, _rows(path)):
+        if entry.data not in STATES:
+            raise ValueError(f"{path.name}, claim {entry.claim}: data is {entry.data!r}; choose {', '.join(STATES)}")
+        found.setdefault(entry.claim, []).append(entry)
     return found
 
 
-def changes(path: Path = CHANGES) -> list[Change]:
-    """Every changed verdict, in the order of the file."""
-    return [Change(**row) for row in csv.DictReader(path.read_text().splitlines(keepends=True))]
+def changes(path: Path = CHANGES) -> list[Any]:
+    """Every changed verdict, in the order of the file: claim, before, after, why."""
+    return list(_rows(path))
 
 
-def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:
-    """The claims whose test is not the last one in the ledger, with its digest: such a test was changed without saying so."""
-    tested = [claim for claim in claims if claim.predicates]
-    return [f"{one.number} {one.digest}" for one in tested if [e.digest for e in ledger.get(one.number, ())][-1:] != [one.digest]]
+def _rows(path: Path) -> Iterable[Any]:
+    return pd.read_csv(path, dtype=str, keep_default_na=False).itertuples(index=False, name="Row")
 
 
 def order(entry: Entry, measured_at: Sequence[str]) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.claims.core import Claim, Verdict, _Data
+from multigpu.claims.core import Claim, Verdict
 from multigpu.later import later
 from multigpu.remembered import remembered
+from multigpu.schema import Data
 
 
-class Setting(_Data):
+def models_of(fields: Mapping[str, object]) -> set[str]:
+    """The models that a setting compares; "None" of what has none."""
+    return set(str(fields.get("model")).split(" / "))
+
+
+class Setting(Data):
     """One interval: a contrast in one setting, with the Records it was computed from.
 
     fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
@@ -40,11 +46,10 @@ class Setting(_Data):
 
     @property
     def models(self) -> set[str]:
-        """The models that it compares; "None" of what has none."""
-        return set(str(self.fields.get("model")).split(" / "))
+        return models_of(self.fields)
 
 
-class Answer(_Data):
+class Answer(Data):
     """A verdict with its figure, and why; scope: where it holds, of what holds here only.
 
     decidable: settings that have enough repeats. leaning: what most of these would say by their estimates alone.
@@ -59,7 +64,7 @@ class Answer(_Data):
     leaning: Verdict = "inconclusive"
 
 
-class Result(_Data):
+class Result(Data):
     """What the Records say of a Claim: overall, by framework, and every interval behind it; needed: repeats that would decide it."""
 
     claim: Claim
@@ -72,11 +77,6 @@ class Result(_Data):
     scope: str = ""
     looks: int = 0
     needed: str = ""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether further Records would decide it."""
-        return self.verdict in ("inconclusive", "not yet measured")
 
 
 def to_json(results: Sequence[Result]) -> str:

@@ -47,25 +47,14 @@ def matches(table: pd.DataFrame, selection: Selection) -> np.ndarray:
     return np.logical_and.reduce([np.ones(len(table), dtype=bool), *kept])
 
 
-def taken(table: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
-    """The rows that are kept, numbered anew."""
-    return table if kept.all() else table[kept].reset_index(drop=True)
-
-
-def admitted(table: pd.DataFrame, predicate: Predicate, frameworks: Sequence[str]) -> pd.DataFrame:
-    """Those in the predicate's scope: its fields, its kind of machine, its least number of steps; of these frameworks."""
-    kept = matches(table, (*predicate.where, ("framework", tuple(frameworks))))
-    for name in ("warmup_steps", "timed_steps"):
-        kept &= table[name].fillna(0).ge(getattr(predicate, name)).to_numpy()
+def admitted(table: pd.DataFrame, predicate: Predicate, contrast: Contrast, frameworks: Sequence[str]) -> pd.DataFrame:
+    """Those in the scope of a predicate and a contrast: fields, kind of machine, least number of steps; of these frameworks."""
+    kept = matches(table, (*predicate.where, *contrast.where, ("framework", tuple(frameworks))))
+    kept &= table["warmup_steps"].fillna(0).ge(predicate.warmup_steps).to_numpy()
+    kept &= table["timed_steps"].fillna(0).ge(max(predicate.timed_steps, contrast.steps_at_least)).to_numpy()
     if predicate.machines == "gpu":
         kept &= matches(table, (("device_type", ("cuda",)),)) & ~matches(table, (("gpu", ("", None)),))
-    return taken(table, kept)
-
-
-def within(table: pd.DataFrame, contrast: Contrast) -> pd.DataFrame:
-    """Those in a contrast's own scope."""
-    kept = matches(table, contrast.where) & table["timed_steps"].fillna(0).ge(contrast.steps_at_least).to_numpy()
-    return taken(table, kept)
+    return table[kept].reset_index(drop=True)
 
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
@@ -79,13 +68,14 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, *READ, *CONTEXT]))).reset_index(drop=True)
     latest = frame.assign(attempt=frame["attempt"].fillna(0)).sort_values("attempt", kind="stable")
-    # an AveragingRecord has two rows, of two protocols
-    latest = latest.drop_duplicates(["machine", "key", "protocol"], keep="last").sort_index().reset_index(drop=True)
+    # an AveragingRecord has two rows, of two protocols, and a run may be the best of two searches
+    latest = latest.drop_duplicates(["machine", "key", "protocol", "tuned"], keep="last").sort_index().reset_index(drop=True)
     coded = {name: pd.factorize(latest[name]) for name in CONTEXT}  # a missing value has the code -1
     context = {
         name: pd.Categorical.from_codes(codes, pd.Index([plain(value) for value in found])) for name, (codes, found) in coded.items()
     }
-    return latest.assign(flags=latest["flags"].astype(object).fillna(""), **context)
+    slowdown = latest["warmup_s"] / latest["warmup_steps"].astype("float64") / latest["step_time_s"]
+    return latest.assign(flags=latest["flags"].astype(object).fillna(""), warmup_slowdown=slowdown, **context)
 
 
 def _hosts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -97,7 +87,20 @@ def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
     fixed: dict[str, Any] = {"framework": "numpy", "device_type": "worker", "launch_id": "virtual", "warmup_steps": 0, "timed_steps": 1}
     # equal work is a condition where it was the budget
     trained = frame["applied"].where(frame["problem"].notna() & frame["budget_s"].isna())
-    return frame.assign(devices=frame["workers"], trained=trained, gradients_per_s=1 / frame["gradient_time_s"], **fixed)
+    found = frame.assign(devices=frame["workers"], trained=trained, gradients_per_s=1 / frame["gradient_time_s"], **fixed)
+    searched = found["protocol"].eq("downpour")
+    return pd.concat([found[~searched], *_best(found[searched])], ignore_index=True)
+
+
+def _best(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """Of a rule's runs at several rates those at the best one, which is no condition then: by their mean loss, and by rare features."""
+    setting = ["problem", "devices", "trained", "rate_rule"]
+    found = []
+    for figure, tuned in (("loss_last", "the loss"), ("rare_missed", "rare features")):
+        mean = runs[figure].fillna(np.inf).groupby([runs[name] for name in (*setting, "rate")]).transform("mean")
+        best = mean.eq(mean.groupby([runs[name] for name in setting]).transform("min"))
+        found.append(runs[best].assign(rate=np.nan, tuned=tuned))
+    return found
 
 
 def _training(frame: pd.DataFrame) -> pd.DataFrame:
@@ -113,8 +116,6 @@ NONE = rows(pd.DataFrame())
 
 def quantity(table: pd.DataFrame, name: str) -> pd.Series:
     """A figure of each row, NaN where it is not positive; `warmup_slowdown` is the mean warm-up step over the mean timed step."""
-    if name == "warmup_slowdown":
-        return quantity(table, "warmup_s") / table["warmup_steps"].astype("float64") / quantity(table, "step_time_s")
     found = pd.to_numeric(table[name], errors="coerce").astype("float64") if name in table else pd.Series(np.nan, index=table.index)
     return found.where(table["status"].eq("ok") & found.gt(0) & found.lt(np.inf))
 
@@ -148,7 +149,7 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     value: of each row, what is compared (NaN: nothing); None: the contrast's quantity.
     """
     table = table.assign(value=quantity(table, contrast.quantity) if value is None else value)
-    table = taken(table, table["value"].notna().to_numpy())
+    table = table[table["value"].notna()].reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
     fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
@@ -173,13 +174,12 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
     records = table.assign(point=point, like=_numbered(table, POOLED))
     records = records[point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())]
-    ones = records.loc[~records["point"].duplicated(), ["point", *names]]
-    first = dict(zip(ones.pop("point"), ones.to_dict("records"), strict=True))
+    first = records.drop_duplicates("point").set_index("point")[names].to_dict("index")
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
 
 
-def _fields(sides: Sequence[dict[str, Any]], fixed: Sequence[str], varied: Iterable[str]) -> dict[str, Any]:
+def _fields(sides: Sequence[dict[Any, Any]], fixed: Sequence[str], varied: Iterable[str]) -> dict[str, Any]:
     """What a row of each side has in common, then what they differ in, joined."""
     own = {name: found for name in fixed if (found := plain(sides[0][name])) is not None}
     for name in sorted(varied):

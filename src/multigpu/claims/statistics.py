@@ -1,7 +1,5 @@
 """The settings of a contrast among Records, each with its interval, how likely it holds or fails, and what the median step says.
 
-The figures are of one named function a form, each from pairs to a table.
-
 A ratio is what `compare.versus` makes of two points, or of two such ratios: sides of `compare.counterparts`, joined by `compare.combined`.
 Three forms are no ratio of points' means: repeats that began alike, a share of differences, and mean squares. They use the same pairs.
 """
@@ -33,21 +31,20 @@ def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, above: Chan
     """
     bound = contrast.bound
     over, under = above(bound), below(bound)
-    if contrast.two_sided:
+    if len(contrast.bounds) > 1:
         over, under = np.maximum(above(1 / bound), under), np.minimum(below(1 / bound), over)
     holding, failing = (over, under) if contrast.direction in ("above", "within") else (under, over)
     return pd.DataFrame({"estimate": estimate, "low": low, "high": high, "holding": holding, "failing": failing})
 
 
-def _student(contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom: pd.Series, log: bool = True) -> pd.DataFrame:
+def student(contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom: pd.Series, log: bool = True) -> pd.DataFrame:
     """Means with their variances (NaN: of one repeat), by Student's t; log: they are those of logarithms."""
     half = half_width(variance, freedom.fillna(1.0))
     estimate, low, high = (np.exp(end) if log else end for end in (middle, middle - half, middle + half))
-
-    def chance(sign: int) -> Chance:
-        return lambda truth: chance_above(sign * (middle - (np.log(truth) if log else truth)), variance, freedom)
-
-    return _figures(contrast, estimate, low, high, chance(1), chance(-1))
+    above, below = (
+        lambda truth, sign=sign: chance_above(sign * (middle - (np.log(truth) if log else truth)), variance, freedom) for sign in (1, -1)
+    )
+    return _figures(contrast, estimate, low, high, above, below)
 
 
 def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
@@ -68,17 +65,8 @@ def _sides(pairs: Pairs) -> list[pd.DataFrame]:
     return found
 
 
-def ratio(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The product of the geometric means of the terms above over that of those below."""
-    table = combined(sides[: len(contrast.over)], sides[len(contrast.over) :])
-    return _student(contrast, np.log(table["rate"]), table["log_variance"], table["log_freedom"])
-
-
 def paired_ratio(pairs: Pairs) -> pd.DataFrame:
-    """The geometric mean of the ratios of repeats that all terms have; NaN without any.
-
-    What a repeat has in common with its counterparts is its number, and the machine and version that measured it.
-    """
+    """The geometric mean of the ratios of repeats that all terms have, by number, machine and version; NaN without any."""
     own = pairs.records[["point", "like", "repeat", "value", "launch_id"]].astype({"launch_id": object})
     own = own.drop_duplicates(["point", "like", "repeat"], keep="last")
     table = pairs.settings.reset_index(names="setting").assign(logs=0.0)
@@ -89,14 +77,13 @@ def paired_ratio(pairs: Pairs) -> pd.DataFrame:
         table["logs"] += logs if number < len(pairs.contrast.over) else -logs
     launches = table[[f"launch {number}" for number in range(len(terms))]].itertuples(index=False, name=None)
     points = _sampled(np.exp(table["logs"]), table["setting"], pd.Series([*launches], index=table.index, dtype=object))
-    found = _student(pairs.contrast, points["log_mean"], points["log_variance"], points["log_freedom"])
+    found = student(pairs.contrast, points["log_mean"], points["log_variance"], points["log_freedom"])
     return found.join(points[["n", "launches"]]).reindex(pairs.settings.index)
 
 
 def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom.
-
-    Where the second has as much as the first there is no share: 0, without an interval.
+    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom. Where the second
+    has as much as the first there is no share: 0, without an interval.
     """
     first, second, third, fourth = (side["rate"] for side in sides)
     added = (first - second).replace(0.0, np.nan)
@@ -105,7 +92,7 @@ def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     parts = [weight * side["rate"] ** 2 * side["log_variance"] for weight, side in zip(weights, sides, strict=True)]
     variance = sum(parts[1:], start=parts[0])
     freedom = variance**2 / sum(part**2 / side["log_freedom"] for part, side in zip(parts, sides, strict=True))
-    return _student(contrast, (1 - left).fillna(0.0), variance, freedom, log=False)
+    return student(contrast, (1 - left).fillna(0.0), variance, freedom, log=False)
 
 
 def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -123,12 +110,19 @@ def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def estimates(pairs: Pairs) -> pd.DataFrame:
-    """The figure of each setting: estimate (NaN where it has none), low, high (95%; NaN: of one repeat), holding, failing, n, launches."""
-    if pairs.contrast.paired:
+    """The figure of each setting: estimate (NaN where it has none), low, high (95%; NaN: of one repeat), holding, failing, n, launches.
+
+    A ratio is the product of the geometric means of the terms above over that of those below.
+    """
+    contrast = pairs.contrast
+    if contrast.paired:
         return paired_ratio(pairs)
     sides = _sides(pairs)
     least = pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
-    return {"ratio": ratio, "share": share, "pooled": pooled}[pairs.contrast.form](pairs.contrast, sides).join(least)
+    if contrast.form != "ratio":
+        return {"share": share, "pooled": pooled}[contrast.form](contrast, sides).join(least)
+    table = combined(sides[: len(contrast.over)], sides[len(contrast.over) :])
+    return student(contrast, np.log(table["rate"]), table["log_variance"], table["log_freedom"]).join(least)
 
 
 def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -> list[Setting]:
@@ -136,67 +130,57 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
 
     Where it asks for the highest device count: of settings that differ in that alone, the highest that has enough data, else the highest.
     """
-    pairs = None if table.empty else paired(contrast, table)
-    if pairs is None or pairs.settings.empty:
+    pairs = paired(contrast, table)
+    if pairs.settings.empty:
         return []
-    found, median = pairs.settings.join(estimates(pairs)), _by_median(pairs)
+    figures = estimates(pairs)
+    found = pairs.settings.join(figures).join(_by_median(pairs, figures))
     enough = found["n"].ge(predicate.min_n) & found["launches"].ge(predicate.min_launches)
-    found = found.assign(enough=enough, by_median=median["estimate"], noisy=enough & host_noise(contrast, found, median))
-    found["ceiling"] = _ceilings(pairs).where(enough)
+    found = found.assign(enough=enough, noisy=found["noisy"] & enough, ceiling=_ceilings(pairs).where(enough))
     found[["holding", "failing"]] = found[["holding", "failing"]].where(enough & found["low"].notna())
     found = found[found["estimate"].notna()].astype({"n": int, "launches": int})
     if contrast.counts == "highest":
         found = found.sort_values(["enough", "devices"]).drop_duplicates("identity", keep="last")
-    keys = pairs.records["key"].groupby(pairs.records["point"]).agg(list)
+    keys = pairs.records.groupby("point")["key"].agg(set)
     settings = []
-    for figures in found.astype(object).where(found.notna(), None).reset_index(names="row").to_dict("records"):
-        fields, points = pairs.fields[figures["row"]], [figures[term] for term in range(len(contrast.terms))]
-        settings.append(
-            Setting(
-                **{name: value for name, value in figures.items() if name in Setting.model_fields},
-                framework=fields.get("framework", ""),
-                contrast=contrast.label,
-                fields={name: value if isinstance(value, int) else str(value) for name, value in fields.items()},
-                verdict="inconclusive",
-                record_keys=tuple(sorted({key for point in points for key in keys[point]})),
-            )
-        )
+    found = found.astype(object).where(found.notna(), None)
+    for row, one in zip(found.index, found.to_dict("records"), strict=True):
+        fields, points = pairs.fields[row], {one[term] for term in range(len(contrast.terms))}
+        own: dict[str, Any] = {name: value for name, value in one.items() if name in Setting.model_fields}
+        said: dict[str, Any] = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
+        own |= {"framework": fields.get("framework", ""), "record_keys": sorted(set().union(*(keys[point] for point in points)))}
+        settings.append(Setting(contrast=contrast.label, fields=said, verdict="inconclusive", **own))
     return sorted(settings, key=lambda setting: (setting.devices, str(setting.fields)))
 
 
-def host_noise(contrast: Contrast, wall: pd.DataFrame, median: pd.DataFrame) -> pd.Series:
-    """Whether wall clock and median step differ by more than the narrower interval, and by more than the nearer is from the bound.
+def _by_median(pairs: Pairs, wall: pd.DataFrame) -> pd.DataFrame:
+    """Each setting by median steps (NaN where a Record has none, or the figure is no ratio of such), and whether it is noisy: the clocks
+    differ by more than the narrower interval, and by more than the nearer is from the bound.
 
-    Then what the clocks disagree about is as large as what the verdict rests on: steps of a waiting host, and not of the GPUs.
+    Then what the clocks disagree about is as large as what the verdict rests on: steps of a waiting host, and not of the GPUs. TensorFlow
+    has no median: it offers no events between steps, which end when they are dispatched.
     """
-    logs = [np.log(one["estimate"]) for one in (wall, median)]
-    half = np.fmin(*(np.log(one["high"]) - log for one, log in zip((wall, median), logs, strict=True))).fillna(np.inf)
-    bounds = [sign * np.log(contrast.bound) for sign in ((1, -1) if contrast.two_sided else (1,))]
-    near = pd.concat([(log - bound).abs() for log in logs for bound in bounds], axis=1).min(axis=1)
-    return (logs[0] - logs[1]).abs().gt(np.maximum(half.clip(lower=TOLERATED), near))
-
-
-def _by_median(pairs: Pairs) -> pd.DataFrame:
-    """Each setting by median steps; NaN where a Record has none, or the figure is no ratio of such.
-
-    TensorFlow has none: it offers no events between steps, which end when they are dispatched.
-    """
-    rate, step, median = (quantity(pairs.records, name) for name in ("units_per_s", "step_time_s", "median_step_s"))
-    found = {"step_time_s": median.where(rate.gt(0)), "units_per_s": rate * step / median}.get(pairs.contrast.quantity, median * np.nan)
-    value = found.where(pairs.records["framework"].ne("tensorflow"))
-    if pairs.contrast.form != "ratio" or value.isna().all():
-        return pd.DataFrame(index=pairs.settings.index, columns=["estimate", "high"], dtype=float)
-    return estimates(pairs._replace(records=pairs.records.assign(value=value)))
+    contrast, records = pairs.contrast, pairs.records
+    rate, step, median = (quantity(records, name) for name in ("units_per_s", "step_time_s", "median_step_s"))
+    found = {"step_time_s": median.where(rate.gt(0)), "units_per_s": rate * step / median}.get(contrast.quantity, median * np.nan)
+    value = found.where(records["framework"].ne("tensorflow"))
+    known = contrast.form == "ratio" and value.notna().any()
+    other = estimates(pairs._replace(records=records.assign(value=value))) if known else wall.assign(estimate=np.nan)
+    logs = [np.log(one["estimate"]) for one in (wall, other)]
+    half = np.fmin(*(np.log(one["high"]) - log for one, log in zip((wall, other), logs, strict=True))).fillna(np.inf)
+    near = pd.concat([(log - np.log(bound)).abs() for log in logs for bound in contrast.bounds], axis=1).min(axis=1)
+    return pd.DataFrame(
+        {"by_median": other["estimate"], "noisy": (logs[0] - logs[1]).abs().gt(np.maximum(half.clip(lower=TOLERATED), near))}
+    )
 
 
 def _ceilings(pairs: Pairs) -> pd.Series:
     """Of a ratio of speedups the value if the Runs above scaled perfectly: the inverse of the efficiency of those below; NaN elsewhere."""
     contrast, terms = pairs.contrast, pairs.contrast.terms
-    selects, twos = [term.select for term in terms], len(contrast.over) == len(contrast.under) == 2
-    of_speedups = twos and selects[:2] == selects[2:] and terms[1].devices == terms[2].devices == 1
+    selects, devices = [term.select for term in terms], [term.devices for term in terms]
+    of_speedups = len(contrast.over) == 2 and selects[:2] == selects[2:] and devices == [None, 1, 1, None]
     if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device or not of_speedups:
         return pd.Series(np.nan, index=pairs.settings.index)
-    inverse = contrast.model_copy(update={"over": contrast.over[1:], "under": contrast.under[1:], "per_device": True})
-    below = pairs.settings.rename(columns={0: "above", 1: 0, 2: "one above", 3: 1})
-    top = estimates(pairs._replace(contrast=inverse, settings=below))["estimate"]
+    _, one, _, several = _sides(pairs._replace(contrast=contrast.model_copy(update={"per_device": True})))
+    top = one["rate"] / several["rate"]
     return top.where(top >= 1)

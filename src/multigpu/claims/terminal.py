@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from multigpu.analysis.words import joined
-from multigpu.claims.core import VERDICTS
+from multigpu.claims.core import OPEN, VERDICTS
 from multigpu.claims.ledger import orders
 from multigpu.claims.results import Result
 from multigpu.claims.wording import SYMBOLS, tested, titled
@@ -20,11 +20,12 @@ def overview(results: Sequence[Result], width: int) -> str:
     """A line a claim (number, verdict, document, its sentence as far as there is room), how many have which verdict, what is open."""
     broad, lines = max(map(len, VERDICTS)), []
     for one in results:
-        line = f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}  {one.claim.document:8}  {one.claim.sentence}"
+        said, documents = f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}", ", ".join(one.claim.documents)
+        line = f"{said}  {documents:8}  {one.claim.sentence}"
         lines.append(line if len(line) <= width else line[: max(width - 1, 0)].rstrip() + "…")
     counts = Counter(one.verdict for one in results)
     told = joined([f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]])
-    open_ones = [one for one in results if one.is_open]
+    open_ones = [one for one in results if one.verdict in OPEN]
     gpu_s = sum(one.claim.gpus * one.claim.seconds for one in open_ones)
     rest = f"{len(open_ones)} open ones wait for about {gpu_s:,} GPU seconds. " if open_ones else ""
     first = (open_ones or results)[0].claim.number
@@ -35,7 +36,7 @@ def in_full(result: Result, width: int) -> str:
     """All that is said of a claim, wrapped."""
     claim = result.claim
     parts = {
-        f"Document {claim.document}": claim.figure,
+        f"Document {', '.join(claim.documents)}": claim.figure,
         "Verdict": f"{SYMBOLS[result.verdict]} {result.verdict}{f': {result.scope}' if result.scope else ''}",
         "Why": result.why,
         "Ours": "\n".join(titled(result)),

@@ -21,12 +21,12 @@ from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
-from multigpu.claims.core import DECIDED, KINDS, Claim, Verdict
+from multigpu.claims.core import DECIDED, KINDS, OPEN, Claim, Verdict
 from multigpu.claims.deciding import needed
-from multigpu.claims.parts import Part, scopes_of
-from multigpu.claims.results import Answer, Result
-from multigpu.claims.rows import NONE, admitted, rows, within
-from multigpu.claims.rules import after_many_looks, all_of, blocked_by, leaning
+from multigpu.claims.parts import Part, after_many_looks, against, scopes_of
+from multigpu.claims.results import Answer, Result, Setting
+from multigpu.claims.rows import NONE, admitted, rows
+from multigpu.claims.statistics import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
 from multigpu.training.record import TrainingStore
 
@@ -64,11 +64,11 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
         return Result(claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}")
     parts = [
-        Part(predicate, " / ".join(group), contrast, within(own, contrast))
+        Part(predicate, " / ".join(group), contrast, own, settings_of(predicate, contrast, own))
         for predicate in claim.predicates
         for group in predicate.groups
-        for own in [admitted(tables.get(predicate.of, NONE), predicate, group)]
         for contrast in predicate.contrasts
+        for own in [admitted(tables.get(predicate.of, NONE), predicate, contrast, group)]
     ]
     judged = after_many_looks([(part.contrast, setting) for part in parts for setting in part.settings])
     left = iter(judged)
@@ -78,7 +78,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     answers = {key: answer(list(own), several) for key, own in groupby(parts, key=lambda part: (part.predicate.of, part.framework))}
     kinds, names = (dict.fromkeys(key[place] for key in answers) for place in (0, 1))
     overall = _together([combine({name: one for (own, name), one in answers.items() if own == kind}) for kind in kinds])
-    still = f"decided by {claim.takes}" if claim.decides and overall.verdict in ("inconclusive", "not yet measured") else ""
+    still = f"decided by {claim.takes}" if claim.decides and overall.verdict in OPEN else ""
     result = Result(
         **overall.model_dump(include={"verdict", "figure", "scope", "record_keys"}),
         claim=claim,
@@ -103,7 +103,7 @@ def answer(parts: Sequence[Part], several: bool) -> Answer:
     lacking = [one for part in parts for one in part.lacking]
     if lacking and overall != "does not hold":
         notes.append(wanted(parts[0].predicate, lacking))
-    keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
+    keys = _keys(setting for part in parts for setting in part.shown)
     records = pd.concat([part.records[["key", "flags"]] for part in parts]).drop_duplicates("key")
     notes.append(flagged(records.loc[records["key"].isin(keys), "flags"]))
     return Answer(
@@ -111,9 +111,9 @@ def answer(parts: Sequence[Part], several: bool) -> Answer:
         figure=figures(parts, overall),
         why=_joined(dict.fromkeys(notes)),
         scope="; ".join(scopes_of(told)) if overall == "holds here only" else "",
-        record_keys=tuple(sorted(keys)),
+        record_keys=keys,
         decidable=sum(len(part.able) for part in parts),
-        leaning=leaning([(part.contrast, part.able) for part in parts]),
+        leaning="does not hold" if any(against(part.contrast, part.able) for part in parts) else "holds",
     )
 
 
@@ -139,8 +139,8 @@ def _joined(texts: Iterable[str]) -> str:
     return "; ".join(filter(None, texts))
 
 
-def _keys(answers: Iterable[Answer]) -> tuple[str, ...]:
-    return tuple(sorted({key for one in answers for key in one.record_keys}))
+def _keys(found: Iterable[Answer | Setting]) -> tuple[str, ...]:
+    return tuple(sorted({key for one in found for key in one.record_keys}))
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
@@ -157,6 +157,25 @@ def _together(answers: Sequence[Answer]) -> Answer:
     )
 
 
+def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
+    """The verdict of what must hold together: one that does not refutes all, unless it only says how large the effect is (True)."""
+    must = [verdict for verdict, size in verdicts if not size] or [verdict for verdict, _ in verdicts]
+    worst_first = ("does not hold", "out of reach", "not yet measured", "inconclusive", "holds here only", "holds")
+    overall = min(must, key=worst_first.index)
+    sizes = {verdict for verdict, size in verdicts if size}
+    if overall == "holds" and sizes & {"does not hold", "out of reach", "holds here only"}:
+        return "holds here only"
+    return "inconclusive" if overall == "holds" and sizes & {"inconclusive", "not yet measured"} else overall
+
+
+def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
+    """The undecided frameworks that have more settings with enough repeats than those that decide, or as many that point elsewhere."""
+    decided = [answer for answer in answers.values() if answer.verdict in DECIDED]
+    count, fails = sum(answer.decidable for answer in decided), {answer.verdict == "does not hold" for answer in decided}
+    undecided = [(name, one, {one.leaning == "does not hold"}) for name, one in answers.items() if one.verdict == "inconclusive"]
+    return [name for name, one, fail in undecided if one.decidable > count or (one.decidable == count and fail != fails)]
+
+
 def combine(answers: Mapping[str, Answer]) -> Answer:
     """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one that could decide more blocks it."""
     answers = {framework_title(name): one for name, one in answers.items()}
@@ -166,7 +185,8 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([*decided]), ""
     verdict: Verdict = "inconclusive"
 
-    def named(texts: Mapping[str, str]) -> str:
+    def named(some: Mapping[str, Answer], field: str = "why") -> str:
+        texts = {name: getattr(one, field) for name, one in some.items()}
         same = len(set(texts.values())) == 1
         return _joined(dict.fromkeys(one if same else f"{name}: {one}" for name, one in texts.items() if one))
 
@@ -176,13 +196,12 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     elif verdicts == {"does not hold"} or (verdicts and "does not hold" not in verdicts):
         verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
         open_ones = joined([name for name, one in answers.items() if one.verdict == "inconclusive"])
-        alone = f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""
-        why = _joined([named({name: one.why for name, one in decided.items()}), alone])
-        scope = named({name: one.scope for name, one in decided.items()})
+        why = _joined([named(decided), f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""])
+        scope = named(decided, "scope")
     elif verdicts:
         why = f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
     else:
         open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
         verdict = min((one.verdict for one in answers.values()), key=open_first.index)
-        why = named({name: one.why for name, one in answers.items() if one.verdict == verdict})
+        why = named({name: one for name, one in answers.items() if one.verdict == verdict})
     return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=_keys(answers.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
@@ -28,17 +28,15 @@ def number(value: float, contrast: Contrast, bare: bool = False, decimals: int =
     return text + suffix
 
 
-def _interval(setting: Setting) -> tuple[float, float] | None:
+def _interval(setting: Setting) -> tuple[float, ...]:
     """The bounds, if they are worth showing."""
-    if setting.low is None or setting.high is None or not setting.low > 0 or setting.high > WIDEST * setting.low:
-        return None
-    return setting.low, setting.high
+    low, high = setting.low, setting.high
+    return () if low is None or high is None or not low > 0 or high > WIDEST * low else (low, high)
 
 
 def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
     """One interval: the estimate, its device count, the setting's name, its interval, repeats and launches."""
-    fixed = all(term.devices for term in contrast.terms)
-    at = ("" if fixed else f" at {_devices([setting])}") + (f", {name}" if name else "")
+    at = ("" if all(term.devices for term in contrast.terms) else f" at {_devices([setting])}") + (f", {name}" if name else "")
     if setting.low is None or setting.high is None:
         return f"{number(setting.estimate, contrast)}{at}, n = {setting.n} (screening)"
     # enough digits to tell the bounds apart
@@ -46,9 +44,8 @@ def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
     decimals = min(max(math.ceil(-math.log10(width)), 2), 3) if width > 0 else 2
     ends = "-".join(number(bound, contrast, bare=True, decimals=decimals) for bound in (setting.low, setting.high))
     between = f"95% {ends}" if _interval(setting) else "launches differ too much for an interval"
-    seeds = {"clock", "epochs"} & set(setting.fields)
-    repeats = f"{setting.n} seeds" if seeds else f"{setting.n} over {plural(setting.launches, 'launch', 'launches')}"
-    return f"{number(setting.estimate, contrast, decimals=decimals)}{at} ({between}), n = {repeats}"
+    over = " seeds" if {"clock", "epochs"} & set(setting.fields) else f" over {plural(setting.launches, 'launch', 'launches')}"
+    return f"{number(setting.estimate, contrast, decimals=decimals)}{at} ({between}), n = {setting.n}{over}"
 
 
 def _devices(settings: Sequence[Setting]) -> str:
@@ -66,23 +63,21 @@ def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Se
     further: settings with too little data to decide beside those that do: only their number and range are given.
     told: fields that are named though they tell nothing apart.
     """
-    count = plural(len(further), "further setting", "further settings")
-    beyond = [f"{count} {seldom(further)}: {spread(further, contrast)}"] if further else []
     if len(settings) <= LISTED:
-        names = _telling(settings, [*settings, *further], told, contrast.counts != "highest")
-        return "; ".join([*(figure_of(one, contrast, setting_name(one, names)) for one in settings), *beyond])
-    decimals = _apart(settings, contrast)
-    bounds = [bound for setting in settings for bound in _interval(setting) or ()]
-    wide = sum(setting.low is not None and not _interval(setting) for setting in settings)
-    said = []
-    if bounds:
-        ends = (number(end, contrast, bare=True, decimals=decimals) for end in (min(bounds), max(bounds)))
-        said.append(f"95% intervals from {' to '.join(ends)}")
-    if wide:
-        said.append(f"in {plural(wide, 'setting', 'settings')} launches differ too much for one")
-    outer = f" ({', '.join(said)})" if said else ""
-    text = f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {_devices(settings)}"
-    return "; ".join([f"{text}, n >= {min(setting.n for setting in settings)} each", *beyond])
+        names = _names(settings, [*settings, *further], told, contrast.counts != "highest")
+        parts = [figure_of(one, contrast, name) for one, name in zip(settings, names, strict=True)]
+    else:
+        bounds = [bound for setting in settings for bound in _interval(setting)]
+        wide = sum(setting.low is not None and not _interval(setting) for setting in settings)
+        ends = [number(end(bounds), contrast, bare=True, decimals=_apart(settings, contrast)) for end in (min, max) if bounds]
+        said = [f"95% intervals from {' to '.join(ends)}"] if bounds else []
+        said += [f"in {plural(wide, 'setting')} launches differ too much for one"] if wide else []
+        outer = f" ({', '.join(said)})" if said else ""
+        text = f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {_devices(settings)}"
+        parts = [f"{text}, n >= {min(setting.n for setting in settings)} each"]
+    if further:
+        parts.append(f"{plural(len(further), 'further setting')} {seldom(further)}: {spread(further, contrast)}")
+    return "; ".join(parts)
 
 
 def _apart(settings: Sequence[Setting], contrast: Contrast) -> int:
@@ -94,8 +89,7 @@ def _apart(settings: Sequence[Setting], contrast: Contrast) -> int:
 def spread(settings: Sequence[Setting], contrast: Contrast) -> str:
     """From the lowest to the highest estimate; one number where they read the same."""
     ends = (end(setting.estimate for setting in settings) for end in (min, max))
-    decimals = _apart(settings, contrast)
-    return " to ".join(dict.fromkeys(number(end, contrast, decimals=decimals) for end in ends))
+    return " to ".join(dict.fromkeys(number(end, contrast, decimals=_apart(settings, contrast)) for end in ends))
 
 
 def seldom(settings: Sequence[Setting]) -> str:
@@ -119,8 +113,8 @@ def together(labels: Sequence[str]) -> str:
     return joined(list(labels))
 
 
-def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool) -> list[str]:
-    """The fewest fields, best known first, that tell every shown setting from all that were found; `told` are among them.
+def _names(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool) -> list[str]:
+    """The fewest fields, best known first, that tell every shown setting from all that were found, in words; `told` are among them.
 
     by_count: whether the device count, which is told anyway, tells settings apart. Where each one's highest count was looked for it
     does not: the reader would take a smaller one for another count of the same setting.
@@ -131,25 +125,13 @@ def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[
         left = [(one, other) for one, other in alike if one.fields.get(name) == other.fields.get(name)]
         if len(left) < len(alike) or name in told:
             alike, telling = left, [*telling, name]
-    return telling
-
-
-def setting_name(setting: Setting, names: Sequence[str]) -> str:
-    """The named fields of a setting in words; what has no value is left out."""
-    known = [(name, setting.fields.get(name)) for name in names]
-    return ", ".join(filter(None, (_value(name, value) for name, value in known if value is not None)))
+    words = ([_value(name, one.fields[name]) for name in telling if one.fields.get(name) is not None] for one in shown)
+    return [", ".join(filter(None, own)) for own in words]
 
 
 def framework_title(name: str) -> str:
     """A framework, or those that a predicate joins ("torch / tensorflow"), as readers know them."""
     return joined([{**FRAMEWORKS, "numpy": "NumPy"}.get(part, part) for part in name.split(" / ")])
-
-
-def tallied(holds: int, fails: int, settings: Sequence[Setting]) -> str:
-    """In how many settings a contrast was shown and refuted; the others are open."""
-    undecided = len(settings) - holds - fails
-    of = f"{plural(len(settings), 'setting', 'settings')}{of_models(settings)}"
-    return f"shown in {holds or 'none'} of {of}, refuted in {fails or 'none'}" + (f", open in {undecided}" if undecided else "")
 
 
 def stated(contrast: Contrast) -> str:
@@ -185,33 +167,26 @@ def _described(selection: Selection) -> str:
     return ", ".join(" or ".join(_value(name, value) for value in values) for name, values in ordered)
 
 
-def counted(predicate: Predicate, counts: Sequence[object]) -> str:
+def counted(predicate: Predicate, counts: Iterable[object]) -> str:
     """So many of what its `devices` count: "4 and 8 GPUs"."""
-    words = [str(count) for count in counts]
+    words = sorted(map(str, counts), key=lambda text: (len(text), text))
     return f"{joined(words)} {KINDS[predicate.of]['counted'][words != ['1']]}"
 
 
-def wanted(predicate: Predicate, lacking: Sequence[tuple[Selection, set[str]]]) -> str:
+def wanted(predicate: Predicate, lacking: Iterable[tuple[Selection, set[str]]]) -> str:
     """The Runs that are missing, in words: what all have in common first."""
-    parts = []
-    for select in dict.fromkeys(select for select, _ in lacking):
-        counts = {count for own, words in lacking if own == select for count in words}
-        ordered = sorted(counts, key=lambda text: (len(text), text))
-        parts.append(f"{_described(select)} on {counted(predicate, ordered)}".strip())
-    return f"no Records of {_described(predicate.where)}" + (":" if any(select for select, _ in lacking) else "") + f" {'; '.join(parts)}"
-
-
-def ours(result: Result, framework: str) -> str:
-    """Our figure in one framework, or in those compared with it, with its verdict where it is not the overall one; "" without any."""
-    for name, answer in result.by_framework.items():
-        if framework in (name, *name.split(" / ")) and answer.figure:
-            return answer.figure if answer.verdict == result.verdict else f"{answer.verdict}, {answer.figure}"
-    return ""
+    counts: dict[Selection, set[str]] = {}
+    for select, words in lacking:
+        counts.setdefault(select, set()).update(words)
+    parts = "; ".join(f"{_described(select)} on {counted(predicate, words)}".strip() for select, words in counts.items())
+    return f"no Records of {_described(predicate.where)}{':' if any(counts) else ''} {parts}"
 
 
 def titled(result: Result) -> list[str]:
-    """Our figures, each with the framework it is of, or with those that it compares."""
-    return [f"{framework_title(name)}: {text}" for name in result.by_framework if (text := ours(result, name))]
+    """Our figures, each with the framework it is of, or with those that it compares, and with its verdict where that is another one."""
+    told = {name: one for name, one in result.by_framework.items() if one.figure}
+    other = {name: "" if one.verdict == result.verdict else f"{one.verdict}, " for name, one in told.items()}
+    return [f"{framework_title(name)}: {other[name]}{one.figure}" for name, one in told.items()]
 
 
 def tested(result: Result) -> str:

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Described, Outage, ProblemDescription, check_outages
 from multigpu.synchrony.laws import Law, Seconds, StepTimes
-from multigpu.synchrony.problems import Count, Problem
+from multigpu.synchrony.problems import Count, Problem, RareFeatures
 from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
 
 
@@ -31,7 +31,8 @@ class Downpour(Described):
     """An experiment.
 
     law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
-    rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far, element by element; "sgd" does not.
+    rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far, element by element; "adagrad_norm" by that of
+        their mean over the shard's elements, so that all have one rate; "sgd" does not.
     local_rate: of a replica's own steps between two fetches (0: it computes on what it fetched).
     outages: replicas that end, with the batch and the gradients not yet pushed, and return: they fetch everything, then start.
     batches, time_s: the budget, over all replicas; what is reached first ends the run.
@@ -46,7 +47,7 @@ class Downpour(Described):
     law: Law
     latency: Law | None = None
     problem: ProblemDescription
-    rule: Literal["adagrad", "sgd"] = "adagrad"
+    rule: Literal["adagrad", "adagrad_norm", "sgd"] = "adagrad"
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     local_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     outages: tuple[Outage, ...] = ()
@@ -76,6 +77,7 @@ class DownpourRecord(Measured[Downpour]):
     shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between the fetch that the oldest gradient
     of the part was computed on and its application, its own not counted.
     spread: batches by (most - least updates) of the shards' versions in the vector they were computed on.
+    parameters, rates: at the end, of RareFeatures alone, by feature; a rate is what a gradient is multiplied by (NaN: there was none).
     """
 
     curve: list[Point]
@@ -89,6 +91,8 @@ class DownpourRecord(Measured[Downpour]):
     spread: Histogram
     end_s: float
     notes: list[str]
+    parameters: list[float] = []
+    rates: list[float] = []
 
 
 def first_time_s(curve: Iterable[Point], error: float) -> float | None:
@@ -176,7 +180,8 @@ class _Simulation:
                 handlers[kind](number, load, now_s)
             self._look(now_s)
         self._look(now_s, last=True)
-        shards = e.shards
+        shards, by_feature = e.shards, isinstance(e.problem, RareFeatures)
+        roots = np.concatenate([self._root(part) for part in self.parts]).tolist()
         return DownpourRecord(
             curve=[Point(t, u, g, self.problem.loss(w), self.problem.error(w)) for t, u, g, w in self.points],
             batches=self.computed,
@@ -189,6 +194,8 @@ class _Simulation:
             spread=histogram(self.spread),
             end_s=now_s,
             notes=notes,
+            parameters=self.parameters.tolist() if by_feature else [],
+            rates=[e.rate / root if root else math.nan for root in roots] if by_feature else [],
             **record_fields(e),
         )
 
@@ -244,16 +251,20 @@ class _Simulation:
     def _push(self, _: int, load: Any, now_s: float) -> None:
         shard, gradient, version, count = load
         part = self.parts[shard]
-        if self.experiment.rule == "adagrad":
-            self.squares[part] += gradient**2
-            root = np.sqrt(self.squares[part])
-            # an element that never had a gradient has none now
-            gradient = np.divide(gradient, root, out=np.zeros_like(gradient), where=root > 0)
+        self.squares[part] += gradient**2
+        root = self._root(part)
+        # an element that never had a gradient has none now
+        gradient = np.divide(gradient, root, out=np.zeros_like(gradient), where=root > 0)
         self.parameters[part] -= self.experiment.rate * gradient
         self.staleness[shard][self.updates[shard] - version] += 1
         self.updates[shard] += 1
         self.travelling_parts -= count
         self.applied_parts += count
+
+    def _root(self, part: slice) -> np.ndarray:
+        """What the rule divides the gradients of these elements by."""
+        squares, rule = self.squares[part], self.experiment.rule
+        return np.sqrt({"adagrad": squares, "adagrad_norm": np.full_like(squares, squares.mean()), "sgd": np.ones_like(squares)}[rule])
 
     def _read(self, number: int, shard: int, now_s: float) -> None:
         load = (shard, self.parameters[self.parts[shard]].copy(), self.updates[shard])

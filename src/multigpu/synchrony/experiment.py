@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from multigpu.kept import key_of
 from multigpu.schema import Strict
 from multigpu.synchrony.laws import Law, Seconds
-from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, Problem
+from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, Problem, RareFeatures
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
 from multigpu.synchrony.rates import RateRule
 from multigpu.synchrony.trained_models import TrainedModel
@@ -20,7 +20,7 @@ SYNCHRONY_VERSION = 1
 """Raised when what a figure means changes, so that old and new never share a table."""
 VIRTUAL = "virtual"
 """Folder of the virtual clock's Records: its seconds do not depend on the machine."""
-ProblemDescription = Annotated[LinearRegression | Digits | PlantedTeacher | TrainedModel, Field(discriminator="kind")]
+ProblemDescription = Annotated[LinearRegression | RareFeatures | Digits | PlantedTeacher | TrainedModel, Field(discriminator="kind")]
 Clock = Literal["virtual", "real"]
 Engine = Literal["processes", "ray"]
 ServerDevice = Literal["host", "cpu", "cuda"]

@@ -95,14 +95,14 @@ def _timed_s(experiment: Described) -> float:
     return 0.03 + 1e-5 * updates * _batches_of(e.protocol, e.workers, e.gradients) + 1e-4 * e.workers
 
 
-KINDS: dict[str, type[Described]] = {"averaging": AveragingExperiment, "downpour": Downpour}
+KINDS: dict[str, type[Described]] = {"averaging": AveragingExperiment, "downpour": Downpour, "rare_features": Downpour}
 PARTS = (
     *("runtime", "staleness", "twins", "averaging", "real", "rates", "speedup", "curves", "memory"),
     *("large_batch", "downpour", "translation"),
 )
 """The study of one core, in the order in which it is run."""
-APART = ("batches", "speedup_seeds", "gpus", "gpus_injected", "devices_cpu", "ray")
-"""What the study of one core leaves out: what three claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
+APART = ("batches", "speedup_seeds", "rare_features", "gpus", "gpus_injected", "devices_cpu", "ray")
+"""What the study of one core leaves out: what four claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""
 

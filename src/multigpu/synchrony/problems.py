@@ -92,6 +92,19 @@ class LinearRegression(Description):
     def build(self) -> LinearProblem:
         return LinearProblem(self)
 
+    def inputs(self, generator: np.random.Generator) -> np.ndarray:
+        """X, [rows, features]."""
+        return generator.standard_normal((self.rows, self.features))
+
+
+class RareFeatures(LinearRegression):
+    """As `LinearRegression`, of features that a row has (1) or not (0): the j-th, from 1, with probability 1 / 2j, as words of a text."""
+
+    kind: Literal["rare_features"] = "rare_features"  # type: ignore[assignment] # tells it from its parent
+
+    def inputs(self, generator: np.random.Generator) -> np.ndarray:
+        return (generator.random((self.rows, self.features)) < 0.5 / np.arange(1, self.features + 1)).astype(np.float64)
+
 
 class Digits(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to test.
@@ -139,7 +152,7 @@ class PlantedTeacher(Description):
 
 
 class LinearProblem:
-    """See `LinearRegression`. `best` is the minimiser and `best_loss` the loss there, both from least squares."""
+    """See `LinearRegression`. `planted` is w*; `best` is the minimiser and `best_loss` the loss there, both from least squares."""
 
     dtype = np.dtype(np.float64)
 
@@ -147,9 +160,9 @@ class LinearProblem:
         self.description = description
         self.size = description.features
         generator = np.random.default_rng((description.seed, 1))
-        self.inputs = generator.standard_normal((description.rows, description.features))
-        planted = generator.standard_normal(description.features)
-        self.targets = self.inputs @ planted + description.noise * generator.standard_normal(description.rows)
+        self.inputs = description.inputs(generator)
+        self.planted = generator.standard_normal(description.features)
+        self.targets = self.inputs @ self.planted + description.noise * generator.standard_normal(description.rows)
         self.batches = Batches(description, description.rows)
         self.best = np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0]
         self.best_loss = self.loss(self.best)
@@ -168,6 +181,15 @@ class LinearProblem:
 
     def error(self, parameters: np.ndarray) -> float | None:
         return None
+
+    def of_rare(self, parameters: np.ndarray, rates: np.ndarray) -> dict[str, float]:
+        """Of the later half of the features. rare_missed: squares of what is missing of their planted weights, over the weights' own
+        (0: found, 1: as at the start). rare_rate: the geometric mean of their rates over that of the other half.
+        """
+        half, logs = self.size // 2, np.log(rates)
+        with np.errstate(over="ignore"):  # of what diverged
+            missed = np.sum((parameters - self.planted)[half:] ** 2) / np.sum(self.planted[half:] ** 2)
+        return {"rare_missed": float(missed), "rare_rate": float(np.exp(np.nanmean(logs[half:]) - np.nanmean(logs[:half])))}
 
 
 class Classification:
