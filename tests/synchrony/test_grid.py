@@ -12,7 +12,7 @@ from multigpu.grid.expand import read_entries
 from multigpu.record import RecordStore
 from multigpu.synchrony import measure as module
 from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
-from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.grid import APART, EXPERIMENTS, PARTS, Planned, find_grid
 from multigpu.synchrony.laws import Empirical
@@ -106,7 +106,11 @@ def test_measuring_goes_on_where_it_stopped_and_again_where_it_is_asked(tmp_path
     store = SynchronyStore(tmp_path)
     assert sorted(record.place for record in store) == ["averaging", "downpour", "virtual", "virtual"]
     record = store.of_experiment(DOWNPOUR)
-    assert isinstance(record, DownpourRecord) and record.curve == measure_downpour(DOWNPOUR, DOWNPOUR.open()).curve and record.batches == 30
+    assert (
+        isinstance(record, DownpourRecord)
+        and record.curve == simulate_downpour(DOWNPOUR, DOWNPOUR.open())[0].curve
+        and record.batches == 30
+    )
     assert measure(small(), tmp_path, progress=False, retry=("ok",)).statuses == {"ok": 4}
     assert [one.attempt for one in store] == [1] * 4
 

@@ -118,11 +118,6 @@ def first_time_s(curve: Iterable[Point], error: float) -> float | None:
     return next((point.time_s for point in curve if point.error is not None and point.error <= error), None)
 
 
-def measure_downpour(experiment: Downpour, problem: Problem) -> DownpourRecord:
-    """Run `experiment` on its built problem."""
-    return simulate_downpour(experiment, problem)[0]
-
-
 def simulate_downpour(experiment: Downpour, problem: Problem) -> tuple[DownpourRecord, np.ndarray]:
     """The Record of a run, and the parameters at its end; the same experiment gives the same bits.
 

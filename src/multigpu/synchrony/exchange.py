@@ -19,7 +19,7 @@ Vector = Any
 
 
 class Arithmetic:
-    """What a server's update needs beside + and *. No operation changes its arguments."""
+    """Where vectors live, and what no operator does alike everywhere. No operation changes its arguments."""
 
     def place(self, array: np.ndarray) -> Vector:
         """The array's values where the server keeps its parameters."""
@@ -29,17 +29,9 @@ class Arithmetic:
         """The vector's values on the host; not to be written."""
         return np.asarray(vector)
 
-    def zeros_like(self, vector: Vector) -> Vector:
-        """As long, of the same type."""
-        return np.zeros_like(vector)
-
     def divided(self, vector: Vector, count: int) -> Vector:
         """Every element divided by `count`, correctly rounded."""
         return vector / count
-
-    def squared_distance(self, one: Vector, other: Vector) -> float:
-        """||one - other||^2, added up in an order of its own."""
-        return float(np.sum((one - other) ** 2))
 
 
 ON_HOST = Arithmetic()

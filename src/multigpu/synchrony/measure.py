@@ -15,7 +15,7 @@ from multigpu.measure.machine import gpu_count
 from multigpu.measure.summary import LEFT, Summary, followed
 from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
-from multigpu.synchrony.downpour import Downpour, measure_downpour
+from multigpu.synchrony.downpour import Downpour, simulate_downpour
 from multigpu.synchrony.experiment import Described, Experiment
 from multigpu.synchrony.grid import GRIDS, Planned, find_grid
 from multigpu.synchrony.over_ray import check_ray, run_over_ray
@@ -40,7 +40,7 @@ def measure_protocol(experiment: Experiment, problem: Problem | None) -> Synchro
 MEASURES: dict[type[Described], Callable[[Any, Any], Measured[Any]]] = {
     Experiment: measure_protocol,
     AveragingExperiment: measure_averaging,
-    Downpour: measure_downpour,
+    Downpour: lambda *asked: simulate_downpour(*asked)[0],
 }
 """By the kind of an experiment: what runs it on its opened problem and gives its Record."""
 

@@ -48,15 +48,9 @@ class DeviceArithmetic(Arithmetic):
     def fetch(self, vector: Vector) -> np.ndarray:
         return np.asarray(vector.cpu().numpy())
 
-    def zeros_like(self, vector: Vector) -> Vector:
-        return torch.zeros_like(vector)
-
     def divided(self, vector: Vector, count: int) -> Vector:
         # by a tensor: by a number of the host, a GPU multiplies with the rounded reciprocal instead
         return vector / torch.full((), count, dtype=vector.dtype, device=vector.device)
-
-    def squared_distance(self, one: Vector, other: Vector) -> float:
-        return float(((one - other) ** 2).sum())
 
 
 class DeviceExchange(Exchange):

@@ -231,11 +231,9 @@ class Server:
         squares: list[float] = []
         with np.errstate(over="ignore", invalid="ignore"):
             if rule.needs_distance:
-                squares = [own.squared_distance(now, self._versions[job.version][0]) for job in jobs]
+                squares = [float(((now - self._versions[job.version][0]) ** 2).sum()) for job in jobs]
             factor = rule.factor(self.version - 1)
-            total = own.zeros_like(now)
-            for job, rate in zip(jobs, rule.rates(ages, squares), strict=True):
-                total += factor * rate * self._gradients.pop(job)
+            total = sum(factor * rate * self._gradients.pop(job) for job, rate in zip(jobs, rule.rates(ages, squares), strict=True))
             self.parameters = now - own.divided(total, len(jobs))
         for job in jobs:
             self._release(job)
