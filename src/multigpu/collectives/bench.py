@@ -22,8 +22,6 @@ from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import this_machine
 from multigpu.measure.sweep import SAFE
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
 PERIOD = 13
 """Values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where every type here is exact, fp16 and bf16 too."""
 
@@ -92,7 +90,7 @@ class Bench:
         torch.set_num_threads(max(1, this_machine().cores // run.devices))
         self.cuda = run.device_type == "cuda"
         self.device = torch.device("cuda", self.rank) if self.cuda else torch.device("cpu")
-        dtype = DTYPES[run.dtype]
+        dtype = torch.float32
         self.source = values(self.rank, run.elements, dtype, self.device)
         self.tensor = (
             SYMMETRIC.take(run.elements, dtype, self.device, most_bytes) if run.method == "two_shot" else torch.empty_like(self.source)
@@ -234,7 +232,7 @@ class Bench:
         growth = float(self.size) ** (self.run.calls - 1)
         if wire == "fp16" and 16 * self.size * growth * self.size > 65504:
             return None
-        rounding = 2.0**-8 if "bf16" in (wire, self.run.dtype) else 2.0**-11 if wire else 2.0**-24
+        rounding = 2.0**-8 if wire == "bf16" else 2.0**-11 if wire else 2.0**-24
         head = slice(0, 2**20)
         wanted = self.expected[head].double() * growth
         error = float(((self.tensor[head].double() - wanted) / wanted).abs().max())
