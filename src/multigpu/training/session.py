@@ -18,7 +18,7 @@ from multigpu.measure.machine import total_energy_j
 from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from multigpu.training.data import ReadLog, item_source, steps_per_epoch
+from multigpu.training.data import item_source, steps_per_epoch
 from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.history import History
@@ -64,8 +64,8 @@ class TrainingSession(Session):
         self.context.closing.callback(self.watch.close)
         scored = leading if training.evaluate_every else []
         self.scorers = {place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored}
-        items = item_source(self.source)
-        self.reads = [ReadLog(items) for _ in ranks] if items else []
+        self.items = item_source(self.source)
+        self.read: list[list[list[int]]] = [[] for _ in ranks]
         self.applied: list[list[Any]] = []
         self.units: list[int] = []
         self.evaluations = [0 for _ in ranks]
@@ -106,7 +106,7 @@ class TrainingSession(Session):
                 state.make_rates_tensors(replica)
         barrier()  # masters in shared memory stand before anyone pulls them
         hashes = _by_rank(told.everyone(self._hashes()))
-        self.evidence = Evidence(self.training, self.source, self.history.audits, self.at)
+        self.evidence = Evidence(self.training, self.source, self.history.audits)
         if not held:
             self.history.start_hashes = hashes
             if fault := start_fault(hashes, self.replicas[0].replicated):
@@ -133,8 +133,9 @@ class TrainingSession(Session):
         self.stage("step")
         self.duties.apply_rate(self.trainer, self.rate_of(index))
         self.applied.append([state.rate_mark(replica) for replica in self.replicas])
-        for log, rank in zip(self.reads, self.devices.ranks, strict=False):  # no logs where the input names no items
-            log.note(index, self.shard_of(rank))
+        if self.items:
+            for read, rank in zip(self.read, self.devices.ranks, strict=True):
+                read.append(self.items.items(index, self.shard_of(rank)).tolist())
         shards = [feed.shard(index) for feed in self.feeds]
         self.units = [units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)]
         return self.trainer.step(shards)
@@ -154,7 +155,7 @@ class TrainingSession(Session):
         fault: str | None = None
         while self.at < self.total and not fault and not self.history.diverged:
             stop = self._next_stop()
-            self.units, self.applied = [0 for _ in self.devices.ranks], []
+            self.units, self.applied, self.read = [0 for _ in self.devices.ranks], [], [[] for _ in self.devices.ranks]
             window = run_window(self.step, self.at, stop - self.at, self.devices, barrier)
             fault = self._account(window, stop)
             if fault or self.history.diverged:
@@ -182,7 +183,7 @@ class TrainingSession(Session):
                     "rates": [float(mark) for mark in marks if mark is not None],
                     "units": self.units[place],
                     "checksum": state.checksum(state.weights_of(replica)),
-                    "read": self.reads[place].take() if self.reads else {},
+                    "read": self.read[place],
                     "files": self._files(place),
                     "evaluations": self.evaluations[place],
                 }
