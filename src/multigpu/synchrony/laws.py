@@ -10,7 +10,7 @@ import math
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from multigpu.schema import Strict
 
@@ -113,11 +113,6 @@ class Empirical(_Law):
 
     kind: Literal["empirical"] = "empirical"
     times_s: tuple[Seconds, ...] = Field(min_length=1)
-
-    @field_validator("times_s", mode="before")
-    @classmethod
-    def _tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, (list, np.ndarray)) else value
 
     def _order_mean_s(self, k: int, p: int) -> float:
         from scipy import special  # here, as worker processes start without it in half the time

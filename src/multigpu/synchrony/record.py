@@ -134,9 +134,7 @@ def histogram(staleness: dict[int, int]) -> Histogram:
     """Counts by staleness in at most 200 bins of equal width."""
     if not staleness:
         return Histogram(mean=float("nan"), width=1, counts=[])
-    total = sum(staleness.values())
-    width = max(staleness) // MOST_BINS + 1
-    counts = [0] * (max(staleness) // width + 1)
-    for age, number in staleness.items():
-        counts[age // width] += number
-    return Histogram(mean=sum(age * number for age, number in staleness.items()) / total, width=width, counts=counts)
+    ages, numbers = np.array(list(staleness)), np.array(list(staleness.values()))
+    width = int(ages.max()) // MOST_BINS + 1
+    mean = int(ages @ numbers) / int(numbers.sum())
+    return Histogram(mean=mean, width=width, counts=np.bincount(ages // width, numbers).astype(int).tolist())
