@@ -12,10 +12,11 @@ from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.rates import WarmUpRate
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.record import make_record
-from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.theory import measured_law, predict
 from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import timed, trained
+from tests.synchrony.replay import replay
 
 COMPUTED = {"kind": "computed"}
 RESNET = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=16, rows=16, test_rows=16)

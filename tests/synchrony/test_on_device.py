@@ -17,9 +17,10 @@ from multigpu.synchrony.on_device import DeviceArithmetic
 from multigpu.synchrony.problems import LinearRegression, Problem
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.server import Outcome, Server
-from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import REGRESSION, trained
+from tests.synchrony.replay import replay
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 RESNET = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=4, rows=16, test_rows=16)

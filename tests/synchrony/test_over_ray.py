@@ -13,9 +13,9 @@ import pytest
 
 from multigpu.synchrony.over_ray import RayWorker, run_over_ray
 from multigpu.synchrony.server import LEFT, Outcome
-from multigpu.synchrony.simulate import replay
 from tests.measure.listening import overheard
 from tests.synchrony.cases import trained
+from tests.synchrony.replay import replay
 
 LAW = {"kind": "constant", "time_s": 0.02}
 

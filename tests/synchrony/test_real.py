@@ -18,10 +18,11 @@ import pytest
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.server import LEFT, Outcome
-from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.workers import Processes
 from tests.measure.listening import overheard
 from tests.synchrony.cases import trained
+from tests.synchrony.replay import replay
 
 TWO = (("sync", None), ("k_sync", 1), ("k_batch_sync", 3), ("async", None), ("k_async", 2), ("k_batch_async", 3))
 SLOW_LAW = {"kind": "shifted_exponential", "shift_s": 0.042, "scale_s": 0.006}

@@ -11,8 +11,9 @@ from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate
 from multigpu.synchrony.server import ARRIVED, Event, Outcome
-from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import REGRESSION, SIX, timed, trained
+from tests.synchrony.replay import replay
 
 FULL = {**REGRESSION, "batch_size": 200}
 RULES: tuple[dict[str, Any], ...] = (

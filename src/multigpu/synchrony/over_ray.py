@@ -1,7 +1,7 @@
 """The same protocols across machines: workers are Ray actors, the server is the process that calls, `ray.wait` says who has arrived.
 
 `ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so
-all six protocols are one loop, and the arrivals of a run replayed by `simulate.replay` give the same weights. Ray is an optional extra:
+all six protocols are one loop, and the arrivals of a run replayed give the same weights. Ray is an optional extra:
 `pip install 'multigpu[ray]'`. Gradients travel through Ray's object store, about a millisecond a call, so a law's times should be tens
 of milliseconds or more.
 """

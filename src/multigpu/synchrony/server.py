@@ -1,6 +1,6 @@
 """The server: a Coordinator, the parameters, the rate rule and the accounts. Whoever drives it owns the clock and passes the time.
 
-The simulator, the server process of a real run and the replay of its arrivals all drive this one class.
+The simulator, the server of a real run and the replay of its arrivals (a test) all drive this one class.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Accounts:
 class Outcome:
     """What a run gave. Times in seconds since its start.
 
-    update_times_s: [updates]; staleness: gradients by staleness, own update not counted. events: the log that `replay` needs.
+    update_times_s: [updates]; staleness: gradients by staleness, own update not counted. events: the log.
     parameters: at the end, which was at `end_s`.
     Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches, from the parameters' arrival to the gradient's leaving,
     without the delay injected; server_time_s, the mean seconds that the server was busy with one gradient.

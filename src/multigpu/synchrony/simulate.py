@@ -1,21 +1,20 @@
-"""Experiments on a virtual clock: a heap of arrivals drives the server; and the replay of recorded arrivals, without any clock."""
+"""Experiments on a virtual clock: a heap of arrivals drives the server."""
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from multigpu.synchrony.exchange import ON_HOST, Arithmetic
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import Exponential, StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Job, ProtocolName
-from multigpu.synchrony.server import LEFT, Event, Outcome, Server
+from multigpu.synchrony.server import Outcome, Server
 
 
 class _Span(NamedTuple):
@@ -69,39 +68,6 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
             gradient = problem.gradient(server.parameters_of(worker), worker, ticket) if problem is not None else None
             plan(server.arrived(worker, ticket, gradient, now_s).started, now_s)
         return server.outcome(now_s)
-
-
-def replay(
-    experiment: Experiment, events: Sequence[Event], problem: Problem | None = None, arithmetic: Arithmetic = ON_HOST
-) -> np.ndarray | None:
-    """Parameters after `events`, with every gradient computed again: those of the run that recorded them, to the last bit.
-
-    `arithmetic` matters under a bounded rate alone, and then must be that of the run's `server_device`: `on_device` says what is equal.
-
-    Raises:
-        ValueError: the events do not follow from the protocol (a batch arrives on a version its worker was not given).
-    """
-    problem = problem or experiment.open()
-    server = Server(experiment, problem, arithmetic)
-    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-        server.begin()
-        for number, event in enumerate(events):
-            if event.kind == LEFT:
-                server.left(event.worker, 0.0)
-            else:
-                job = server.coordinator.running.get(event.worker)
-                if job != (event.worker, event.ticket, event.version):
-                    told = f"ticket {job.ticket} on version {job.version}" if job else "nothing"
-                    raise ValueError(
-                        f"event {number}: worker {event.worker} delivers ticket {event.ticket} on version {event.version},"
-                        f" but was given {told}"
-                    )
-                gradient = None
-                if problem is not None:
-                    given = arithmetic.fetch(server.parameters_of(event.worker))
-                    gradient = arithmetic.place(problem.gradient(given, event.worker, event.ticket))
-                server.arrived(event.worker, event.ticket, gradient, 0.0)
-    return None if server.parameters is None else arithmetic.fetch(server.parameters)
 
 
 def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:
