@@ -113,12 +113,6 @@ def libraries_environment(address: str) -> dict[str, str]:
     return {name: interface for name in names if interface and name not in os.environ}
 
 
-def declare(cluster: Cluster) -> None:
-    """From now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records."""
-    os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
-    this_machine.cache_clear()
-
-
 def spread_out(plan: Plan, cluster: Cluster, address: str, ports: Sequence[int], environment: Mapping[str, str]) -> Plan:
     """The plan for all hosts: with as many workers on each, and where agents and programs meet on host 0."""
     alone = plan.program == "solo"  # one program a host, which starts what it needs itself
@@ -138,7 +132,9 @@ class Company:
 
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
-        declare(cluster)
+        # from now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records
+        os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
+        this_machine.cache_clear()
 
     def __enter__(self) -> Company:
         return self

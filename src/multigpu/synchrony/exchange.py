@@ -19,7 +19,7 @@ Vector = Any
 
 
 class Arithmetic:
-    """Where vectors live, and what no operator does alike everywhere. No operation changes its arguments."""
+    """Where a server keeps vectors."""
 
     def place(self, array: np.ndarray) -> Vector:
         """The array's values where the server keeps its parameters."""
@@ -28,10 +28,6 @@ class Arithmetic:
     def fetch(self, vector: Vector) -> np.ndarray:
         """The vector's values on the host; not to be written."""
         return np.asarray(vector)
-
-    def divided(self, vector: Vector, count: int) -> Vector:
-        """Every element divided by `count`, correctly rounded."""
-        return vector / count
 
 
 ON_HOST = Arithmetic()

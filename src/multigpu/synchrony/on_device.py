@@ -48,10 +48,6 @@ class DeviceArithmetic(Arithmetic):
     def fetch(self, vector: Vector) -> np.ndarray:
         return np.asarray(vector.cpu().numpy())
 
-    def divided(self, vector: Vector, count: int) -> Vector:
-        # by a tensor: by a number of the host, a GPU multiplies with the rounded reciprocal instead
-        return vector / torch.full((), count, dtype=vector.dtype, device=vector.device)
-
 
 class DeviceExchange(Exchange):
     """`held` is [2, workers, size] on the server's device: parameters, then gradients."""

@@ -16,7 +16,7 @@ from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Decision
 from multigpu.synchrony.server import Outcome, Server
-from multigpu.synchrony.workers import Processes, thinned
+from multigpu.synchrony.workers import Processes
 
 MOST_WORKERS = 64
 """On one machine; the simulator goes further."""
@@ -96,4 +96,4 @@ def run_real(experiment: Experiment, problem: Problem | None = None, *, stall_s:
         workers.stop()
         outcome = server.outcome(end_s, workers.notes())
     arrived = sum(map(len, workers.times_s))
-    return replace(outcome, batch_times_s=tuple(map(thinned, workers.times_s)), server_time_s=busy_s / arrived if arrived else None)
+    return replace(outcome, batch_times_s=workers.some_times_s(), server_time_s=busy_s / arrived if arrived else None)

@@ -225,15 +225,16 @@ class Server:
         """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches under way need the old one."""
         ages = [self.version - 1 - job.version for job in jobs]
         self.staleness.update(ages)
-        if self.parameters is None or self.experiment.rate is None:
+        if self.problem is None or self.experiment.rate is None:
             return
-        rule, now, own = self.experiment.rate, self.parameters, self.arithmetic
+        rule, now = self.experiment.rate, self.parameters
         squares: list[float] = []
         with np.errstate(over="ignore", invalid="ignore"):
             if rule.needs_distance:
                 squares = [float(((now - self._versions[job.version][0]) ** 2).sum()) for job in jobs]
             factor = rule.factor(self.version - 1)
             total = sum(factor * rate * self._gradients.pop(job) for job, rate in zip(jobs, rule.rates(ages, squares), strict=True))
-            self.parameters = now - own.divided(total, len(jobs))
+            # by a number where vectors are: by one of the host, a GPU multiplies with the rounded reciprocal instead
+            self.parameters = now - total / self.arithmetic.place(np.array(len(jobs), self.problem.dtype))
         for job in jobs:
             self._release(job)

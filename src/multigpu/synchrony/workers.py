@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 
 import numpy as np
@@ -144,6 +143,11 @@ class Processes:
             self.open.pop(worker).close()
         return gone
 
+    def some_times_s(self) -> tuple[tuple[float, ...], ...]:
+        """By worker, the times of at most `MOST_TIMES` batches, evenly spread."""
+        chosen = (np.unique(np.linspace(0, max(len(own) - 1, 0), MOST_TIMES).astype(int))[: len(own)] for own in self.times_s)
+        return tuple(tuple(own[place] for place in places) for own, places in zip(self.times_s, chosen, strict=True))
+
     def notes(self) -> list[str]:
         """How late workers were: a wait that ends late, or a gradient that took longer than its law's time."""
         if not self.over_s:
@@ -170,10 +174,3 @@ class Processes:
             if process.is_alive():
                 process.kill()
                 process.join()
-
-
-def thinned(values: Sequence[float], most: int = MOST_TIMES) -> tuple[float, ...]:
-    """At most so many of the values, evenly spread."""
-    if len(values) <= most:
-        return tuple(values)
-    return tuple(values[int(index)] for index in np.linspace(0, len(values) - 1, most))
