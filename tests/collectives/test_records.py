@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.experiment import Forecast
 from multigpu.collectives.record import CollectiveStore, bus_factor
 from multigpu.collectives.run import CollectiveRun, methods_for, parse_size, runs_in_order, size_text, sizes_in_order
 from tests.collectives.planted import make_record
@@ -24,7 +23,7 @@ from tests.collectives.planted import make_record
         ({"method": "nccl", "device_type": "cpu"}, "method 'nccl' exists on GPUs only"),
         ({"method": "gloo"}, "method 'gloo' is measured on CPUs only"),
         ({"execution": "captured", "device_type": "cpu"}, "execution 'captured' exists on GPUs only"),
-        ({"method": "two_shot", "dtype": "bf16", "bytes": 2}, "moves at least 4 bytes at a time, not 2"),
+        ({"dtype": "bf16"}, "dtype = 'bf16': input should be 'fp32'"),
         ({"calls": 21}, "calls = 21: input should be less than or equal to 20"),
         ({"warm": 1}, "warm is no field that this version knows"),
     ],
@@ -81,15 +80,3 @@ def test_bandwidths_by_hand() -> None:
     assert record.bus_bandwidth == pytest.approx(375.809e9, rel=1e-5)
     assert [bus_factor(p) for p in (2, 4, 8)] == [1.0, 1.5, 1.75]
     assert make_record(status="failed").bus_bandwidth is None
-
-
-def test_how_long_a_run_will_take() -> None:
-    forecast = Forecast()
-    small, large = (make_record("ring", size).run for size in (2**10, 2**20))
-    assert forecast.seconds(large) == 0
-    forecast.note(small, 0.5)
-    assert forecast.seconds(large) == 0.5 and forecast.seconds(make_record("ring", 2**24).run) == 8.0
-    forecast.note(large, 2.0)
-    forecast.note(small, 9.0)  # a small one that was slow says nothing of large ones
-    assert forecast.seconds(small) == forecast.seconds(large) == 2.0
-    assert forecast.seconds(make_record("tree", 2**20).run) == 0

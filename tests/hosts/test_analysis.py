@@ -9,19 +9,18 @@ import pytest
 
 from multigpu.analysis.collectives import WIRE_SHARE, collectives_frame, host_points, link_time_s
 from multigpu.collectives import algorithms
-from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
+from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import CollectiveRun
 from multigpu.grid import find_grid
 from multigpu.grid.entries import cost_s
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.hosts.launching import PORT, check_run
-from multigpu.hosts.measure import PARTS, find_parts, main, measure_steps
+from multigpu.hosts.measure import PARTS, find_parts, main, measure_part
 from multigpu.hosts.namespaces import Hosts, Spread
 from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.sweep import make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
-from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.collectives.planted import machine, make_record
 
@@ -142,7 +141,7 @@ def test_each_host_gets_an_agent_and_the_plan_of_all(tmp_path: Path) -> None:
 def test_a_framework_that_is_missing_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multigpu.hosts.measure.framework_version", lambda framework: "none")
     (part,) = find_parts(["steps"])
-    summary = measure_steps(part, part.runs, RecordStore(tmp_path), 10, 1)  # type: ignore[arg-type]
+    summary = measure_part(part, CollectiveStore(tmp_path), 10, 1)
     assert len(summary.troubles) == 6 and all("is not installed here" in text for text in summary.troubles) and not summary.statuses
 
 

@@ -83,15 +83,21 @@ def test_a_host_that_does_not_come_is_named() -> None:
         Meeting(2, 2, "127.0.0.1", 1)
 
 
+def framed(said: bytes) -> bytes:
+    """A message as `multiprocessing.connection` sends it."""
+    return len(said).to_bytes(4, "big") + said
+
+
 STRANGERS = {
     "silent": b"",
     "half a word": b'{"word": "hello", "host',
     "web": b"GET / HTTP/1.1\r\nHost: node0\r\n\r\n",
     "tls": b"\x16\x03\x01\x02\x00\n",
-    "brackets": b"[" * 100_000 + b"\n",
-    "number": b"7\n",
-    "no host": b'{"word": "hello"}\n',
-    "own numbers": b'{"word": "hello", "host": 5, "hosts": 2, "about": {}}\n',
+    "brackets": framed(b"[" * 10_000),
+    "no JSON": framed(b"hello"),
+    "number": framed(b"7"),
+    "no host": framed(b'{"word": "hello"}'),
+    "own numbers": framed(b'{"word": "hello", "host": 5, "hosts": 2, "about": {}}'),
 }
 
 

@@ -16,7 +16,7 @@ from multigpu.paths import STAGES
 from multigpu.record import RecordStore
 from multigpu.stages.check import graph_of, predicted_moves
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
-from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, measured_steps, planned, profile_run
+from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, measured_s, planned, profile_run
 from multigpu.stages.record import StageRecord, StageStore
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
@@ -123,8 +123,10 @@ def test_measured_costs_make_a_record_with_the_best_placement(framework: str, re
 
 
 def planned_again(record: StageRecord, records: RecordStore) -> StageRecord:
-    """What the command plans from costs that are known and the steps measured since, where nothing more can be."""
-    return planned(record, *measured_steps(record.run, record.devices, record.machine.name, records), propose=False)
+    """What the command plans from costs that are known and the steps measured since."""
+    by_hand_s = measured_s(hand_written(record.run, record.devices), record.machine.name, records)
+    found = {each.stage_devices or "": each for each in found_runs(planned(record, by_hand_s))[0]}
+    return planned(record, by_hand_s, measured_s(found, record.machine.name, records))
 
 
 def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
@@ -149,31 +151,28 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
 
 
 def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> None:
-    """Two devices are priced low and take long: the next is proposed where it can be measured, else the fastest measured is found."""
+    """Two devices are priced low and take long: the fastest that was measured is found."""
     run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
     part, nothing = Part(device_s=1e-3, host_s=1e-6), Part(device_s=0.0, host_s=0.0)
     stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=nothing) for stage in graph_of(run).placed)
     costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-6),))
     costed, by_hand = record_of(run, costs, make_machine(2)), {"single": 0.020, "tower_per_gpu": 0.023}
-    proposed: list[str] = []
-    for _ in range(3):
-        record = planned(costed, by_hand, dict.fromkeys(proposed, 0.030))
-        assert record.by_hand is None and record.found.devices == 2 and record.found.stage_devices not in proposed
-        assert [one.stage_devices for one in record.refuted] == proposed
-        proposed.append(record.found.stage_devices)
-    settled = planned(costed, by_hand, dict.fromkeys(proposed, 0.030), propose=False)
+    proposed = planned(costed, by_hand)
+    digits = proposed.found.stage_devices
+    assert proposed.by_hand is None and proposed.found.devices == 2 and proposed.refuted == []
+    settled = planned(costed, by_hand, {digits: 0.030})
     assert settled.by_hand == "single" and [one.name for one in settled.written] == ["single", "tower_per_gpu", "alternating"]
-    assert found_runs(settled) == ([], [])
-    held = planned(costed, by_hand, {proposed[0]: 0.030, proposed[1]: 0.015})
-    assert held.found.stage_devices == proposed[1] and [one.stage_devices for one in held.refuted] == proposed[:1]
+    assert found_runs(settled) == ([], []) and [one.stage_devices for one in settled.refuted] == [digits]
+    held = planned(costed, by_hand, {digits: 0.015})
+    assert held.found.stage_devices == digits and held.refuted == []
     records, machine = RecordStore(tmp_path), costed.machine
     for planted, step_s in [
         *((hand_written(run, 2)[name], step_s) for name, step_s in by_hand.items()),
-        (found_run(record.model_copy(update={"predictions": [*record.predictions[:-1], record.refuted[0]]})), 0.030),
+        (found_run(proposed), 0.030),
     ]:
         records.write(make_record(units_per_s=planted.batch_size / step_s, machine=machine, **planted.model_dump()))
     again = planned_again(planned(costed, {}), records)
-    assert again.by_hand == "single" and again.found_s == pytest.approx({proposed[0]: 0.030})
+    assert again.by_hand == "single" and again.found_s == pytest.approx({digits: 0.030})
     assert planned_again(again, records) == again
 
 

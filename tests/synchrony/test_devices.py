@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,11 @@ from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.rates import WarmUpRate
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.record import make_record
-from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.theory import measured_law, predict
 from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import timed, trained
+from tests.synchrony.replay import replay
 
 COMPUTED = {"kind": "computed"}
 RESNET = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=16, rows=16, test_rows=16)
@@ -95,11 +95,11 @@ def test_a_warm_up_rises_evenly_from_its_start() -> None:
 
 @pytest.mark.alone
 @pytest.mark.slow
-def test_a_model_trains_on_two_devices_and_its_arrivals_are_replayed(tmp_path: Path) -> None:
+def test_a_model_trains_on_two_devices_and_its_arrivals_are_replayed() -> None:
     """Float32 through shared memory, times measured by the workers, a straggler; the Record predicts other protocols."""
     fields = {"workers": 2, "law": COMPUTED, "clock": "real", "rate": {"kind": "constant", "rate": 0.1}, "evaluations": 2}
     late = Experiment(protocol="async", problem=RESNET.model_copy(update={"batch_size": 4}), updates=200, delays_s=(0.0, 0.3), **fields)
-    run = run_real(late, tmp_path)
+    run = run_real(late)
     np.testing.assert_array_equal(replay(late, run.events), run.parameters)
     assert run.parameters is not None and run.parameters.dtype == np.float32
     record = make_record(late, run)

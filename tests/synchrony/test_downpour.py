@@ -151,6 +151,8 @@ def test_time_to_an_error() -> None:
     [
         ({"batches": None}, "an experiment needs a budget: give batches, time_s or both"),
         ({"outages": ({"worker": 4, "at_s": 1.0},)}, "there is no worker 4 of 4: the last is 3"),
+        ({"outages": ({"worker": 0, "at_s": 1.0, "until_s": 0.5},)}, "worker 0 cannot be back at 0.5 s, it leaves at 1.0 s"),
+        ({"outages": ({"worker": 0, "at_s": 1.0}, {"worker": 0, "at_s": 2.0})}, "worker 0 cannot leave at 2.0 s, it is away then"),
         ({"shards": 7}, "6 parameters cannot be split into 7 shards"),
     ],
 )

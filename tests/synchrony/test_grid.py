@@ -12,7 +12,7 @@ from multigpu.grid.expand import read_entries
 from multigpu.record import RecordStore
 from multigpu.synchrony import measure as module
 from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
-from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.grid import APART, EXPERIMENTS, PARTS, Planned, find_grid
 from multigpu.synchrony.laws import Empirical
@@ -106,22 +106,26 @@ def test_measuring_goes_on_where_it_stopped_and_again_where_it_is_asked(tmp_path
     store = SynchronyStore(tmp_path)
     assert sorted(record.place for record in store) == ["averaging", "downpour", "virtual", "virtual"]
     record = store.of_experiment(DOWNPOUR)
-    assert isinstance(record, DownpourRecord) and record.curve == measure_downpour(DOWNPOUR, DOWNPOUR.open()).curve and record.batches == 30
+    assert (
+        isinstance(record, DownpourRecord)
+        and record.curve == simulate_downpour(DOWNPOUR, DOWNPOUR.open())[0].curve
+        and record.batches == 30
+    )
     assert measure(small(), tmp_path, progress=False, retry=("ok",)).statuses == {"ok": 4}
     assert [one.attempt for one in store] == [1] * 4
 
 
 def test_a_real_run_that_fails_leaves_a_record_and_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("the server ended (exit code 1)")
+        raise RuntimeError("worker 0 ended before the run began")
 
     monkeypatch.setattr(module, "run_real", fail)
     planned = [Planned("real", timed("async", workers=2, clock="real", updates=3), 1.0)]
     for attempt in (0, 1):
         summary = measure(planned, tmp_path, progress=False)
-        assert summary.exit_code == 1 and "the server ended (exit code 1)" in str(summary)
+        assert summary.exit_code == 1 and "worker 0 ended before the run began" in str(summary)
         (record,) = SynchronyStore(tmp_path)
-        assert (record.attempt, record.status, record.reason) == (attempt, "failed", "the server ended (exit code 1)")
+        assert (record.attempt, record.status, record.reason) == (attempt, "failed", "worker 0 ended before the run began")
 
 
 def test_runs_over_ray_have_twins_and_need_the_extra(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,15 +142,8 @@ def test_runs_over_ray_have_twins_and_need_the_extra(capsys: pytest.CaptureFixtu
 def test_a_run_over_ray_is_recorded_apart_from_one_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it returns is that of the simulator here: the path to the Record is tried without Ray."""
     asked = timed("async", workers=2, clock="real", engine="ray", updates=3)
-    options: dict[str, object] = {}
-
-    def run(experiment: Experiment, **given: object) -> object:
-        options.update(given)
-        return simulate(experiment)
-
-    monkeypatch.setattr(module, "run_over_ray", run)
+    monkeypatch.setattr(module, "run_over_ray", simulate)
     assert measure([Planned("ray", asked, 1.0)], tmp_path, progress=False).statuses == {"ok": 1}
-    assert options["num_cpus"] == 0
     # its seconds are another occasion's: what ended well is never run again
     assert measure([Planned("ray", asked, 1.0)], tmp_path, progress=False, retry=("ok",)).reused == 1
     store = SynchronyStore(tmp_path)

@@ -5,28 +5,22 @@ Every test runs with tensors of the CPU, by the code that a GPU runs; where ther
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from multigpu.synchrony.exchange import ON_HOST, Arithmetic, shared_bytes
+from multigpu.synchrony.exchange import ON_HOST, Arithmetic, arithmetic_of, open_exchange
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.on_device import DeviceArithmetic, DeviceExchange
+from multigpu.synchrony.on_device import DeviceArithmetic
 from multigpu.synchrony.problems import LinearRegression, Problem
-from multigpu.synchrony.processes import Pipes, arithmetic_of, has_closed
-from multigpu.synchrony.real import start
+from multigpu.synchrony.real import run_real
 from multigpu.synchrony.server import Outcome, Server
-from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import REGRESSION, trained
+from tests.synchrony.replay import replay
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 RESNET = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=4, rows=16, test_rows=16)
@@ -86,77 +80,39 @@ def test_updates_on_a_device_give_the_bits_of_the_host(device: str, single: bool
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_server_on_a_device_tells_the_host_arrays(device: str) -> None:
-    """Checkpoint, outcome and curve; a vector that was taken does not change with later updates."""
+    """Outcome and curve; a vector that was taken does not change with later updates."""
     asked = trained("sync", workers=2, updates=4, evaluations=4)
     problem = asked.open()
     server = Server(asked, problem, arithmetic=arithmetic_of(device))
     server.begin()
-    first = server.checkpoint(0.0)
+    first = server.parameters_of(0)
     for ticket in range(4):
         for worker in range(2):
             gradient = problem.gradient(server.arithmetic.fetch(server.parameters_of(worker)), worker, ticket)
             server.arrived(worker, ticket, server.arithmetic.place(gradient), float(ticket))
     assert isinstance(server.parameters, torch.Tensor) and server.parameters.device.type == device
     outcome, expected = server.outcome(4.0), simulate(asked)
-    np.testing.assert_array_equal(first.parameters, problem.initial(0))
-    np.testing.assert_array_equal(outcome.parameters, server.checkpoint(4.0).parameters)
+    np.testing.assert_array_equal(server.arithmetic.fetch(first), problem.initial(0))
+    np.testing.assert_array_equal(outcome.parameters, expected.parameters)
     assert [point.loss for point in outcome.curve] == [point.loss for point in expected.curve]
-    resumed = Server(asked, problem, server.checkpoint(4.0), arithmetic_of(device))
-    np.testing.assert_array_equal(resumed.checkpoint(4.0).parameters, expected.parameters)
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[Connection, Connection]]:
-    pair = Pipe()
-    yield pair
-    for end in pair:
-        end.close()
 
 
 @pytest.mark.parametrize("description", [LinearRegression(**REGRESSION), RESNET], ids=["numpy", "model"])
-def test_a_worker_maps_the_servers_memory(description: Any, ends: tuple[Connection, Connection]) -> None:
-    """Within one process, which CUDA does not allow: gradients of the parameters given, each worker in its own place."""
+@pytest.mark.parametrize("device", ["host", "cpu"])
+def test_a_worker_maps_the_servers_memory(description: Any, device: str) -> None:
+    """Gradients of the parameters given, each worker in its own place."""
     problem = description.build()
-    server = DeviceExchange.make("cpu", 3, problem, [ends[0]])
-    worker = DeviceExchange(ends[1].recv())
+    asked = trained("async", workers=3, clock="real", server_device=device)
+    server = worker = open_exchange(asked, problem)
     parameters = problem.initial(5)
-    server.give(1, torch.from_numpy(parameters))
+    server.give(1, arithmetic_of(device).place(parameters))
     gradient = worker.gradient(problem, 1, 7)
     np.testing.assert_array_equal(gradient, problem.gradient(parameters, 1, 7))
     worker.answer(1, gradient)
     taken = server.take(1)
-    worker.answer(1, torch.zeros(problem.size, dtype=taken.dtype))
+    worker.answer(1, arithmetic_of(device).place(np.zeros_like(parameters)))
     np.testing.assert_array_equal(taken, problem.gradient(parameters, 1, 7))
     assert not server.take(0).any() and not server.take(2).any() and not server.take(1).any()
-    worker.close()
-    server.close()
-
-
-def test_a_worker_that_has_ended_before_it_maps_the_memory_is_left_to_the_server(ends: tuple[Connection, Connection]) -> None:
-    ends[1].close()
-    DeviceExchange.make("cpu", 1, LinearRegression().build(), [ends[0]]).close()
-    assert has_closed(ends[0])
-
-
-def test_a_closed_pipe_is_told_from_a_silent_one(ends: tuple[Connection, Connection]) -> None:
-    ends[1].send("late")
-    assert not has_closed(ends[0])
-    ends[1].send("later")
-    ends[1].close()
-    assert has_closed(ends[0])
-
-
-def test_a_server_outlives_those_who_map_its_memory(ends: tuple[Connection, Connection]) -> None:
-    """It waits until their pipes close, and no longer than it is told."""
-    pipes = Pipes([ends[0]], DeviceExchange(torch.zeros(2, 1, 1)))
-    begun_s = time.monotonic()
-    pipes.wait_for_end(0.1)
-    assert time.monotonic() - begun_s >= 0.1
-    timer = threading.Timer(0.2, ends[1].close)
-    timer.start()
-    pipes.wait_for_end(30.0)
-    assert 0.3 <= time.monotonic() - begun_s < 20
-    timer.join()
 
 
 def on_device(device: str, **fields: Any) -> Experiment:
@@ -165,7 +121,7 @@ def on_device(device: str, **fields: Any) -> Experiment:
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_a_model_on_gpus_trains_with_its_server_on_the_first(tmp_path: Path) -> None:
+def test_a_model_on_gpus_trains_with_its_server_on_the_first() -> None:
     """Every GPU a worker, up to four; a straggler whose batches K-sync cancels. A GPU's gradients repeat to rounding, not to the bit.
 
     Few updates at a low rate, since this model is chaotic: one millionth more of a gradient moves parameters by a tenth after 20 at 0.05.
@@ -184,7 +140,7 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first(tmp_path: Path) -> 
         clock="real",
         server_device="cuda",
     )
-    outcome = start(asked, tmp_path).wait()
+    outcome = run_real(asked)
     a = outcome.accounts
     assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
     assert a.applied == 4 * (workers - 1) and a.cancelled > 0 and a.lost == 0
@@ -192,16 +148,12 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first(tmp_path: Path) -> 
     assert np.linalg.norm(replay(asked, outcome.events) - outcome.parameters) < 0.01 * moved
 
 
-def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     needs = "server_device 'cpu' needs clock 'real', engine 'processes' and a problem: or leave it out"
     for fields in ({"clock": "virtual"}, {"engine": "ray"}, {"problem": None, "rate": None}):
         with pytest.raises(ValueError, match=needs):
             trained("async", **{"workers": 2, "clock": "real", "server_device": "cpu", **fields})
     monkeypatch.setattr("multigpu.synchrony.real.gpu_count", lambda: 0)
     with pytest.raises(ValueError, match="server_device 'cuda' needs a GPU, and this machine has none: choose 'cpu' or 'host'"):
-        start(on_device("cuda", updates=1), tmp_path)
-    # the host's shared memory holds nothing of such a run
-    host, device = on_device("host", updates=1), on_device("cpu", updates=1)
-    problem = host.open()
-    assert (shared_bytes(host, problem), shared_bytes(device, problem)) == (2 * 2 * 6 * 8, 8)
-    assert len({host.digest, device.digest, on_device("cuda", updates=1).digest}) == 3
+        run_real(on_device("cuda", updates=1))
+    assert len({on_device(device, updates=1).digest for device in ("host", "cpu", "cuda")}) == 3

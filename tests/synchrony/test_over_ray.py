@@ -13,9 +13,9 @@ import pytest
 
 from multigpu.synchrony.over_ray import RayWorker, run_over_ray
 from multigpu.synchrony.server import LEFT, Outcome
-from multigpu.synchrony.simulate import replay
 from tests.measure.listening import overheard
 from tests.synchrony.cases import trained
+from tests.synchrony.replay import replay
 
 LAW = {"kind": "constant", "time_s": 0.02}
 
@@ -78,7 +78,7 @@ def check(run: Outcome) -> None:
 def test_a_cluster_of_its_own_is_reached_by_nobody_outside() -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     with overheard() as heard:
-        check(run_over_ray(asked("k_sync", 1), num_cpus=0))
+        check(run_over_ray(asked("k_sync", 1)))
     assert heard, "a look that came too late would see nobody listen"
 
 
@@ -91,6 +91,6 @@ def test_an_actor_that_dies_costs_its_own_batch(ray: Any, monkeypatch: pytest.Mo
             return super().batch(parameters, ticket)
 
     monkeypatch.setattr("multigpu.synchrony.over_ray.RayWorker", Mortal)
-    run = run_over_ray(asked("k_batch_async", 3), num_cpus=0)
+    run = run_over_ray(asked("k_batch_async", 3))
     check(run)
     assert run.accounts.lost == 1 and [event.worker for event in run.events if event.kind == LEFT] == [1]

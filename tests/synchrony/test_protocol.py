@@ -28,34 +28,33 @@ def test_k_sync_cancels_the_rest_and_drops_what_they_send() -> None:
 
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)
 def test_every_batch_is_in_exactly_one_account(protocol: str, gradients: int | None) -> None:
+    """In several runs, each of which loses up to two workers."""
     chance = random.Random(7)
-    server = begun(protocol, 5, gradients)
-    seen: set[Job] = set()
-    sent = [(job.worker, job.ticket) for job in server.running.values()]
-    for _ in range(2000):
-        away = sorted(set(range(5)) - server.alive)
-        if chance.random() < 0.05 and len(server.alive) > 4:
-            server.left(chance.choice(sorted(server.alive)))
+    applied = cancelled = lost = 0
+    for _ in range(20):
+        server = begun(protocol, 5, gradients)
+        seen: set[Job] = set()
+        sent = [(job.worker, job.ticket) for job in server.running.values()]
+        for _ in range(200):
             decision = Decision()
-        elif chance.random() < 0.2 and away:
-            decision = server.joined(away[0])
-        elif sent:
-            # any batch ever started may knock, also a cancelled or lost one; none twice
-            decision = server.arrived(*sent.pop(chance.randrange(len(sent))))
-        else:
-            continue
-        sent += [(job.worker, job.ticket) for job in decision.started]
-        assert not seen.intersection(decision.update), "a gradient was applied twice"
-        seen.update(decision.update)
-        if decision.update:
-            assert len(decision.update) == server.gradients
-        if not server.batches:
-            assert len({job.worker for job in decision.update}) == len(decision.update)
-        assert server.started == server.applied + len(server.waiting) + len(server.running) + server.cancelled + server.lost
-        assert len(seen) == server.applied
-    assert server.applied > 300
-    assert (server.cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
-    assert server.lost > 0
+            if chance.random() < 0.01 and len(server.alive) > 3:
+                server.left(chance.choice(sorted(server.alive)))
+            elif sent:
+                # any batch ever started may knock, also a cancelled or lost one; none twice
+                decision = server.arrived(*sent.pop(chance.randrange(len(sent))))
+            sent += [(job.worker, job.ticket) for job in decision.started]
+            assert not seen.intersection(decision.update), "a gradient was applied twice"
+            seen.update(decision.update)
+            if decision.update:
+                assert len(decision.update) == server.gradients
+            if not server.batches:
+                assert len({job.worker for job in decision.update}) == len(decision.update)
+            assert server.started == server.applied + len(server.waiting) + len(server.running) + server.cancelled + server.lost
+            assert len(seen) == server.applied
+        applied, cancelled, lost = applied + server.applied, cancelled + server.cancelled, lost + server.lost
+    assert applied > 300
+    assert (cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
+    assert lost > 0
 
 
 def test_sync_cannot_go_on_without_a_worker_and_async_can() -> None:
@@ -69,14 +68,11 @@ def test_sync_cannot_go_on_without_a_worker_and_async_can() -> None:
                 server.check_possible()
 
 
-def test_a_worker_that_returns_starts_on_the_current_version() -> None:
+def test_a_batch_lost_with_its_worker_does_not_count() -> None:
     server = begun("async", 2)
-    server.left(1)
+    assert server.left(1) == Job(1, 0, 0)
     server.arrived(0, 0)
-    assert server.joined(1).started == (Job(1, 1, 1),)
-    assert server.arrived(1, 0).late, "the batch lost with the worker must not count"
-    with pytest.raises(ValueError, match="worker 1 cannot join: it has not left"):
-        server.joined(1)
+    assert server.arrived(1, 0).late and server.left(1) is None
 
 
 @pytest.mark.parametrize(

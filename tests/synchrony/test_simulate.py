@@ -11,8 +11,9 @@ from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate
 from multigpu.synchrony.server import ARRIVED, Event, Outcome
-from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import REGRESSION, SIX, timed, trained
+from tests.synchrony.replay import replay
 
 FULL = {**REGRESSION, "batch_size": 200}
 RULES: tuple[dict[str, Any], ...] = (
@@ -145,29 +146,6 @@ def test_memory_of_versions() -> None:
     assert 2 <= held <= 5
 
 
-def test_a_worker_killed_in_async_costs_its_own_batch() -> None:
-    outages = ({"worker": 2, "at_s": 10.0},)
-    run = simulate(timed("async", updates=1000, outages=outages))
-    assert run.accounts.lost == 1
-    assert len(run.update_times_s) == run.accounts.applied == 1000
-    assert not any(event.worker == 2 for event in run.events[run.events.index(Event(1, 2)) + 1 :])
-    # five workers to 10 s, then four
-    assert run.end_s == pytest.approx(10 + (1000 - 50) / 4, rel=0.1)
-    returned = simulate(timed("async", updates=1000, outages=({"worker": 2, "at_s": 10.0, "until_s": 20.0},)))
-    assert any(event == Event(2, 2) for event in returned.events)
-    assert returned.end_s < run.end_s
-    assert returned.accounts.lost == 1
-
-
-def test_sync_stops_at_a_killed_worker_and_goes_on_if_it_returns() -> None:
-    stopped = simulate(timed("sync", outages=({"worker": 1, "at_s": 10.0},)))
-    assert len(stopped.update_times_s) < 200
-    assert "sync needs gradients of 5 workers for an update, and 4 of 5 workers are left" in stopped.notes[0]
-    resumed = simulate(timed("sync", outages=({"worker": 1, "at_s": 10.0, "until_s": 50.0},)))
-    assert len(resumed.update_times_s) == 200
-    assert resumed.notes == ()
-
-
 def test_a_straggler_slows_sync_by_its_factor_and_async_by_its_share() -> None:
     law = {"kind": "constant", "time_s": 1.0}
     slowdown = (4.0, 1.0, 1.0, 1.0, 1.0)
@@ -198,9 +176,7 @@ def test_blocks_of_updates() -> None:
 
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)
 def test_replay_gives_the_same_weights(protocol: str, gradients: int | None) -> None:
-    outages = ({"worker": 2, "at_s": 3.0, "until_s": 6.0},)
-    run = simulate(trained(protocol, gradients, outages=outages))
-    assert (Event(1, 2) in run.events, Event(2, 2) in run.events) == (True, True)
+    run = simulate(trained(protocol, gradients))
     np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
 
 

@@ -87,7 +87,7 @@ def train_one(case: Case, rank: int, root: Path) -> list[dict[str, Any]]:
         values = [replica.full_values() for replica in session.replicas]
         return [{"part": part, "values": own, "at": at} for part, own in zip(parts, values, strict=True)]
     except (DidNotTrain, ValueError) as error:
-        return [{"refused": str(error)} for _ in session.devices]
+        return [{"refused": str(error)} for _ in session.devices.each]
     finally:
         session.close()
 

@@ -27,7 +27,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--devices", default="2", help="numbers of processes, such as 2,4")
     parser.add_argument("--methods", help="algorithms and libraries by name (default: all)")
     parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
-    parser.add_argument("--dtype", default="fp32", help="fp32 (default) or bf16")
     parser.add_argument("--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
     add_usual(parser, "--repeats", "--budget-s", "--retry", "--dry-run", "--quiet", budget_s=120.0)
     parser.add_argument("--out", type=Path, default=paths.COLLECTIVES, help="folder of the Records (default: data/collectives)")
@@ -44,7 +43,7 @@ def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
     sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
     methods, executions = (words.split(",") if words else [] for words in (arguments.methods, arguments.executions))
     counts = parse_counts(arguments.devices)
-    runs = (runs_in_order(devices, device_type, sizes, methods, executions, arguments.dtype) for devices in counts)
+    runs = (runs_in_order(devices, device_type, sizes, methods, executions) for devices in counts)
     return list(dict.fromkeys(run for each in runs for run in each))
 
 

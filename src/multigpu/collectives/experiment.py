@@ -1,4 +1,4 @@
-"""An all-reduce as an experiment: what a launch is told of it, how long it will take, and its Records. Imports no framework."""
+"""An all-reduce as an experiment: what a launch is told of it, and its Records. Imports no framework."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from multigpu.measure.summary import LEFT, Summary
 from multigpu.measure.sweep import sweep
 from multigpu.measure.timed import PASSED_OVER, check_there
 
-LATENCY_BYTES = 2**20
-"""Up to this size a message takes about as long as any smaller one."""
-
 
 class CollectiveItem(Due):
     """One CollectiveRun to measure. most_symmetric_bytes: the launch's largest message of torch's two-shot. interface: of each host, whose
@@ -33,23 +30,6 @@ class CollectiveItem(Due):
     interface: str | None = None
 
 
-class Forecast:
-    """How long a Run will take, from the largest message of its method and form of execution so far."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[str, str], tuple[int, float]] = {}
-
-    def seconds(self, run: CollectiveRun) -> float:
-        """As long as the largest known, or more in proportion to the bytes above 1 MiB; 0 where nothing is known."""
-        size, seconds = self.known.get((run.method, run.execution), (run.bytes, 0.0))
-        return seconds * max(1.0, run.bytes / max(size, LATENCY_BYTES))
-
-    def note(self, run: CollectiveRun, seconds: float) -> None:
-        """Learn that `run` took so long."""
-        if run.bytes >= self.known.get((run.method, run.execution), (0, 0.0))[0]:
-            self.known[run.method, run.execution] = (run.bytes, seconds)
-
-
 class Collectives(Experiment[CollectiveItem]):
     """All-reduces of one number of devices, in order, the largest number first."""
 
@@ -57,7 +37,6 @@ class Collectives(Experiment[CollectiveItem]):
     item, store, cyclic, modules = CollectiveItem, CollectiveStore, False, ("multigpu.collectives.bench",)
 
     def __init__(self) -> None:
-        self.forecast = Forecast()
         self.failed: set[tuple[str, str]] = set()
         """Method and form of execution of what failed: its other messages are not tried."""
 
@@ -74,17 +53,13 @@ class Collectives(Experiment[CollectiveItem]):
         return f"{size_text(round(item.run.bytes / min(measured.time_s)))}/s"
 
     def learn(self, item: CollectiveItem, record: CollectiveRecord) -> None:
-        if record.measurement:
-            self.forecast.note(item.run, record.measurement.total_s)
-        elif record.status in ("failed", "timeout"):
+        if record.status in ("failed", "timeout"):
             self.failed.add((item.run.method, item.run.execution))
 
     def passed_over(self, plan: Plan, item: CollectiveItem) -> tuple[str, str] | None:
         if (item.run.method, item.run.execution) in self.failed:
             return PASSED_OVER, f"{item.run.method} has failed"
-        if plan.until_s is not None and time() + self.forecast.seconds(item.run) >= plan.until_s:
-            return LEFT, ""
-        return None
+        return (LEFT, "") if plan.until_s is not None and time() >= plan.until_s else None
 
     def check(self, item: CollectiveItem, company: Company | Spread | None) -> None:
         check_there(item.run, company)
@@ -107,7 +82,7 @@ def measure(
     timeout_s: float = 60.0,
     hook: str | None = None,
 ) -> Summary:
-    """Measure what has no Record, every Run once before any is repeated, for at most about `budget_s` seconds.
+    """Measure what has no Record, every Run once before any is repeated; none begins after `budget_s` seconds.
 
     Args:
         spread: hosts over which the processes are dealt out (None: all on this one).

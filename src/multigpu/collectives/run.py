@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,12 +13,14 @@ from multigpu.schema import Asked
 
 DeviceType = Literal["cuda", "cpu"]
 
-ITEM_BYTES = {"fp32": 4, "bf16": 2}
+ITEM_BYTES = 4
+"""Of an element: fp32."""
+
 LIBRARIES = ("nccl", "gloo", "two_shot")
 """All-reduces that are not ours: NCCL's, gloo's, and torch's two-shot over symmetric memory (`symm_mem::two_shot_all_reduce_`)."""
 
 MOST_CALLS = 20
-"""Calls in a sample. Each multiplies the values by P, and 16^20 times 208 is still a number in fp32 and bf16."""
+"""Calls in a sample. Each multiplies the values by P, and 16^20 times 208 is still a number in fp32."""
 
 MOST_DEVICES = 16
 
@@ -38,7 +40,7 @@ class CollectiveRun(Asked):
     bytes: int = Field(ge=1)
     devices: int = Field(ge=1, le=MOST_DEVICES)
     device_type: DeviceType = "cuda"
-    dtype: Literal["fp32", "bf16"] = "fp32"
+    dtype: Literal["fp32"] = "fp32"
     execution: Literal["eager", "captured"] = "eager"
     warmup_calls: int = Field(default=5, ge=1)
     calls: int = Field(default=MOST_CALLS, ge=1, le=MOST_CALLS)
@@ -52,11 +54,8 @@ class CollectiveRun(Asked):
             raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join((*LIBRARIES, *algorithms()))}")
         if self.devices == 1 and not self.compute_ms:
             raise ValueError("one process has nothing to reduce: choose at least 2 devices, or compute_ms for a step without messages")
-        item = ITEM_BYTES[self.dtype]
-        if self.bytes % item:
-            raise ValueError(f"{self.bytes} bytes are no whole number of {self.dtype} elements: choose a multiple of {item}")
-        if self.method == "two_shot" and self.bytes % 4:
-            raise ValueError(f"method 'two_shot' moves at least 4 bytes at a time, not {self.bytes}: choose a multiple of 4")
+        if self.bytes % ITEM_BYTES:
+            raise ValueError(f"{self.bytes} bytes are no whole number of fp32 elements: choose a multiple of {ITEM_BYTES}")
         if self.method in ("nccl", "two_shot") and self.device_type == "cpu":
             raise ValueError(f"method {self.method!r} exists on GPUs only: choose 'gloo' or an algorithm on device_type 'cpu'")
         if self.method == "gloo" and self.device_type == "cuda":
@@ -83,7 +82,7 @@ class CollectiveRun(Asked):
 
     @property
     def elements(self) -> int:
-        return self.bytes // ITEM_BYTES[self.dtype]
+        return self.bytes // ITEM_BYTES
 
     def label(self) -> str:
         slept = ((self.compute_ms, " after {} ms"), (self.delay_us, " delayed by {} us"))
@@ -152,7 +151,6 @@ def runs_in_order(
     sizes: Sequence[int] = (),
     methods: Sequence[str] = (),
     executions: Sequence[str] = (),
-    dtype: str = "fp32",
 ) -> list[CollectiveRun]:
     """The Runs of one number of devices, the most informative first: by size, then form of execution, then method.
 
@@ -162,9 +160,10 @@ def runs_in_order(
         ValueError: a Run that cannot work was asked for.
     """
     forms = executions or (("captured", "eager") if device_type == "cuda" else ("eager",))
-    same: dict[str, Any] = {"devices": devices, "device_type": device_type, "dtype": dtype}
     return [
-        CollectiveRun.built(method=method, bytes=size, execution=execution, **same, **repetition(size, device_type))
+        CollectiveRun.built(
+            method=method, bytes=size, execution=execution, devices=devices, device_type=device_type, **repetition(size, device_type)
+        )
         for size in sizes_in_order(sizes or DEFAULT_SIZES[device_type])
         for execution in forms
         for method in methods or methods_for(device_type)

@@ -16,6 +16,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.merge import merged_bytes
 
@@ -56,14 +58,10 @@ def parse_spec(text: str) -> tuple[Part, ...]:
     return tuple(Part(name, limit) for name, limit in zip(words[::2], [*limits, None], strict=True))
 
 
-def part_of(parts: Sequence[Part], size_bytes: int) -> int:
-    """Which range takes a gradient of `size_bytes`."""
-    return next(index for index, part in enumerate(parts) if part.limit_bytes is None or size_bytes <= part.limit_bytes)
-
-
 def messages(parts: Sequence[Part], elements: Sequence[int], item_bytes: int) -> list[tuple[str, list[int]]]:
     """How gradients of these numbers of elements travel: (algorithm, indices of the gradients of one message), in order of sending."""
-    chosen = [part_of(parts, count * item_bytes) for count in elements]
+    limits = [np.inf if part.limit_bytes is None else part.limit_bytes for part in parts]
+    chosen = np.searchsorted(limits, [count * item_bytes for count in elements])
     found: list[tuple[str, list[int]]] = []
     for number, part in enumerate(parts):
         own = [index for index, mine in enumerate(chosen) if mine == number]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import socket
 from collections.abc import Iterator
 
-from multigpu.hosts.launching import PORT, Company, meet
-from multigpu.hosts.meeting import HostLost
+from multigpu.hosts.cluster import Cluster, slug
+from multigpu.hosts.launching import PORT, Company, about_this_host, link_speed
+from multigpu.hosts.meeting import HostLost, Meeting
+from multigpu.measure.machine import gpu_count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +38,19 @@ def company(arguments: argparse.Namespace) -> Iterator[Company | None]:
         raise ValueError(f"--nnodes {arguments.nnodes} is no number of hosts: give 1 or more")
     if not arguments.rendezvous:
         raise ValueError(f"--nnodes {arguments.nnodes} needs --rendezvous: the address of host 0, as the other hosts reach it")
+    address, colon, port = arguments.rendezvous.rpartition(":")
+    address, port = (address, port) if colon else (port, str(PORT))
+    if not port.isdecimal() or not 0 < int(port) < 2**16 or not address:
+        told = f"give host 0's name or address, with a port if not {PORT}: node0:29500"
+        raise ValueError(f"rendezvous {arguments.rendezvous!r} is no address: {told}")
+    if arguments.per_host is not None and arguments.per_host < 1:
+        raise ValueError(f"{arguments.per_host} processes a host cannot be: choose at least 1")
+    network = arguments.network or link_speed(socket.gethostbyname(address))
+    per_host = arguments.per_host or gpu_count() or 1
+    cluster = Cluster(hosts=arguments.nnodes, per_host=per_host, network=network, link=slug(network.partition(",")[0]))
     try:
-        with meet(arguments.nnodes, arguments.node_rank, arguments.rendezvous, arguments.per_host, arguments.network) as found:
+        meeting = Meeting(arguments.nnodes, arguments.node_rank, address, int(port), about_this_host(cluster))
+        with Company(meeting, cluster) as found:
             yield found
     except HostLost as error:
         raise HostLost(f"{error}; what was measured is kept on host 0, and the same commands go on from there") from None

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import psutil
 
-from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.machine import Machine, framework_version, gpu_count, source_state, this_host, this_machine
 from multigpu.measure.memory import scratch_folder
@@ -113,36 +113,6 @@ def libraries_environment(address: str) -> dict[str, str]:
     return {name: interface for name in names if interface and name not in os.environ}
 
 
-def declare(cluster: Cluster) -> None:
-    """From now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records."""
-    os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
-    this_machine.cache_clear()
-
-
-def meet(hosts: int, host: int, rendezvous: str, per_host: int | None, network: str | None) -> Company:
-    """Meet the other hosts of a launch.
-
-    Args:
-        rendezvous: "address" or "address:port" of host 0.
-        per_host: processes on every host (None: its GPUs, or one on CPUs).
-        network: the links in words (None: what the kernel says of the one to host 0).
-
-    Raises:
-        ValueError: an argument means nothing, or the hosts differ.
-        HostLost: not all came.
-    """
-    address, colon, port = rendezvous.rpartition(":")
-    address, port = (address, port) if colon else (rendezvous, str(PORT))
-    if not port.isdecimal() or not 0 < int(port) < 2**16 or not address:
-        raise ValueError(f"rendezvous {rendezvous!r} is no address: give host 0's name or address, with a port if not {PORT}: node0:29500")
-    if per_host is not None and per_host < 1:
-        raise ValueError(f"{per_host} processes a host cannot be: choose at least 1")
-    network_words = network or link_speed(socket.gethostbyname(address))
-    cluster = Cluster(hosts=hosts, per_host=per_host or gpu_count() or 1, network=network_words, link=slug(network_words.partition(",")[0]))
-    meeting = Meeting(hosts, host, address, int(port), about_this_host(cluster))
-    return Company(meeting, cluster)
-
-
 def spread_out(plan: Plan, cluster: Cluster, address: str, ports: Sequence[int], environment: Mapping[str, str]) -> Plan:
     """The plan for all hosts: with as many workers on each, and where agents and programs meet on host 0."""
     alone = plan.program == "solo"  # one program a host, which starts what it needs itself
@@ -162,7 +132,9 @@ class Company:
 
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
-        declare(cluster)
+        # from now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records
+        os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
+        this_machine.cache_clear()
 
     def __enter__(self) -> Company:
         return self

@@ -15,9 +15,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
@@ -47,22 +46,11 @@ SCALE = 500
 """Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; its bytes are divided alike."""
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A Run between hosts of a kind."""
-
-    run: CollectiveRun | Run
-    per_host: int
-    rate_mbit: float
-    timeout_s: float
-
-
-@dataclass(frozen=True)
-class Part:
-    """Runs that are measured on hosts of a kind. cost_s: what one repeat of all may take; timeout_s: one Run, at most."""
+class Part(NamedTuple):
+    """Runs of one kind that are measured on hosts of a kind. cost_s: what one repeat of all may take; timeout_s: one Run, at most."""
 
     name: str
-    runs: tuple[CollectiveRun | Run, ...]
+    runs: tuple[CollectiveRun, ...] | tuple[Run, ...]
     per_host: int
     rate_mbit: float
     cost_s: float
@@ -79,9 +67,9 @@ def document_bytes() -> int:
     return round(4 * find_model("nmt", "nmt004").parameters / SCALE / 4) * 4
 
 
-def _build(per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: Any) -> _Row:
+def _build(per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: Any) -> tuple[Any, dict[str, Any]]:
     run = CollectiveRun.built(**fields) if "method" in fields else build_run(**fields)
-    return _Row(run, per_host, rate_mbit, timeout_s)
+    return run, {"per_host": per_host, "rate_mbit": rate_mbit, "timeout_s": timeout_s}
 
 
 def _methods() -> list[str]:
@@ -109,9 +97,7 @@ KIND = Kind(
 def read_part(name: str) -> Part:
     """The part that a file of `grids/hosts/` describes."""
     found = list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND))
-    first = found[0].built
-    runs = tuple(point.built.run for point in found)
-    return Part(name, runs, first.per_host, first.rate_mbit, found[0].settings.cost_s, first.timeout_s)
+    return Part(name, tuple(point.built[0] for point in found), cost_s=found[0].settings.cost_s, **found[0].built[1])
 
 
 def find_parts(names: Sequence[str] = ()) -> list[Part]:
@@ -145,40 +131,32 @@ def measure_parts(
     until, found = time.monotonic() + budget_s, {}
     for part in parts:
         left = until - time.monotonic()
-        if left <= 0:
-            found[part.name] = LEFT
-            continue
-        timed = [run for run in part.runs if isinstance(run, Run)]
-        if timed:
-            found[part.name] = str(
-                measure_steps(part, timed, RecordStore(store.root / paths.HOSTS_RUNS.name), left, repeats, retry, progress)
-            )
-            continue
-        runs = [run for run in part.runs if isinstance(run, CollectiveRun)]
-        with Hosts(part.hosts, part.rate_mbit) as hosts:
-            spread = Spread(hosts, part.per_host)
-            found[part.name] = str(measure_collectives(runs, store, left, repeats, retry, progress, spread, part.timeout_s))
+        found[part.name] = str(measure_part(part, store, left, repeats, retry, progress)) if left > 0 else LEFT
     return found
 
 
-def measure_steps(
-    part: Part, runs: Sequence[Run], store: RecordStore, budget_s: float, repeats: int, retry: Sequence[str] = (), progress: bool = True
+def measure_part(
+    part: Part, store: CollectiveStore, budget_s: float, repeats: int, retry: Sequence[str] = (), progress: bool = True
 ) -> Summary:
-    """Measure in order what has no Record, for at most about `budget_s` seconds: every Run on as many hosts as it has devices.
+    """Measure in order what has no Record, for at most about `budget_s` seconds; each training step on as many hosts as it has devices.
 
     A Run whose framework is not installed is left out, and the summary says so.
     """
-    began, summary = time.monotonic(), Summary()
-    for run in runs:
+    if all(isinstance(run, CollectiveRun) for run in part.runs):
+        with Hosts(part.hosts, part.rate_mbit) as hosts:
+            spread = Spread(hosts, part.per_host)
+            return measure_collectives(part.runs, store, budget_s, repeats, retry, progress, spread, part.timeout_s)  # type: ignore[arg-type]
+    began, summary, steps = time.monotonic(), Summary(), RecordStore(store.root / paths.HOSTS_RUNS.name)
+    for run in part.runs:
         if framework_version(run.framework) == "none":
             summary.troubles.append(f"left out: {run.label()}: {run.framework} is not installed here")
         elif time.monotonic() - began > budget_s:
             summary.statuses[LEFT] += repeats
         else:
             with Hosts(run.devices, part.rate_mbit) as hosts:
-                points = [Point(run, repeat, timeout_s=part.timeout_s) for repeat in range(repeats)]
+                points = [Point(run, repeat, timeout_s=part.timeout_s) for repeat in range(repeats)]  # type: ignore[arg-type]
                 spread = Spread(hosts, part.per_host, slug(hosts.description.partition(",")[0]))
-                summary.add(measure(points, store, retry, progress, company=spread))
+                summary.add(measure(points, steps, retry, progress, company=spread))
     summary.wall_s = time.monotonic() - began
     return summary
 

@@ -78,16 +78,6 @@ class Costs(Data):
         return Part(device_s=max(low.device_s, low.device_s + slope * (size - low.bytes)), host_s=host_s)
 
 
-class Timed(Data):
-    """One task of a simulated step, in seconds from its begin. what: "forward", "backward", "update" or "copy"."""
-
-    what: str
-    name: str
-    device: int
-    start_s: float
-    end_s: float
-
-
 class _Clock:
     """Who is busy until when."""
 
@@ -95,7 +85,6 @@ class _Clock:
         self.threads, self.begin_s = threads, begin_s
         self.host: dict[object, float] = {}
         self.busy: dict[object, float] = {}
-        self.tasks: list[Timed] = []
 
     def _thread(self, what: str, place: int) -> object:
         """Who starts such a task."""
@@ -107,7 +96,7 @@ class _Clock:
         return self.host.get(self._thread(what, place), self.begin_s)
 
     def run(
-        self, what: str, name: str, place: int, cost: Part, ready: float, asked: float, link: tuple[int, int] | None = None
+        self, what: str, place: int, cost: Part, ready: float, asked: float, link: tuple[int, int] | None = None
     ) -> tuple[float, float]:
         """Start a task once the host may ask for it; returns when it was asked for and when it is done."""
         thread = self._thread(what, place)
@@ -116,12 +105,11 @@ class _Clock:
         where: object = link if link else place
         start = max(self.busy.get(where, 0.0), ready, begin)
         end = self.busy[where] = max(start + cost.device_s, issued)
-        self.tasks.append(Timed(what="copy" if link else what, name=name, device=place, start_s=start, end_s=end))
         return issued, end
 
 
-def simulate(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> list[Timed]:
-    """Every task of one step under `places` (of all stages, the host's too), in the order in which they are asked for."""
+def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
+    """Seconds of one step under `places` (of all stages, the host's too)."""
     price = {one.name: one for one in costs.stages}
     clock = _Clock(costs.threads, costs.call_s)
     nothing = Part(device_s=0.0, host_s=0.0)
@@ -132,16 +120,16 @@ def simulate(graph: StageGraph, costs: Costs, places: Places, rows: int, item_by
             if (name, place) not in done:
                 copy = costs.copy_cost(graph.bytes_of(name, rows, item_bytes))
                 start = places[name]
-                _, done[name, place] = clock.run("forward", name, start, copy, done[name, start], 0.0, (start, place))
+                _, done[name, place] = clock.run("forward", start, copy, done[name, start], 0.0, (start, place))
             ready = max(ready, done[name, place])
         cost = price[stage.name].forward if stage.name in price else nothing
-        _, done[stage.name, place] = clock.run("forward", stage.name, place, cost, ready, 0.0)
+        _, done[stage.name, place] = clock.run("forward", place, cost, ready, 0.0)
     issued = _backward(graph, costs, places, rows, item_bytes, clock, done[graph.stages[-1].name, places[graph.stages[-1].name]])
     for stage in graph.placed:
         update = price[stage.name].update if stage.name in price else nothing
         if update.device_s or update.host_s:
-            clock.run("update", stage.name, places[stage.name], update, 0.0, issued)
-    return clock.tasks
+            clock.run("update", places[stage.name], update, 0.0, issued)
+    return max(clock.busy.values())
 
 
 def _backward(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int, clock: _Clock, lost_s: float) -> float:
@@ -167,7 +155,7 @@ def _backward(graph: StageGraph, costs: Costs, places: Places, rows: int, item_b
         waiting.remove(chosen)
         stage, place = graph.by_name[chosen], places[chosen]
         cost = price[chosen].backward if chosen in price else Part(device_s=0.0, host_s=0.0)
-        said, end = clock.run("backward", chosen, place, cost, max(there for _, there in arrived[chosen]), begins[chosen])
+        said, end = clock.run("backward", place, cost, max(there for _, there in arrived[chosen]), begins[chosen])
         issued = max(issued, said)
         for name in stage.inputs:
             if name not in trained:
@@ -175,34 +163,24 @@ def _backward(graph: StageGraph, costs: Costs, places: Places, rows: int, item_b
             asked_s, there_s = said, end
             if places[name] != place:
                 copy = costs.gradient_cost(graph.bytes_of(name, rows, item_bytes))
-                asked_s, there_s = clock.run("gradient", name, place, copy, end, said, (place, places[name]))
+                asked_s, there_s = clock.run("gradient", place, copy, end, said, (place, places[name]))
             arrived.setdefault(name, []).append((asked_s, there_s))
             if len(arrived[name]) == readers[name]:
                 waiting.add(name)
     return issued
 
 
-def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
-    """Seconds of one step under `places`."""
-    return max(task.end_s for task in simulate(graph, costs, places, rows, item_bytes))
-
-
 def serial_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
     """Seconds of one step under `places` if nothing ran side by side (the model of Stone, IEEE Transactions on Software Engineering SE-3,
-    1977), whose best placement is a minimum cut.
+    1977), whose best placement is a minimum cut: each stage and each copy takes what the slower of device and host needs.
     """
-    return costs.call_s + sum(serial_parts(graph, costs, places, rows, item_bytes))
-
-
-def serial_parts(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> tuple[float, float]:
-    """Seconds of all stages, and of all copies, one after another: each takes what the slower of device and host needs."""
     stages = sum(max(part.device_s, part.host_s) for one in costs.stages for part in (one.forward, one.backward, one.update))
     copies = 0.0
     for crossing in graph.crossings(places, rows, item_bytes):
         if HOST not in (crossing.start, crossing.end):
             copy, back = costs.copy_cost(crossing.bytes), costs.gradient_cost(crossing.bytes)
             copies += max(copy.device_s, copy.host_s) + crossing.gradient * max(back.device_s, back.host_s)
-    return stages, copies
+    return costs.call_s + stages + copies
 
 
 def host_model_errors(
@@ -220,5 +198,5 @@ def host_model_errors(
     for model in HOST_MODELS:
         priced = costs.model_copy(update={"threads": model})
         misses = [math.log(step_time_s(graph, priced, places, rows, item_bytes) / seconds) for places, seconds in known]
-        found[model] = math.sqrt(sum(miss**2 for miss in misses) / len(misses))
+        found[model] = math.hypot(*misses) / math.sqrt(len(misses))
     return found

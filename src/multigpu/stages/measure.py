@@ -15,7 +15,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,35 +33,19 @@ from multigpu.measure.sweep import measure as measure_points
 from multigpu.measure.timed import check_devices
 from multigpu.measure.turn import turn
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
-from multigpu.record import Record, RecordStore
+from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
 from multigpu.stages.cost import Costs, host_model_errors
 from multigpu.stages.graph import parse_places
 from multigpu.stages.record import REFUTED, StageRecord, StageStore, stage_key
-from multigpu.stages.search import Search, predicted
+from multigpu.stages.search import predicted, search
 from multigpu.workloads.deepconn.description import epoch_steps
 
-SAME = (
-    "workload",
-    "model",
-    "framework",
-    "execution",
-    "processes",
-    "batch_size",
-    "precision",
-    "feed",
-    "embedding_gradients",
-    "timed_steps",
-    "traced_steps",
-)
-"""Fields that a placement's Runs share with the Run whose stages were measured."""
 BATCH = 32
 """Document 003's."""
 WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
 """Steps of a traced Run, as in the grid `inside_model_traces`."""
-ROUNDS = 4
-"""So many placements are proposed and measured, as long as each takes longer than one written by hand."""
 CALLS = 50
 """Behind every cost."""
 COPY_SIZES = (4, 1 << 16, 1 << 20, 1 << 24)
@@ -95,54 +79,41 @@ def hand_written(run: Run, devices: int) -> dict[str, Run]:
     return {name: build_run(**fields | {"placement": name, "devices": SPLIT[name].at_most}) for name in names}
 
 
-def measured_steps(run: Run, devices: int, machine: str, records: Iterable[Record]) -> tuple[dict[str, float], dict[str, float]]:
-    """Median seconds a step of the placements written by hand, by name, and of those that were found, by their stages' devices, as far
-    as this machine has Records of as many steps of them.
-    """
-    written = hand_written(run, devices)
-    steps: dict[str, list[float]] = {}
-    found: dict[str, list[float]] = {}
-    for record in records:
-        if record.machine.name != machine or record.measurement is None:
-            continue
-        own, seconds = record.run, record.measurement.wall_s / record.run.timed_steps
-        if own.placement == "searched" and (own.model, own.devices) == (run.model, devices):
-            if own == build_run(**run.model_dump() | own.model_dump(include={"placement", "devices", "stage_devices"})):
-                found.setdefault(str(own.stage_devices), []).append(seconds)
-        elif own.placement in written and all(getattr(own, field) == getattr(written[own.placement], field) for field in SAME):
-            steps.setdefault(own.placement, []).append(seconds)
-    return {name: median(each) for name, each in steps.items()}, {name: median(each) for name, each in found.items()}
+def measured_s(runs: Mapping[str, Run], machine: str, records: RecordStore) -> dict[str, float]:
+    """Median seconds a step of each of these Runs, by name, as far as this machine has Records of it."""
+    steps: dict[str, list[float]] = {name: [] for name in runs}
+    for record in records.of(machine):
+        for name, run in runs.items():
+            if record.run == run and record.measurement is not None:
+                steps[name].append(record.measurement.wall_s / run.timed_steps)
+    return {name: median(each) for name, each in steps.items() if each}
 
 
-def planned(
-    record: StageRecord, measured_s: dict[str, float], found_s: dict[str, float] | None = None, propose: bool = True
-) -> StageRecord:
+def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str, float] | None = None) -> StageRecord:
     """The Record with the placement that its costs and these measured steps lead to.
 
     The model of the host is the one that misses the measured steps least; without any, the framework's own. What is priced lowest is
-    found, until it was measured: if it takes longer than a placement written by hand, the next is found, measured ones priced at what
-    they took. So what is found in the end takes no longer than any written by hand.
-
-    propose: whether the next may be found, which then has to be measured; if not, the fastest of those measured is.
+    found, until such a one was measured (`found_s`): then the fastest that was, which takes no longer than any written by hand.
     """
     run, graph, rows, found_s = record.run, graph_of(record.run), record.run.batch_size, found_s or {}
     item = 8 if run.precision == "fp64" else 4
     by_hand = {name: RULES[SPLIT[name].split](graph) for name in hand_written(run, record.devices)}
-    timed = [(by_hand[name], seconds) for name, seconds in measured_s.items()]
-    timed += [(parse_places(graph, digits), seconds) for digits, seconds in found_s.items()]
-    known = [(graph.check(places, record.devices), seconds) for places, seconds in timed]
-    errors = host_model_errors(graph, record.costs, known, rows, item)
+    searched = {digits: parse_places(graph, digits) for digits in found_s}
+    timed = [(by_hand[name], seconds) for name, seconds in by_hand_s.items()] + [(searched[each], found_s[each]) for each in found_s]
+    errors = host_model_errors(graph, record.costs, [(graph.check(places, record.devices), s) for places, s in timed], rows, item)
     costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
-    found = Search(graph, costs, rows, record.devices, item, by_hand.values(), measured=timed if found_s else ()).run()
-    fastest = min(measured_s.values(), default=math.inf)
-    slower = [digits for digits, seconds in found_s.items() if seconds > fastest]
-    places = found.places
-    if found_s and (not propose or min(found_s.values()) <= fastest):
-        places = min(timed, key=lambda one: one[1])[0]
-    placed = [*by_hand.items(), *((REFUTED, parse_places(graph, digits)) for digits in slower), ("searched", places)]
-    predictions = [predicted(name, graph, costs, each, rows, item) for name, each in placed]
-    more = {"costs": costs, "measured_s": measured_s, "found_s": found_s, "host_model_errors": errors, "predictions": predictions}
-    return record.model_copy(update=more | {"tried": found.tried, "complete": found.complete})
+    found = search(graph, costs, rows, record.devices, item)
+    best = min(timed, key=lambda one: one[1])[0] if found_s else found.places
+    slower = [digits for digits, seconds in found_s.items() if seconds > min(by_hand_s.values(), default=math.inf)]
+    placed = [*by_hand.items(), *((REFUTED, searched[digits]) for digits in slower), ("searched", best)]
+    more = {
+        "costs": costs,
+        "measured_s": by_hand_s,
+        "found_s": found_s,
+        "host_model_errors": errors,
+        "predictions": [predicted(name, graph, costs, each, rows, item) for name, each in placed],
+    }
+    return record.model_copy(update=more | {"tried": found.tried, "complete": True})
 
 
 def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False, calls: int = CALLS) -> StageRecord:
@@ -198,8 +169,7 @@ def found_runs(record: StageRecord) -> tuple[list[Run], list[Run]]:
 
 def describe(record: StageRecord) -> str:
     """What was found, a line a placement."""
-    all_of = "all" if record.complete else "not all"
-    lines = [f"{record.run.label()}: {record.tried} placements priced, {all_of} there are"]
+    lines = [f"{record.run.label()}: {record.tried} placements priced, all there are"]
     if record.host_model_errors:
         missed = ", ".join(f"{name} {100 * miss:.0f}%" for name, miss in record.host_model_errors.items())
         lines.append(f"threads that start work: {record.costs.threads}; measured steps are missed by {missed}")
@@ -246,17 +216,15 @@ def main(words: Sequence[str] | None = None) -> int:
     record = measure_stages(run, arguments.devices, store, arguments.again)
     launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
     _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
-    for number in range(ROUNDS if arguments.repeats else 1):
-        steps, found = measured_steps(run, arguments.devices, this_machine().name, records)
-        last = number == ROUNDS - 1
-        again = planned(record, steps, found, propose=arguments.repeats > 0 and not last)
-        if again != record:
-            attempt = len(store.attempts(record.machine.name, record.key))
-            record = again.model_copy(update={"attempt": attempt})
-            store.write(record)
-        print(describe(record), flush=True)
-        if record.by_hand or record.found.stage_devices in found or last:
-            break
-        _measure_runs(found_runs(record)[0], launches, records, arguments.quiet)
+    by_hand_s = measured_s(hand_written(run, arguments.devices), record.machine.name, records)
+    proposed = planned(record, by_hand_s)
+    if arguments.repeats:  # what is priced lowest is measured before it is called best
+        _measure_runs(found_runs(proposed)[0], launches, records, arguments.quiet)
+    new = {each.stage_devices or "": each for each in found_runs(proposed)[0]}
+    again = planned(record, by_hand_s, record.found_s | measured_s(new, record.machine.name, records))
+    if again != record:
+        record = again.model_copy(update={"attempt": len(store.attempts(record.machine.name, record.key))})
+        store.write(record)
+    print(describe(record), flush=True)
     _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
     return 0

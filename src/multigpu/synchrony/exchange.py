@@ -4,7 +4,9 @@ device (`on_device`, whose classes stand in for those here).
 
 from __future__ import annotations
 
-from multiprocessing.shared_memory import SharedMemory
+import importlib
+import math
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,10 @@ from multigpu.synchrony.problems import Problem
 
 Vector = Any
 """A NumPy array, or a tensor on a device; both know +, -, * and a product with a number."""
-NUMBER_BYTES = 8
-"""Of the widest number that vectors may hold."""
 
 
 class Arithmetic:
-    """What a server's update needs beside + and *. No operation changes its arguments."""
+    """Where a server keeps vectors."""
 
     def place(self, array: np.ndarray) -> Vector:
         """The array's values where the server keeps its parameters."""
@@ -29,18 +29,6 @@ class Arithmetic:
         """The vector's values on the host; not to be written."""
         return np.asarray(vector)
 
-    def zeros_like(self, vector: Vector) -> Vector:
-        """As long, of the same type."""
-        return np.zeros_like(vector)
-
-    def divided(self, vector: Vector, count: int) -> Vector:
-        """Every element divided by `count`, correctly rounded."""
-        return vector / count
-
-    def squared_distance(self, one: Vector, other: Vector) -> float:
-        """||one - other||^2, added up in an order of its own."""
-        return float(np.sum((one - other) ** 2))
-
 
 ON_HOST = Arithmetic()
 
@@ -48,13 +36,18 @@ ON_HOST = Arithmetic()
 class Exchange:
     """Two vectors a worker in memory that processes of one host share. The server writes parameters into one before it sends a job, the
     worker its gradient into the other before it answers; a method returns when what it wrote is there, so a message that was read orders
-    what was written before it.
+    what was written before it. It may be given to a process that starts.
     """
 
-    def __init__(self, memory_name: str, workers: int, problem: Problem | None) -> None:
-        self.memory = SharedMemory(memory_name)
-        size, kind = (problem.size, problem.dtype) if problem else (0, np.dtype(np.float64))
-        self.shared = np.ndarray((2, workers, size), dtype=kind, buffer=self.memory.buf)
+    def __init__(self, workers: int, problem: Problem | None) -> None:
+        self.shape = (2, workers, problem.size if problem else 0)
+        self.dtype = problem.dtype if problem else np.dtype(np.float64)
+        self.memory = get_context("spawn").RawArray("b", max(1, math.prod(self.shape) * self.dtype.itemsize))
+
+    @property
+    def shared(self) -> np.ndarray:
+        """[2, workers, size]: parameters, then gradients."""
+        return np.frombuffer(self.memory, self.dtype, math.prod(self.shape)).reshape(self.shape)
 
     def give(self, worker: int, parameters: Vector) -> None:
         """Of the server: let the worker's next batch be computed on these parameters."""
@@ -72,13 +65,19 @@ class Exchange:
         """Of the server: a copy of the worker's gradient, as it writes the next one in the same place."""
         return self.shared[1, worker].copy()
 
-    def close(self) -> None:
-        """Give up this process's view of the memory."""
-        self.shared = np.empty(0)  # views must go before the memory can be closed
-        self.memory.close()
+
+def arithmetic_of(server_device: str) -> Arithmetic:
+    """Of an Experiment's `server_device`."""
+    return ON_HOST if server_device == "host" else _on_device().DeviceArithmetic(server_device)
 
 
-def shared_bytes(experiment: Experiment, problem: Problem | None) -> int:
-    """Of the host's shared memory that a run needs, at least one number's."""
-    size = problem.size if problem and experiment.server_device == "host" else 0
-    return max(2 * experiment.workers * size * NUMBER_BYTES, NUMBER_BYTES)
+def open_exchange(experiment: Experiment, problem: Problem | None) -> Exchange:
+    """Where the experiment's server and workers exchange vectors."""
+    if experiment.server_device == "host" or problem is None:
+        return Exchange(experiment.workers, problem)
+    return _on_device().DeviceExchange(experiment.workers, problem, experiment.server_device)
+
+
+def _on_device() -> Any:
+    """Imports PyTorch."""
+    return importlib.import_module("multigpu.synchrony.on_device")

@@ -55,27 +55,6 @@ class Described(Strict):
         return self.problem.build() if self.problem else None
 
 
-class Outage(Strict):
-    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
-
-    worker: Annotated[int, Field(ge=0)]
-    at_s: Annotated[float, Field(ge=0)]
-    until_s: Seconds | None = None
-
-
-def check_outages(outages: tuple[Outage, ...], workers: int) -> None:
-    """Refuse workers that do not exist, return before they leave or leave while away (ValueError, one sentence)."""
-    free_s: dict[int, float] = {}
-    for outage in sorted(outages, key=lambda outage: outage.at_s):
-        if outage.worker >= workers:
-            raise ValueError(f"there is no worker {outage.worker} of {workers}: the last is {workers - 1}")
-        if outage.until_s is not None and outage.until_s <= outage.at_s:
-            raise ValueError(f"worker {outage.worker} cannot be back at {outage.until_s} s, it leaves at {outage.at_s} s")
-        if outage.at_s < free_s.get(outage.worker, 0.0):
-            raise ValueError(f"worker {outage.worker} cannot leave at {outage.at_s} s, it is away then")
-        free_s[outage.worker] = float("inf") if outage.until_s is None else outage.until_s
-
-
 class Experiment(Described):
     """Protocol x P x K x law x problem x rate rule x seed x clock x engine.
 
@@ -87,7 +66,7 @@ class Experiment(Described):
     server_s: seconds that the server is busy with one gradient (virtual clock; a real server takes what it takes).
     preemptive: whether a cancelled batch ends at once; else its worker first finishes computing it (virtual clock; on the real one an
         injected wait ends at once and a computation does not).
-    outages: workers that end and return (virtual clock; on the real one, kill them).
+    outages: none; Records have it.
     updates, time_s: the budget; what is reached first ends the run.
     evaluations: points of the curve of loss against time, spread evenly over the budget (the start comes in addition).
     seed: of the step times and of the initial parameters.
@@ -108,7 +87,7 @@ class Experiment(Described):
     delays_s: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] | None = None
     server_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     preemptive: bool = True
-    outages: tuple[Outage, ...] = ()
+    outages: tuple[()] = ()
     updates: Annotated[int, Field(ge=1)] | None = None
     time_s: Seconds | None = None
     evaluations: Annotated[int, Field(ge=1)] = 50
@@ -132,13 +111,10 @@ class Experiment(Described):
             raise ValueError("law 'computed' is the time that a gradient takes: it needs clock 'real' and a problem")
         if (self.server_s or not self.preemptive) and self.clock == "real":
             raise ValueError("server_s and preemptive belong to the virtual clock: real servers and computations take what they take")
-        if self.outages and self.clock == "real":
-            raise ValueError("outages belong to the virtual clock: on the real one a worker ends by being killed")
         if self.engine == "ray" and self.clock != "real":
             raise ValueError("engine 'ray' belongs to the real clock: choose clock 'real', or leave engine out")
         if self.server_device != "host" and (self.clock != "real" or self.engine != "processes" or self.problem is None):
             raise ValueError(f"server_device {self.server_device!r} needs clock 'real', engine 'processes' and a problem: or leave it out")
-        check_outages(self.outages, self.workers)
         return self
 
     @property

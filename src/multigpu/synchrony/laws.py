@@ -10,7 +10,7 @@ import math
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from multigpu.schema import Strict
 
@@ -28,7 +28,7 @@ class _Law(Strict):
     @property
     def mean_s(self) -> float:
         """Of one time."""
-        return self._order_mean_s(1, 1)
+        return self.order_mean_s(1, 1)
 
     def order_mean_s(self, k: int, p: int) -> float:
         """E[X_(K:P)]; nan where it is not known before it is measured."""
@@ -95,10 +95,6 @@ class Pareto(_Law):
     minimum_s: Seconds
     shape: Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
-    @property
-    def mean_s(self) -> float:
-        return self.minimum_s * self.shape / (self.shape - 1)
-
     def _order_mean_s(self, k: int, p: int) -> float:
         s, j = 1 / self.shape, p - k + 1
         log = math.lgamma(p + 1) + math.lgamma(j - s) - math.lgamma(j) - math.lgamma(p + 1 - s)
@@ -117,15 +113,6 @@ class Empirical(_Law):
 
     kind: Literal["empirical"] = "empirical"
     times_s: tuple[Seconds, ...] = Field(min_length=1)
-
-    @field_validator("times_s", mode="before")
-    @classmethod
-    def _tuple(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, (list, np.ndarray)) else value
-
-    @property
-    def mean_s(self) -> float:
-        return math.fsum(self.times_s) / len(self.times_s)
 
     def _order_mean_s(self, k: int, p: int) -> float:
         from scipy import special  # here, as worker processes start without it in half the time

@@ -5,7 +5,6 @@ What has a Record is not run again, so the same command goes on where it stopped
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from multigpu.measure.machine import gpu_count
 from multigpu.measure.summary import LEFT, Summary, followed
 from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
-from multigpu.synchrony.downpour import Downpour, measure_downpour
+from multigpu.synchrony.downpour import Downpour, simulate_downpour
 from multigpu.synchrony.experiment import Described, Experiment
 from multigpu.synchrony.grid import GRIDS, Planned, find_grid
 from multigpu.synchrony.over_ray import check_ray, run_over_ray
@@ -26,21 +25,14 @@ from multigpu.synchrony.record import Measured, SynchronyRecord, make_record
 from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.store import RECORDS, SynchronyStore
 
-STALL_S = 120.0
-
 
 def measure_protocol(experiment: Experiment, problem: Problem | None) -> SynchronyRecord:
     """Run one of the six protocols on its clock; a real run that fails has a Record that says why."""
     if not _is_real(experiment):
         return make_record(experiment, simulate(experiment, problem))
-    with turn(), tempfile.TemporaryDirectory(prefix="multigpu-synchrony-") as folder:
+    with turn():
         try:
-            if experiment.engine == "ray":
-                # actors wait more than they compute: none reserves a core
-                return make_record(experiment, run_over_ray(experiment, stall_s=STALL_S, num_cpus=0))
-            # a checkpoint now and then would show in the times of a model on a device
-            rarely = 100 if experiment.law.kind != "computed" else 1_000_000
-            return make_record(experiment, run_real(experiment, Path(folder), checkpoint_updates=rarely, stall_s=STALL_S))
+            return make_record(experiment, (run_over_ray if experiment.engine == "ray" else run_real)(experiment, problem))
         except RuntimeError as error:
             return make_record(experiment, None, reason=str(error))
 
@@ -48,9 +40,9 @@ def measure_protocol(experiment: Experiment, problem: Problem | None) -> Synchro
 MEASURES: dict[type[Described], Callable[[Any, Any], Measured[Any]]] = {
     Experiment: measure_protocol,
     AveragingExperiment: measure_averaging,
-    Downpour: measure_downpour,
+    Downpour: lambda *asked: simulate_downpour(*asked)[0],
 }
-"""By the kind of an experiment: what runs it on its opened problem and gives its Record. The processes of a real run open it themselves."""
+"""By the kind of an experiment: what runs it on its opened problem and gives its Record."""
 
 
 def _is_real(experiment: Described) -> bool:
@@ -81,9 +73,9 @@ def measure(
             if budget_s is not None and time.monotonic() - start_s + entry.cost_s > budget_s:
                 summary.statuses[LEFT] += 1
                 continue
-            if opened[0] != experiment.problem and not _is_real(experiment):
+            if opened[0] != experiment.problem:
                 opened = experiment.problem, experiment.open()
-            record = MEASURES[type(experiment)](experiment, opened[1] if opened[0] == experiment.problem else None)
+            record = MEASURES[type(experiment)](experiment, opened[1])
             store.write(record.model_copy(update={"attempt": store.next_attempt(record.place, record.key)}))
             status = getattr(record, "status", "ok")
             summary.statuses[status] += 1
@@ -129,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for entry in planned:
             print(f"{entry.cost_s:6.1f} s  {entry.part}  {entry.experiment.label}")
         return 0
-    retry = ("failed", *arguments.retry, *(("ok", "incomplete") if arguments.again else ()))
+    retry = ("failed", *arguments.retry, *(("ok",) if arguments.again else ()))
     summary = measure(planned, arguments.folder, arguments.budget_s, not arguments.quiet, retry)
     print(summary)
     return summary.exit_code

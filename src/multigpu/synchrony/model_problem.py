@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,47 +34,38 @@ CONTRAST = 0.5
 """Amplitude of a grating over the standard deviation of the noise on every pixel."""
 
 
-class Rows:
-    """Rows by number: training rows first, test rows after them."""
+@dataclass(frozen=True)
+class Images:
+    """images (rows, C, H, W), labels (rows,); training rows first, test rows after them."""
 
-    def on(self, device: torch.device) -> Rows:
-        """The same with what a batch needs on `device`."""
-        raise NotImplementedError
-
-    def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
-        """What a module takes, and the terms that its loss sums."""
-        raise NotImplementedError
-
-    def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
-        """How many of those terms the module tells wrong."""
-        raise NotImplementedError
-
-
-class Images(Rows):
-    """images (rows, C, H, W), labels (rows,)."""
-
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
+    images: Tensor
+    labels: Tensor
 
     def on(self, device: torch.device) -> Images:
+        """The same with what a batch needs on `device`."""
         return Images(self.images.to(device), self.labels.to(device))
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
+        """What a module takes, and the terms that its loss sums."""
         index = torch.from_numpy(rows).to(self.images.device)
         return {"images": self.images[index], "labels": self.labels[index]}, len(rows)
 
     def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
+        """How many of those terms the module tells wrong."""
         return (module.logits(batch["images"]).argmax(1) != batch["labels"]).sum()
 
 
-class Pairs(Rows):
-    """Pairs of sentences; lengths stay on the host, as the module wants them."""
+@dataclass(frozen=True)
+class Pairs:
+    """The same of pairs of sentences; lengths stay on the host, as the module wants them."""
 
-    def __init__(self, source: Sentences, target: Sentences, chosen: np.ndarray, device: torch.device | None = None) -> None:
-        self.source, self.target, self.chosen, self.device = source, target, chosen, device
+    source: Sentences
+    target: Sentences
+    chosen: np.ndarray
+    device: torch.device | None = None
 
     def on(self, device: torch.device) -> Pairs:
-        return Pairs(self.source, self.target, self.chosen, device)
+        return replace(self, device=device)
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
         pairs = self.chosen[rows]
@@ -136,6 +128,9 @@ def sentences(description: TrainedModel) -> Pairs:
     if len(short) < wanted:
         raise ValueError(f"the corpus has {len(short)} pairs of at most {description.longest} words, not {wanted}: ask for fewer rows")
     return Pairs(source, target, np.random.default_rng((description.seed, 5)).permutation(short)[:wanted])
+
+
+Rows = Images | Pairs
 
 
 class _Placed:

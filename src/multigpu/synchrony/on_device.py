@@ -1,9 +1,9 @@
 """A server whose parameters, merge and update live on a device: GPU 0, or the CPU in the same code where there is none.
 
 Vectors travel through one tensor that the server owns and the workers map: CUDA IPC on a GPU, shared memory on a CPU
-(`torch.multiprocessing` does either when a tensor is sent through a pipe). Its rules for CUDA: processes are spawned; the owner keeps
-the tensor until those who map it have ended (`server_main` waits for them); what one process has written another may read only after
-the first has waited for its stream, so every method here that writes waits before it returns.
+(`torch.multiprocessing` does either when a process starts with a tensor). Its rules for CUDA: processes are spawned; the owner keeps
+the tensor until those who map it have ended (leaving `Processes` waits for them); what one process has written another may read only
+after the first has waited for its stream, so every method here that writes waits before it returns.
 
 What is equal: an update is a sum of products, each operation by itself and correctly rounded in IEEE arithmetic, on CPUs and GPUs
 alike. Equal gradients in equal order give equal bits with the server on the host, on a CPU or on a GPU, in float32 and float64, under
@@ -13,12 +13,11 @@ A GPU's libraries do not promise equal bits of a *gradient* computed twice: a re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 import torch
+import torch.multiprocessing  # which knows how a tensor is given to a process that starts
 
 from multigpu.synchrony.exchange import Arithmetic, Exchange, Vector
 from multigpu.synchrony.model_problem import ModelProblem
@@ -49,41 +48,25 @@ class DeviceArithmetic(Arithmetic):
     def fetch(self, vector: Vector) -> np.ndarray:
         return np.asarray(vector.cpu().numpy())
 
-    def zeros_like(self, vector: Vector) -> Vector:
-        return torch.zeros_like(vector)
-
-    def divided(self, vector: Vector, count: int) -> Vector:
-        # by a tensor: by a number of the host, a GPU multiplies with the rounded reciprocal instead
-        return vector / torch.full((), count, dtype=vector.dtype, device=vector.device)
-
-    def squared_distance(self, one: Vector, other: Vector) -> float:
-        return float(((one - other) ** 2).sum())
-
 
 class DeviceExchange(Exchange):
-    """`tensor` is [2, workers, size] on the server's device: parameters, then gradients."""
+    """`held` is [2, workers, size] on the server's device: parameters, then gradients."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor: torch.Tensor | None = tensor
-        torch.set_num_threads(1)
-
-    @classmethod
-    def make(cls, server_device: str, workers: int, problem: Problem, connections: Iterable[Connection]) -> DeviceExchange:
-        """The owner's, which sends the tensor through these pipes to whoever is to map it."""
+    def __init__(self, workers: int, problem: Problem, server_device: str) -> None:
         device = device_of(server_device)
-        tensor = torch.from_numpy(np.zeros((2, workers, problem.size), problem.dtype)).to(device)
-        tensor.share_memory_()  # moves a CPU's tensor; a GPU's is shared as it is
+        self.held = torch.from_numpy(np.zeros((2, workers, problem.size), problem.dtype)).to(device)
+        self.held.share_memory_()  # moves a CPU's tensor; a GPU's is shared as it is
         finish(device)
-        for connection in connections:
-            with suppress(OSError):  # a worker that has ended is noticed when it should be ready
-                connection.send(tensor)
-        return cls(tensor)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        torch.set_num_threads(1)  # of a worker, beside the others
 
     def give(self, worker: int, parameters: Vector) -> None:
         self._write(0, worker, torch.as_tensor(parameters))
 
     def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
-        parameters = self._held[0, worker]
+        parameters = self.held[0, worker]
         if isinstance(problem, ModelProblem):
             found = problem.gradient_tensor(parameters, worker, ticket)
         else:
@@ -95,18 +78,10 @@ class DeviceExchange(Exchange):
         self._write(1, worker, gradient)
 
     def take(self, worker: int) -> Vector:
-        found = self._held[1, worker].clone()
+        found = self.held[1, worker].clone()
         finish(found.device)
         return found
 
-    def close(self) -> None:
-        self.tensor = None
-
     def _write(self, kind: int, worker: int, vector: torch.Tensor) -> None:
-        self._held[kind, worker].copy_(vector)
-        finish(self._held.device)
-
-    @property
-    def _held(self) -> torch.Tensor:
-        assert self.tensor is not None, "used after close"
-        return self.tensor
+        self.held[kind, worker].copy_(vector)
+        finish(self.held.device)

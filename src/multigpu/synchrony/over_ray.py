@@ -1,7 +1,7 @@
 """The same protocols across machines: workers are Ray actors, the server is the process that calls, `ray.wait` says who has arrived.
 
 `ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so
-all six protocols are one loop, and the arrivals of a run replayed by `simulate.replay` give the same weights. Ray is an optional extra:
+all six protocols are one loop, and the arrivals of a run replayed give the same weights. Ray is an optional extra:
 `pip install 'multigpu[ray]'`. Gradients travel through Ray's object store, about a millisecond a call, so a law's times should be tens
 of milliseconds or more.
 """
@@ -23,7 +23,9 @@ from multigpu.hosts.launching import LOOPBACK
 from multigpu.measure.private_network import inside
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import StepTimes
+from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Decision
+from multigpu.synchrony.real import STALL_S, serve
 from multigpu.synchrony.server import Outcome, Server
 
 
@@ -73,20 +75,19 @@ def check_ray() -> None:
         raise ValueError("Ray is not installed: pip install 'multigpu[ray]', or run on this machine with real.run_real")
 
 
-def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: Any) -> Outcome:
+def run_over_ray(experiment: Experiment, problem: Problem | None = None, *, stall_s: float = STALL_S) -> Outcome:
     """Run `experiment` with Ray actors as workers, and return what the server saw.
 
     Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as that; else one is started that nothing
     outside this machine reaches. A worker whose actor dies leaves, and the batch it was computing is lost.
 
     Args:
-        stall_s: seconds without any arrival after which the run ends in a sentence.
-        options: of every actor, as Ray's `options` takes them (`num_gpus=1` places each on a GPU).
+        problem: the built one, to save building it again; it must be `experiment.problem`.
 
     Raises:
         ValueError: Ray is not installed or would listen everywhere, or the experiment is not for the real clock and Ray.
-        CannotContinue: too few workers are left for another update.
-        RuntimeError: Ray did not start or failed, or nothing arrived for `stall_s`.
+        CannotContinue: too few workers are left, or nothing arrived for `stall_s`.
+        RuntimeError: Ray did not start or failed.
     """
     check_ray()
     if experiment.clock != "real":
@@ -97,7 +98,7 @@ def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: An
     import ray
 
     if ray.is_initialized():
-        return _over(ray, experiment, stall_s, options)
+        return _over(ray, experiment, problem, stall_s)
     there = "RAY_ADDRESS" in os.environ
     with nullcontext() if there else inside("Ray"):
         try:
@@ -106,71 +107,67 @@ def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: An
         except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
             raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
         try:
-            return _over(ray, experiment, stall_s, options)
+            return _over(ray, experiment, problem, stall_s)
         finally:
             ray.shutdown()
 
 
-def _over(ray: Any, experiment: Experiment, stall_s: float, options: dict[str, Any]) -> Outcome:
+def _over(ray: Any, experiment: Experiment, problem: Problem | None, stall_s: float) -> Outcome:
     """The run on the cluster that this process is connected to."""
     try:
-        remote: Any = ray.remote  # whose annotations do not know concurrency groups
-        kind = remote(concurrency_groups={"control": 1})(RayWorker).options(**options)
-        text = experiment.model_dump_json()
-        actors = [kind.remote(text, worker) for worker in range(experiment.workers)]
-        ray.get([actor.ready.remote() for actor in actors])
-        return _Driver(ray, Server(experiment, experiment.open()), actors, stall_s).run()
+        server = Server(experiment, problem or experiment.open())
+        actors = Actors(ray, server)
+        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            end_s, _ = serve(server, actors, stall_s)
+            actors.skip(actors.pending.values())
+        return server.outcome(end_s)
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
 
 
-class _Driver:
-    """The server's side: which reference is whose batch, and one loop over arrivals."""
+class Actors:
+    """The workers as the server has them: which reference is whose batch."""
 
-    def __init__(self, ray: Any, server: Server, actors: list[Any], stall_s: float) -> None:
-        self.ray, self.server, self.actors, self.stall_s = ray, server, actors, stall_s
+    def __init__(self, ray: Any, server: Server) -> None:
+        self.ray, self.running = ray, server.coordinator.running
+        # actors wait more than they compute: none reserves a core
+        kind = ray.remote(concurrency_groups={"control": 1})(RayWorker).options(num_cpus=0)
+        text = server.experiment.model_dump_json()
+        self.actors = [kind.remote(text, worker) for worker in range(server.experiment.workers)]
+        ray.get([actor.ready.remote() for actor in self.actors])
         self.pending: dict[Any, tuple[int, int]] = {}  # reference -> worker, ticket
-        self.held: tuple[int, Any] = (-1, None)  # the latest version put into the object store
+        self.taken: dict[int, np.ndarray | None] = {}
+        self.held: tuple[Any, Any] = (None, None)  # the latest parameters, and their reference in the object store
 
-    def run(self) -> Outcome:
-        server, begun_s = self.server, time.perf_counter()
-        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-            self._give(server.begin())
-            while not server.finished(time.perf_counter() - begun_s):
-                server.coordinator.check_possible()
-                left_s = self.stall_s
-                if server.experiment.time_s is not None:
-                    left_s = min(left_s, server.experiment.time_s - (time.perf_counter() - begun_s))
-                ready, _ = self.ray.wait(list(self.pending), num_returns=1, timeout=max(left_s, 0.0))
-                if not ready and left_s == self.stall_s:
-                    raise RuntimeError(f"no gradient arrived for {self.stall_s:g} s: {len(self.pending)} workers are silent")
-                for reference in ready:
-                    self._handle(reference, *self.pending.pop(reference), begun_s)
-            end_s = time.perf_counter() - begun_s
-            self._skip(self.pending.values())
-        return server.outcome(end_s)
-
-    def _handle(self, reference: Any, worker: int, ticket: int, begun_s: float) -> None:
-        running = self.server.coordinator.running.get(worker)
-        if running is None or running.ticket != ticket:
-            return  # cancelled, and skipped by its worker: there is nothing to apply
-        try:
-            gradient = self.ray.get(reference)
-        except self.ray.exceptions.RayActorError:
-            self.server.left(worker, time.perf_counter() - begun_s)
-            return
-        # a copy, as the object store's array goes with its reference
-        decision = self.server.arrived(worker, ticket, None if gradient is None else np.array(gradient), time.perf_counter() - begun_s)
-        self._skip((job.worker, job.ticket) for job in decision.cancelled)
-        self._give(decision)
-
-    def _give(self, decision: Decision) -> None:
-        if self.held[0] != self.server.version:
-            parameters = self.server.parameters
-            self.held = self.server.version, None if parameters is None else self.ray.put(parameters)
+    def send(self, decision: Decision, parameters: np.ndarray | None) -> tuple[int, ...]:
+        self.skip((job.worker, job.ticket) for job in decision.cancelled)
+        if self.held[0] is not parameters:
+            self.held = parameters, self.ray.put(parameters)
         for job in decision.started:
             self.pending[self.actors[job.worker].batch.remote(self.held[1], job.ticket)] = (job.worker, job.ticket)
+        return ()
 
-    def _skip(self, jobs: Iterable[tuple[int, int]]) -> None:
+    def receive(self, timeout_s: float) -> tuple[list[tuple[int, int]], list[int]]:
+        ready, _ = self.ray.wait(list(self.pending), num_returns=1, timeout=max(timeout_s, 0.0))
+        came, gone = [], []
+        for reference in ready:
+            worker, ticket = self.pending.pop(reference)
+            if worker not in self.running or self.running[worker].ticket != ticket:
+                continue  # cancelled, and skipped by its worker: there is nothing to apply
+            try:
+                gradient = self.ray.get(reference)
+            except self.ray.exceptions.RayActorError:
+                gone.append(worker)
+                continue
+            # a copy, as the object store's array goes with its reference
+            self.taken[worker] = None if gradient is None else np.array(gradient)
+            came.append((worker, ticket))
+        return came, gone
+
+    def take(self, worker: int) -> np.ndarray | None:
+        return self.taken.pop(worker)
+
+    def skip(self, jobs: Iterable[tuple[int, int]]) -> None:
+        """These batches of these workers are no longer wanted."""
         for worker, ticket in jobs:
             self.actors[worker].skip.options(concurrency_group="control").remote(ticket)

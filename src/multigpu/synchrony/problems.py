@@ -6,6 +6,7 @@ from the description: `gradient(parameters, worker, draw)` gives the same bits w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Protocol, Self
 
@@ -192,23 +193,20 @@ class LinearProblem:
         return {"rare_missed": float(missed), "rare_rate": float(np.exp(np.nanmean(logs[half:]) - np.nanmean(logs[:half])))}
 
 
+@dataclass
 class Classification:
     """Rows with labels, a network, and cross entropy."""
 
+    description: Digits | PlantedTeacher
+    network: Network
+    inputs: np.ndarray
+    labels: np.ndarray
+    test_inputs: np.ndarray
+    test_labels: np.ndarray
     dtype = np.dtype(np.float64)
 
-    def __init__(
-        self,
-        description: Digits | PlantedTeacher,
-        network: Network,
-        inputs: np.ndarray,
-        labels: np.ndarray,
-        test_inputs: np.ndarray,
-        test_labels: np.ndarray,
-    ) -> None:
-        self.description, self.network, self.size = description, network, network.size
-        self.batches = Batches(description, len(labels))
-        self.inputs, self.labels, self.test_inputs, self.test_labels = inputs, labels, test_inputs, test_labels
+    def __post_init__(self) -> None:
+        self.size, self.batches = self.network.size, Batches(self.description, len(self.labels))
 
     def initial(self, seed: int = 0) -> np.ndarray:
         """He's normal initialisation, biases zero."""

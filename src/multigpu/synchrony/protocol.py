@@ -76,7 +76,7 @@ def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None)
 
 
 class Coordinator:
-    """What the server decides: events go in (a gradient arrived, a worker left or joined), a Decision comes out.
+    """What the server decides: events go in (a gradient arrived, a worker left), a Decision comes out.
 
     Every batch started is, at any time, in exactly one account:
     `started == applied + len(waiting) + len(running) + cancelled + lost`.
@@ -101,11 +101,8 @@ class Coordinator:
         """Gradients that arrived and belong to the next update, in order of arrival."""
         self.started = self.applied = self.cancelled = self.lost = self.late = 0
 
-    def begin(self, version: int = 0, tickets: Iterable[int] | None = None) -> Decision:
-        """All workers start; `version` and `tickets` continue an earlier run, whose unapplied batches are computed anew."""
-        self.version = version
-        if tickets is not None:
-            self.tickets = list(tickets)
+    def begin(self) -> Decision:
+        """All workers start."""
         self.alive = set(range(len(self.tickets)))
         return Decision(started=self._start(self.alive))
 
@@ -134,21 +131,12 @@ class Coordinator:
             idle = (worker,) if self.batches else [job.worker for job in update]
         return Decision(update, cancelled, self._start(idle))
 
-    def left(self, worker: int) -> Decision:
-        """A worker ended: the batch it was computing is lost, gradients that had arrived stay."""
+    def left(self, worker: int) -> Job | None:
+        """A worker ended: the batch it was computing (it is told) is lost, gradients that had arrived stay."""
         self.alive.discard(worker)
-        if self.running.pop(worker, None) is not None:
-            self.lost += 1
-        return Decision()
-
-    def joined(self, worker: int) -> Decision:
-        """A worker (that had left) is there again and starts on the current version."""
-        if worker in self.alive or not 0 <= worker < len(self.tickets):
-            raise ValueError(f"worker {worker} cannot join: it has not left")
-        self.alive.add(worker)
-        if any(job.worker == worker for job in self.waiting) and not self.batches:
-            return Decision()  # its gradient is in the next update already
-        return Decision(started=self._start((worker,)))
+        job = self.running.pop(worker, None)
+        self.lost += job is not None
+        return job
 
     def check_possible(self) -> None:
         """Whether the workers that are left can complete another update.
@@ -159,10 +147,8 @@ class Coordinator:
         enough = bool(self.alive) if self.batches else len(self.waiting) + len(self.running) >= self.gradients
         if not enough:
             needed = "a worker" if self.batches else f"gradients of {self.gradients} workers"
-            raise CannotContinue(
-                f"{self.protocol} needs {needed} for an update, and {len(self.alive)} of {len(self.tickets)} workers are left:"
-                " start it again from its checkpoint"
-            )
+            left = f"{len(self.alive)} of {len(self.tickets)} workers are left"
+            raise CannotContinue(f"{self.protocol} needs {needed} for an update, and {left}: start it again")
 
     def _start(self, workers: Iterable[int]) -> tuple[Job, ...]:
         jobs = []

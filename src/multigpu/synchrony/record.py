@@ -51,9 +51,9 @@ class Histogram(Data):
 class Result(Data):
     """The figures of one run. Times in seconds of the experiment's clock.
 
-    updates, gradients, samples: applied over the whole run, those before a resumed checkpoint included.
-    measured_updates: of this process's part, over which the times are taken: update_time_s is their mean seconds per update,
-        block_times_s the same in up to 20 successive parts, interval_quantiles_s the 5, 25, 50, 75 and 95% quantiles of single intervals.
+    updates, gradients, samples: applied; measured_updates: as many as updates.
+    update_time_s: mean seconds per update; block_times_s: the same in up to 20 successive parts; interval_quantiles_s: the 5, 25, 50, 75
+        and 95% quantiles of single intervals.
     accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes.
     curve: loss and error against time, thinned to the experiment's evaluations.
     fingerprint: of the parameters' bytes at the end; equal runs have equal fingerprints.
@@ -84,49 +84,38 @@ class Result(Data):
 
 
 class SynchronyRecord(Measured[Experiment]):
-    """One experiment's result, or the reason why there is none. Status "incomplete": it ended before its budget."""
+    """One experiment's result, or the reason why there is none."""
 
     schema_version: int = SCHEMA_VERSION
     repeat: int
-    status: Literal["ok", "incomplete", "failed"]
+    status: Literal["ok", "failed"]
     reason: str = ""
     result: Result | None = None
 
 
 def make_record(experiment: Experiment, outcome: Outcome | None, *, repeat: int = 0, attempt: int = 0, reason: str = "") -> SynchronyRecord:
     """The Record of an outcome; of none, with the `reason`, if the run failed."""
-    spent = outcome is not None and _budget_spent(outcome)
-    if outcome is not None and not spent:
-        reason = reason or "; ".join(outcome.notes)
     return SynchronyRecord(
         repeat=repeat,
-        status="failed" if outcome is None else "ok" if spent else "incomplete",
+        status="failed" if outcome is None else "ok",
         reason=reason,
         result=None if outcome is None else summarise(outcome),
         **record_fields(experiment, repeat, attempt),
     )
 
 
-def _budget_spent(outcome: Outcome) -> bool:
-    e = outcome.experiment
-    updates = outcome.first_version + len(outcome.update_times_s)
-    return (e.updates is not None and updates >= e.updates) or (e.time_s is not None and outcome.end_s >= e.time_s)
-
-
 def summarise(outcome: Outcome) -> Result:
     """The figures of `outcome`, thinned: a few kilobytes whatever the number of updates and workers."""
     experiment, count = outcome.experiment, len(outcome.update_times_s)
-    updates = outcome.first_version + count
-    gradients = updates * experiment.gradients_per_update
-    spent_s = outcome.update_times_s[-1] - outcome.start_s if count else float("nan")
+    gradients = count * experiment.gradients_per_update
     vector = outcome.parameters
     return Result(
         end_s=outcome.end_s,
-        updates=updates,
+        updates=count,
         gradients=gradients,
         samples=gradients * experiment.problem.batch_size if experiment.problem else None,
         measured_updates=count,
-        update_time_s=spent_s / count if count else float("nan"),
+        update_time_s=outcome.update_times_s[-1] / count if count else float("nan"),
         block_times_s=outcome.block_times_s().tolist(),
         interval_quantiles_s=np.quantile(outcome.intervals_s, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist() if count > 1 else [],
         staleness=histogram(outcome.staleness),
@@ -145,9 +134,7 @@ def histogram(staleness: dict[int, int]) -> Histogram:
     """Counts by staleness in at most 200 bins of equal width."""
     if not staleness:
         return Histogram(mean=float("nan"), width=1, counts=[])
-    total = sum(staleness.values())
-    width = max(staleness) // MOST_BINS + 1
-    counts = [0] * (max(staleness) // width + 1)
-    for age, number in staleness.items():
-        counts[age // width] += number
-    return Histogram(mean=sum(age * number for age, number in staleness.items()) / total, width=width, counts=counts)
+    ages, numbers = np.array(list(staleness)), np.array(list(staleness.values()))
+    width = int(ages.max()) // MOST_BINS + 1
+    mean = int(ages @ numbers) / int(numbers.sum())
+    return Histogram(mean=mean, width=width, counts=np.bincount(ages // width, numbers).astype(int).tolist())

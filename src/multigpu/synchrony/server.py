@@ -1,6 +1,6 @@
 """The server: a Coordinator, the parameters, the rate rule and the accounts. Whoever drives it owns the clock and passes the time.
 
-The simulator, the server process of a real run and the replay of its arrivals all drive this one class.
+The simulator, the server of a real run and the replay of its arrivals (a test) all drive this one class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Coordinator, Decision, Job
 
-ARRIVED, LEFT, JOINED = 0, 1, 2
+ARRIVED, LEFT = 0, 1
 """Kinds of events in a log."""
 
 
@@ -29,20 +29,6 @@ class Event(NamedTuple):
     worker: int
     ticket: int = -1
     version: int = -1
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a server needs to go on: parameters after `version` updates, and the next ticket of each worker.
-
-    `gradients` applied so far and `elapsed_s` let curves continue. Batches under way are lost and their tickets not drawn again.
-    """
-
-    version: int
-    tickets: tuple[int, ...]
-    parameters: np.ndarray | None
-    gradients: int
-    elapsed_s: float
 
 
 @dataclass(frozen=True)
@@ -76,24 +62,21 @@ class Accounts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave. Times in seconds since its start (a resumed run counts on from its checkpoint).
+    """What a run gave. Times in seconds since its start.
 
-    update_times_s: [updates] of this run; first_version: updates before it; staleness: gradients by staleness, own update not counted.
-    events: the log that `replay` needs. parameters: at the end. start_s, end_s: when the run started (0, or its checkpoint's
-    time) and ended.
+    update_times_s: [updates]; staleness: gradients by staleness, own update not counted. events: the log.
+    parameters: at the end, which was at `end_s`.
     Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches, from the parameters' arrival to the gradient's leaving,
     without the delay injected; server_time_s, the mean seconds that the server was busy with one gradient.
     """
 
     experiment: Experiment
-    first_version: int
     update_times_s: np.ndarray
     staleness: dict[int, int]
     accounts: Accounts
     events: tuple[Event, ...]
     curve: tuple[Point, ...]
     parameters: np.ndarray | None
-    start_s: float
     end_s: float
     notes: tuple[str, ...] = ()
     batch_times_s: tuple[tuple[float, ...], ...] = ()
@@ -111,31 +94,20 @@ class Outcome:
         """
         updates = len(self.update_times_s)
         size = max(1, updates // blocks)
-        marks = np.concatenate([[self.start_s], self.update_times_s[size - 1 :: size]])
+        marks = np.concatenate([[0.0], self.update_times_s[size - 1 :: size]])
         return np.diff(marks) / size
 
 
 class Server:
     """One run's server. Every method that takes an event takes its time, in seconds since the start.
 
-    Parameters and gradients are vectors of `arithmetic`; those of checkpoints and outcomes are arrays on the host.
+    Parameters and gradients are vectors of `arithmetic`; those of outcomes are arrays on the host.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        problem: Problem | None,
-        checkpoint: Checkpoint | None = None,
-        arithmetic: Arithmetic = ON_HOST,
-    ) -> None:
+    def __init__(self, experiment: Experiment, problem: Problem | None, arithmetic: Arithmetic = ON_HOST) -> None:
         self.experiment, self.problem, self.arithmetic = experiment, problem, arithmetic
         self.coordinator = Coordinator(experiment.protocol, experiment.workers, experiment.gradients)
-        self.first = checkpoint
-        self.parameters: Vector | None = None
-        if problem is not None:
-            first = problem.initial(experiment.seed) if checkpoint is None else checkpoint.parameters
-            self.parameters = None if first is None else arithmetic.place(first)
-        self.gradients_before = checkpoint.gradients if checkpoint else 0
+        self.parameters: Vector | None = None if problem is None else arithmetic.place(problem.initial(experiment.seed))
         self.update_times_s: list[float] = []
         self.staleness: Counter[int] = Counter()
         self.events: list[Event] = []
@@ -148,17 +120,14 @@ class Server:
 
     @property
     def version(self) -> int:
-        """Updates so far, those before a checkpoint included."""
+        """Updates so far."""
         return self.coordinator.version
 
     def begin(self) -> Decision:
-        """All workers start, at the time of the checkpoint or 0."""
-        start = self.first
-        decision = self.coordinator.begin(start.version, start.tickets) if start else self.coordinator.begin()
-        now_s = start.elapsed_s if start else 0.0
-        self._since = [now_s] * self.experiment.workers
-        self._start(decision, now_s)
-        self._offer(now_s)
+        """All workers start, at 0 s."""
+        decision = self.coordinator.begin()
+        self._start(decision, 0.0)
+        self._offer(0.0)
         return decision
 
     def parameters_of(self, worker: int) -> Vector:
@@ -185,39 +154,26 @@ class Server:
         self._start(decision, now_s)
         return decision
 
-    def left(self, worker: int, now_s: float) -> Decision:
-        job = self.coordinator.running.get(worker)
-        decision = self.coordinator.left(worker)
+    def left(self, worker: int, now_s: float) -> None:
+        """A worker is gone, and with it the batch that it was computing."""
+        job = self.coordinator.left(worker)
         self.events.append(Event(LEFT, worker))
         if job is not None:
             self._spend("lost_s", worker, now_s)
             self._release(job)
-        return decision
-
-    def joined(self, worker: int, now_s: float) -> Decision:
-        decision = self.coordinator.joined(worker)
-        self.events.append(Event(JOINED, worker))
-        self._since[worker] = now_s
-        self._start(decision, now_s)
-        return decision
 
     def finished(self, now_s: float) -> bool:
         """Whether the budget is spent."""
         updates, time_s = self.experiment.updates, self.experiment.time_s
         return (updates is not None and self.version >= updates) or (time_s is not None and now_s >= time_s)
 
-    def checkpoint(self, now_s: float) -> Checkpoint:
-        tickets = tuple(self.coordinator.tickets)
-        return Checkpoint(self.version, tickets, self._fetched, self._applied, now_s)
-
     def outcome(self, end_s: float, notes: Sequence[str] = ()) -> Outcome:
         """The accounts at the end, and the curve (its evaluation takes time)."""
         if self.parameters is not None:
-            self._curve.offer(end_s, self.version, self._applied, self.parameters, last=True)
+            self._curve.offer(end_s, self.version, self.coordinator.applied, self.parameters, last=True)
         c = self.coordinator
         return Outcome(
             experiment=self.experiment,
-            first_version=self.first.version if self.first else 0,
             update_times_s=np.array(self.update_times_s),
             staleness=dict(sorted(self.staleness.items())),
             accounts=Accounts(
@@ -235,23 +191,14 @@ class Server:
             ),
             events=tuple(self.events),
             curve=self._curve.evaluate(self.problem, self.arithmetic) if self.problem is not None else (),
-            parameters=self._fetched,
-            start_s=self.first.elapsed_s if self.first else 0.0,
+            parameters=None if self.parameters is None else self.arithmetic.fetch(self.parameters),
             end_s=end_s,
             notes=tuple(notes),
         )
 
-    @property
-    def _applied(self) -> int:
-        return self.gradients_before + self.coordinator.applied
-
-    @property
-    def _fetched(self) -> np.ndarray | None:
-        return None if self.parameters is None else self.arithmetic.fetch(self.parameters)
-
     def _offer(self, now_s: float) -> None:
         if self.parameters is not None:
-            self._curve.offer(now_s, self.version, self._applied, self.parameters)
+            self._curve.offer(now_s, self.version, self.coordinator.applied, self.parameters)
 
     def _spend(self, on: str, worker: int, now_s: float) -> None:
         self._seconds[on] += now_s - self._since[worker]
@@ -278,17 +225,16 @@ class Server:
         """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches under way need the old one."""
         ages = [self.version - 1 - job.version for job in jobs]
         self.staleness.update(ages)
-        if self.parameters is None or self.experiment.rate is None:
+        if self.problem is None or self.experiment.rate is None:
             return
-        rule, now, own = self.experiment.rate, self.parameters, self.arithmetic
+        rule, now = self.experiment.rate, self.parameters
         squares: list[float] = []
         with np.errstate(over="ignore", invalid="ignore"):
             if rule.needs_distance:
-                squares = [own.squared_distance(now, self._versions[job.version][0]) for job in jobs]
+                squares = [float(((now - self._versions[job.version][0]) ** 2).sum()) for job in jobs]
             factor = rule.factor(self.version - 1)
-            total = own.zeros_like(now)
-            for job, rate in zip(jobs, rule.rates(ages, squares), strict=True):
-                total += factor * rate * self._gradients.pop(job)
-            self.parameters = now - own.divided(total, len(jobs))
+            total = sum(factor * rate * self._gradients.pop(job) for job, rate in zip(jobs, rule.rates(ages, squares), strict=True))
+            # by a number where vectors are: by one of the host, a GPU multiplies with the rounded reciprocal instead
+            self.parameters = now - total / self.arithmetic.place(np.array(len(jobs), self.problem.dtype))
         for job in jobs:
             self._release(job)

@@ -1,21 +1,20 @@
-"""Experiments on a virtual clock: a heap of arrivals drives the server; and the replay of recorded arrivals, without any clock."""
+"""Experiments on a virtual clock: a heap of arrivals drives the server."""
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from multigpu.synchrony.exchange import ON_HOST, Arithmetic
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import Exponential, StepTimes
 from multigpu.synchrony.problems import Problem
-from multigpu.synchrony.protocol import CannotContinue, Job, ProtocolName
-from multigpu.synchrony.server import ARRIVED, JOINED, LEFT, Checkpoint, Event, Outcome, Server
+from multigpu.synchrony.protocol import Job, ProtocolName
+from multigpu.synchrony.server import Outcome, Server
 
 
 class _Span(NamedTuple):
@@ -35,7 +34,7 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
     A worker takes the law's time for a batch, and its delay; the network takes none, and the server, if it takes any, handles one
     gradient after the other in the order of their arrival. Gradients are computed when they arrive, on
     the version that the worker was given, so cancelled ones cost nothing here. Arrivals at one instant come in random order.
-    A run that cannot go on, for want of workers, ends there with a note. One that diverges runs on: its loss says so.
+    A run that diverges runs on: its loss says so.
 
     Args:
         problem: the built one, to save building it again; it must be `experiment.problem`.
@@ -44,90 +43,31 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
     server = Server(experiment, problem)
     times = [StepTimes(experiment.law, experiment.seed, w, experiment.slowdown_of(w)) for w in range(experiment.workers)]
     ties = random.Random(experiment.seed)
-    heap: list[tuple[float, float, int, int, int]] = []  # time, tie, kind, worker, ticket
-    for outage in experiment.outages:
-        heap.append((outage.at_s, -1.0, LEFT, outage.worker, -1))
-        if outage.until_s is not None:
-            heap.append((outage.until_s, -1.0, JOINED, outage.worker, -1))
-    heapq.heapify(heap)
+    heap: list[tuple[float, float, int, int]] = []  # time, tie, worker, ticket
 
     def plan(jobs: Iterable[Job], now_s: float) -> None:
         for worker, ticket, _ in jobs:
             begin_s = now_s if experiment.preemptive else computing[worker].free_s(now_s)
             computing[worker] = _Span(begin_s, begin_s + times[worker].time_s(ticket))
             arrival_s = computing[worker].end_s + experiment.delay_of_s(worker)
-            heapq.heappush(heap, (arrival_s, ties.random(), ARRIVED, worker, ticket))
+            heapq.heappush(heap, (arrival_s, ties.random(), worker, ticket))
 
     computing = [_Span(0.0, 0.0)] * experiment.workers
-    notes: list[str] = []
     now_s = 0.0
     running = server.coordinator.running
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         plan(server.begin().started, now_s)
         while not server.finished(now_s):
-            try:
-                server.coordinator.check_possible()
-            except CannotContinue as reason:
-                # a worker that is away may return and make it possible again
-                if not any(event[2] == JOINED for event in heap):
-                    notes.append(str(reason))
-                    break
-            time_s, _, kind, worker, ticket = heapq.heappop(heap)
-            if kind == ARRIVED and (worker not in running or running[worker].ticket != ticket):
-                continue  # cancelled or lost meanwhile
+            time_s, _, worker, ticket = heapq.heappop(heap)
+            if worker not in running or running[worker].ticket != ticket:
+                continue  # cancelled meanwhile
             if experiment.time_s is not None and time_s > experiment.time_s:
                 now_s = experiment.time_s
                 break
-            # what arrived while the server was busy waits
-            now_s = max(now_s, time_s) + (experiment.server_s if kind == ARRIVED else 0.0)
-            if kind == LEFT:
-                server.left(worker, now_s)
-            elif kind == JOINED:
-                plan(server.joined(worker, now_s).started, now_s)
-            else:
-                gradient = problem.gradient(server.parameters_of(worker), worker, ticket) if problem is not None else None
-                plan(server.arrived(worker, ticket, gradient, now_s).started, now_s)
-        return server.outcome(now_s, notes)
-
-
-def replay(
-    experiment: Experiment,
-    events: Sequence[Event],
-    checkpoint: Checkpoint | None = None,
-    problem: Problem | None = None,
-    arithmetic: Arithmetic = ON_HOST,
-) -> np.ndarray | None:
-    """Parameters after `events`, with every gradient computed again: those of the run that recorded them, to the last bit.
-
-    `checkpoint` is the one that the run resumed from, if it did. `arithmetic` matters under a bounded rate alone, and then must be that
-    of the run's `server_device`: `on_device` says what is equal.
-
-    Raises:
-        ValueError: the events do not follow from the protocol (a batch arrives on a version its worker was not given).
-    """
-    problem = problem or experiment.open()
-    server = Server(experiment, problem, checkpoint, arithmetic)
-    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-        server.begin()
-        for number, event in enumerate(events):
-            if event.kind == LEFT:
-                server.left(event.worker, 0.0)
-            elif event.kind == JOINED:
-                server.joined(event.worker, 0.0)
-            else:
-                job = server.coordinator.running.get(event.worker)
-                if job != (event.worker, event.ticket, event.version):
-                    told = f"ticket {job.ticket} on version {job.version}" if job else "nothing"
-                    raise ValueError(
-                        f"event {number}: worker {event.worker} delivers ticket {event.ticket} on version {event.version},"
-                        f" but was given {told}"
-                    )
-                gradient = None
-                if problem is not None:
-                    given = arithmetic.fetch(server.parameters_of(event.worker))
-                    gradient = arithmetic.place(problem.gradient(given, event.worker, event.ticket))
-                server.arrived(event.worker, event.ticket, gradient, 0.0)
-    return None if server.parameters is None else arithmetic.fetch(server.parameters)
+            now_s = max(now_s, time_s) + experiment.server_s  # what arrived while the server was busy waits
+            gradient = problem.gradient(server.parameters_of(worker), worker, ticket) if problem is not None else None
+            plan(server.arrived(worker, ticket, gradient, now_s).started, now_s)
+        return server.outcome(now_s)
 
 
 def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:

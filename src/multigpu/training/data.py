@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Protocol, cast
 
 import numpy as np
@@ -35,66 +37,48 @@ def steps_per_epoch(source: Source) -> int | None:
     return None if found is None else int(found)
 
 
-class ReadLog:
-    """What one replica read since the last call of `take`: item numbers by epoch, and how many steps."""
-
-    def __init__(self, source: ItemSource) -> None:
-        self.source = source
-        self.read: dict[int, list[np.ndarray]] = {}
-
-    def note(self, step: int, shard: int) -> None:
-        """The replica trained on this shard in this step."""
-        self.read.setdefault(step // self.source.steps_per_epoch, []).append(self.source.items(step, shard))
-
-    def take(self) -> dict[int, tuple[int, list[int]]]:
-        """Epoch -> (steps, items read); forgotten here."""
-        found = {epoch: (len(parts), np.concatenate(parts).tolist()) for epoch, parts in self.read.items()}
-        self.read = {}
-        return found
-
-
 class CoverageAudit:
     """Which replica read which item, epoch by epoch; the same on every rank.
 
-    Shards are disjoint when no item is read by two replicas, but for what fills up the last joined batch of an epoch.
+    Shards are disjoint when no item is read by two replicas, but for what fills up the last joined batch of an epoch. An epoch of which a
+    predecessor read a part is judged by what is known of it.
     """
 
-    def __init__(self, source: ItemSource, joined_batch: int, audits: list[EpochAudit], from_step: int) -> None:
+    def __init__(self, source: ItemSource, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
         self.count, self.per_epoch = source.count, source.steps_per_epoch
         self.allowed = self.per_epoch * joined_batch - self.count
         self.done = {audit.epoch: audit for audit in audits if audit.complete}
-        self.partial = from_step // self.per_epoch if from_step % self.per_epoch else None
-        """An epoch of which a predecessor read a part: it is judged by what is known of it."""
-        self.open: dict[int, list[tuple[int, list[int]]]] = {}
+        self.steps: Counter[int] = Counter()
+        self.seen: dict[int, np.ndarray] = {}
+        """Of an epoch that is not complete, [replica, item]."""
 
-    def add(self, by_rank: list[dict[int, tuple[int, list[int]]]]) -> None:
-        """What every replica read since the last call."""
-        for epoch in sorted({epoch for read in by_rank for epoch in read}):
-            held = self.open.setdefault(epoch, [(0, []) for _ in by_rank])
-            for rank, read in enumerate(by_rank):
-                steps, items = read.get(epoch, (0, []))
-                held[rank] = (held[rank][0] + steps, held[rank][1] + items)
-            if held[0][0] == self.per_epoch:
-                self.done[epoch] = self._audit(epoch, self.open.pop(epoch))
+    def add(self, steps: Iterable[int], read: Sequence[Sequence[np.ndarray]]) -> None:
+        """These steps ran; read: by rank, what each replica read in each."""
+        for place, step in enumerate(steps):
+            epoch = step // self.per_epoch
+            seen = self.seen.setdefault(epoch, np.zeros((len(read), self.count), bool))
+            for rank, items in enumerate(read):
+                seen[rank, items[place]] = True
+            self.steps[epoch] += 1
+            if self.steps[epoch] == self.per_epoch:
+                self.done[epoch] = self._audit(epoch)
+                del self.seen[epoch]
 
-    def _audit(self, epoch: int, read: list[tuple[int, list[int]]]) -> EpochAudit:
-        readers = np.zeros(self.count, dtype=np.int64)
-        for _, items in read:
-            readers[np.unique(items)] += 1
-        steps = read[0][0]
+    def _audit(self, epoch: int) -> EpochAudit:
+        readers = self.seen[epoch].sum(axis=0)
         return EpochAudit(
             epoch=epoch,
-            steps=steps,
+            steps=self.steps[epoch],
             items=self.count,
             distinct=int((readers > 0).sum()),
             shared=int((readers > 1).sum()),
             allowed=self.allowed,
-            complete=steps == self.per_epoch,
+            complete=self.steps[epoch] == self.per_epoch,
         )
 
     def audits(self) -> list[EpochAudit]:
         """Of every epoch that ran, in order; the last may be incomplete."""
-        known = self.done | {epoch: self._audit(epoch, read) for epoch, read in self.open.items()}
+        known = self.done | {epoch: self._audit(epoch) for epoch in self.seen}
         return [known[epoch] for epoch in sorted(known)]
 
     def fault(self) -> str | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -93,10 +94,10 @@ class Evidence:
     agree: whether all replicas that must be equal were so at every stop.
     """
 
-    def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit], from_step: int) -> None:
+    def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
         self.schedule = training.schedule_of(steps_per_epoch(source))
         items = item_source(source)
-        self.coverage = CoverageAudit(items, training.joined_batch, list(audits), from_step) if items else None
+        self.coverage = CoverageAudit(items, training.joined_batch, audits) if items else None
         self.agree = True
         self.staged = find_placement(training.run.placement).staged
 
@@ -112,7 +113,7 @@ class Evidence:
             why = "they did not fetch the same for their next step" if self.staged else "their gradients were not synchronised"
             return f"replicas hold different weights after step {stop}: {why}"
         if self.coverage:
-            self.coverage.add([part["read"] for part in parts])
+            self.coverage.add(range(first, stop), [[np.array(items) for items in part["read"]] for part in parts])
             if fault := self.coverage.fault():
                 return fault
         for rank, part in enumerate(parts):

@@ -17,11 +17,6 @@ Returns scores by name, floats (not finite only where the model is not). Names t
 Called under `torch.inference_mode()` and the Run's autocast. What is costly to prepare (held-out batches, a reference translation)
     belongs into a cache of the module: one process calls it many times.
 Raises ValueError, one sentence, where the Run's inputs hold nothing out; such a Run is then refused before its first step.
-
-What a source offers so that a Run can train on it (all optional; `training.data` reads them):
-    count: int, items of the data set; steps_per_epoch: int;
-    items(step, rank) -> int64 (n,), numbers 0 .. count - 1 of the items that `batch(step, rank)` holds.
-With them every epoch is audited (shards disjoint, all items covered) and a budget can be given in epochs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from multigpu.engines.errors import DidNotTrain
+from multigpu.engines.torch import told
 from multigpu.engines.torch.captured import CapturedTrainer
-from multigpu.engines.torch.devices import give_back_memory
-from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.variables import distances
-from multigpu.inputs.batch import Source
+from multigpu.engines.torch.wire import barrier
 from multigpu.measure.machine import total_energy_j
 from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from multigpu.training.data import ReadLog, item_source, steps_per_epoch
+from multigpu.training.data import item_source, steps_per_epoch
 from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.history import History
-from multigpu.training.towers import Tower, open_process, replicas_of
-from multigpu.workloads import workloads
+from multigpu.training.towers import Tower, replicas_of
 
 if TYPE_CHECKING:
     from multigpu.measure.experiment import Seat
@@ -34,7 +32,7 @@ LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""
 
 
-class TrainingSession:
+class TrainingSession(Session):
     """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas.
 
     Lists of what a replica has are by rank, of those in this process.
@@ -43,30 +41,17 @@ class TrainingSession:
     """
 
     def __init__(self, item: TrainingItem, seat: Seat, threads: int, duties: Duties) -> None:
-        began = time.perf_counter()
-        self.training, self.run, self.rank, self.threads = item.training, item.run, seat.rank, threads
-        self.duties, self.folder, self.stage, self.startup_s = duties, item.folder, seat.stage, seat.startup_s
-        run = self.run
-        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        self.process = open_process(run, seat.rank, threads, self.source, seat.shared, item.timeout_s)
-        self.context, self.devices = self.process.context, self.process.devices
-        self.shards = [duties.shard(own) for own in self.process.ranks]
-        self.feeds = [Feed(self.source, shard, device) for shard, device in zip(self.shards, self.process.fed, strict=True)]
-        try:
-            self.stage("build")
-            self._build()
-            self.process.clock.synchronise()
-        except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the cause
-                self.close()  # nobody else can: whoever asked for this session never got it
-            raise
-        self.build_s = time.perf_counter() - began
+        self.training, self.duties, self.folder = item.training, duties, item.folder
+        super().__init__(item.run, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage)
 
-    def _build(self) -> None:
-        training, duties, ranks = self.training, self.duties, self.process.ranks
+    def shard_of(self, rank: int) -> int:
+        return self.duties.shard(rank)
+
+    def _trainer(self) -> Any:
+        training, duties, ranks = self.training, self.duties, self.devices.ranks
         self.trainer = duties.build(self.context)
         if training.clip_norm:
-            for replica in replicas_of(self.trainer):
+            for replica in self.replicas:
                 state.clip_updates(replica, training.clip_norm)
         if self.context.captured:
             self.trainer = CapturedTrainer(self.trainer)
@@ -78,12 +63,13 @@ class TrainingSession:
         self.watch = FileWatch(self.folder)
         self.context.closing.callback(self.watch.close)
         scored = leading if training.evaluate_every else []
-        self.scorers = {place: Scorer(self.run, self.source, self.devices[place]) for place in scored}
-        items = item_source(self.source)
-        self.reads = [ReadLog(items) for _ in ranks] if items else []
+        self.scorers = {place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored}
+        self.items = item_source(self.source)
+        self.read: list[list[list[int]]] = [[] for _ in ranks]
         self.applied: list[list[Any]] = []
         self.units: list[int] = []
         self.evaluations = [0 for _ in ranks]
+        return self.trainer
 
     @property
     def replicas(self) -> list[Tower]:
@@ -109,7 +95,7 @@ class TrainingSession:
         self.history = History()
         if held:
             self.at, saved = held
-            for replica, rank in zip(self.replicas, self.process.ranks, strict=True):
+            for replica, rank in zip(self.replicas, self.devices.ranks, strict=True):
                 state.put_back(replica, rank, saved["replicas"])
             self.history = History.model_validate_json(saved["history"])
             self.history.resumed_at.append(self.at)
@@ -118,9 +104,9 @@ class TrainingSession:
         if isinstance(self.trainer, CapturedTrainer):
             for replica in self.replicas:
                 state.make_rates_tensors(replica)
-        self.process.meet()  # masters in shared memory stand before anyone pulls them
-        hashes = self.process.everyone(self._hashes())
-        self.evidence = Evidence(self.training, self.source, self.history.audits, self.at)
+        barrier()  # masters in shared memory stand before anyone pulls them
+        hashes = _by_rank(told.everyone(self._hashes()))
+        self.evidence = Evidence(self.training, self.source, self.history.audits)
         if not held:
             self.history.start_hashes = hashes
             if fault := start_fault(hashes, self.replicas[0].replicated):
@@ -131,24 +117,25 @@ class TrainingSession:
     def _checkpoint_of_all(self) -> tuple[int, dict[str, Any]] | None:
         """What the first process finds in the folder, in every process."""
         found: Any = None
-        if self.rank == 0 and checkpoint_path(self.folder).exists():
+        if self.context.rank == 0 and checkpoint_path(self.folder).exists():
             try:
                 found = read_checkpoint(checkpoint_path(self.folder), self.training)
             except ValueError as error:
                 found = str(error)
-        found = self.process.from_first(found)
+        found = told.from_first(found)
         if isinstance(found, str):
             raise ValueError(found)
         return found
 
     # --- training -------------------------------------------------------------------------------------------------------------
 
-    def _step(self, index: int) -> list[torch.Tensor]:
+    def step(self, index: int) -> list[torch.Tensor]:
         self.stage("step")
         self.duties.apply_rate(self.trainer, self.rate_of(index))
         self.applied.append([state.rate_mark(replica) for replica in self.replicas])
-        for log, shard in zip(self.reads, self.shards, strict=False):  # no logs where the input names no items
-            log.note(index, shard)
+        if self.items:
+            for read, rank in zip(self.read, self.devices.ranks, strict=True):
+                read.append(self.items.items(index, self.shard_of(rank)).tolist())
         shards = [feed.shard(index) for feed in self.feeds]
         self.units = [units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)]
         return self.trainer.step(shards)
@@ -168,8 +155,8 @@ class TrainingSession:
         fault: str | None = None
         while self.at < self.total and not fault and not self.history.diverged:
             stop = self._next_stop()
-            self.units, self.applied = [0 for _ in self.process.ranks], []
-            window = run_window(self._step, self.at, stop - self.at, self.process.clock, self.process.meet)
+            self.units, self.applied, self.read = [0 for _ in self.devices.ranks], [], [[] for _ in self.devices.ranks]
+            window = run_window(self.step, self.at, stop - self.at, self.devices, barrier)
             fault = self._account(window, stop)
             if fault or self.history.diverged:
                 break
@@ -196,12 +183,12 @@ class TrainingSession:
                     "rates": [float(mark) for mark in marks if mark is not None],
                     "units": self.units[place],
                     "checksum": state.checksum(state.weights_of(replica)),
-                    "read": self.reads[place].take() if self.reads else {},
+                    "read": self.read[place],
                     "files": self._files(place),
                     "evaluations": self.evaluations[place],
                 }
             )
-        parts = self.process.everyone(mine)
+        parts = _by_rank(told.everyone(mine))
         first, self.at = self.at, stop
         self.history.add(self.training, parts, stop)
         return self.evidence.fault(parts, first, stop)
@@ -228,13 +215,15 @@ class TrainingSession:
         """One process writes what all replicas need to go on."""
         began = time.perf_counter()
         self.stage("checkpoint")
-        mine = [state.take(replica, rank) for replica, rank in zip(self.replicas, self.process.ranks, strict=True)]
-        every = self.process.to_first(mine)
+        mine = [state.take(replica, rank) for replica, rank in zip(self.replicas, self.devices.ranks, strict=True)]
+        every = told.to_first(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
-            write_checkpoint(self.folder, self.training, self.at, {"replicas": every or mine, "history": self.history.model_dump_json()})
+            write_checkpoint(
+                self.folder, self.training, self.at, {"replicas": _by_rank(every or [mine]), "history": self.history.model_dump_json()}
+            )
             self._log({"step": self.at, "checkpoint": True})
-        self.process.meet()
+        barrier()
         self.history.checkpoint_s += time.perf_counter() - began
 
     def _log(self, line: dict[str, Any]) -> None:
@@ -245,14 +234,14 @@ class TrainingSession:
     # --- the end --------------------------------------------------------------------------------------------------------------
 
     def _energy(self) -> list[float | None]:
-        return [total_energy_j(device.index) if device.cuda else None for device in self.devices]
+        return [total_energy_j(device.index) if device.cuda else None for device in self.devices.each]
 
     def _part(self, place: int, fault: str | None, end_hash: str, after: float | None) -> dict[str, Any]:
-        replica, device, before = self.replicas[place], self.devices[place], self.energy_before[place]
+        replica, device, before = self.replicas[place], self.devices.each[place], self.energy_before[place]
         found = device.state()
         return {
             "fault": fault,
-            "history": self.history.model_dump_json() if self.process.ranks[place] == 0 else None,
+            "history": self.history.model_dump_json() if device.rank == 0 else None,
             "steps": self.at,
             "per_epoch": self.per_epoch,
             "agree": self.evidence.agree if state.keeps_copies(replica) else None,
@@ -268,15 +257,7 @@ class TrainingSession:
             **distances(self.run, dict(replica.owned()), device.torch, device.dtype, self.trainer.piece),
         }
 
-    def close(self) -> None:
-        """Free what this run holds; the process goes on to the next."""
-        for feed in self.feeds:
-            feed.close()
-        if hasattr(self, "trainer"):
-            if self.run.processes == "one":
-                self.process.clock.synchronise()  # copies may still be on their way to memory that is given back
-            self.trainer.close()
-            del self.trainer
-        self.context.closing.close()
-        if self.run.processes == "one":
-            give_back_memory(self.devices[0].cuda)
+
+def _by_rank(processes: list[list[Any]]) -> list[Any]:
+    """Every replica's value, from those of each process."""
+    return [value for own in processes for value in own]

@@ -7,20 +7,19 @@ to host 0 by themselves, so that a session hears all of its members alike, and n
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import struct
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any
 
 from multigpu.engines.tensorflow.members import end_members, free_ports, start_member
+from multigpu.hosts.line import Line, connect, limit, line_of
 from multigpu.measure.plan import Plan
 
 ENTRY_S = 120.0
@@ -33,16 +32,6 @@ KEY_VARIABLE = "MULTIGPU_LAUNCH"
 """In the environment of a host's program and of its members: the launch's name, by which connections to host 0 are let in."""
 
 
-class Line(Connection):
-    """One end of a pipe or of a socket that carries JSON: what arrives is never unpickled."""
-
-    def send(self, obj: Any) -> None:
-        self.send_bytes(json.dumps(obj).encode())
-
-    def recv(self) -> Any:
-        return json.loads(self.recv_bytes())
-
-
 def join(meeting_place: str, *greeting: Any) -> Line:
     """A connection to host 0's program, which has heard this greeting.
 
@@ -50,33 +39,15 @@ def join(meeting_place: str, *greeting: Any) -> Line:
         TimeoutError: nobody answers there.
     """
     address, _, port = meeting_place.rpartition(":")
-    until = time.monotonic() + ENTRY_S
-    while True:
-        try:
-            found = socket.create_connection((address, int(port)), timeout=5)
-            break
-        except OSError as error:
-            if time.monotonic() > until:
-                raise TimeoutError(f"host 0's program did not answer at {meeting_place} within {ENTRY_S:.0f} s: {error}") from None
-            time.sleep(0.1)
-    connection, key = _connection(found), os.environ[KEY_VARIABLE].encode()
+    try:
+        connection = line_of(connect(address, int(port), ENTRY_S))
+    except OSError as error:
+        raise TimeoutError(f"host 0's program did not answer at {meeting_place} within {ENTRY_S:.0f} s: {error}") from None
+    key = os.environ[KEY_VARIABLE].encode()
     answer_challenge(connection, key)
     deliver_challenge(connection, key)
     connection.send(greeting)
     return connection
-
-
-def _connection(found: socket.socket) -> Line:
-    """The socket as one end of a pipe; small words are sent at once."""
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    found.setblocking(True)
-    return Line(found.detach())
-
-
-def _limit(connection: Connection, seconds: float) -> None:
-    """Let whatever waits for the other end fail with an OSError after so long (0: never), in the middle of a message too."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
 
 
 @dataclass
@@ -132,14 +103,14 @@ class Gathering:
         """
         while True:
             self.server.settimeout(max(0.1, until - time.monotonic()))
-            connection = _connection(self.server.accept()[0])
+            connection = line_of(self.server.accept()[0])
             try:
                 # who comes after one that said nothing is heard too
-                _limit(connection, min(GREETING_S, max(1.0, until - time.monotonic())))
+                limit(connection, min(GREETING_S, max(1.0, until - time.monotonic())))
                 deliver_challenge(connection, self.key.encode())
                 answer_challenge(connection, self.key.encode())
                 greeting = connection.recv()
-                _limit(connection, 0)
+                limit(connection, 0)
                 return connection, greeting
             except (AuthenticationError, EOFError, OSError, ValueError):  # a stranger, or a member that ended at once
                 connection.close()

@@ -57,7 +57,11 @@ class Session:
     def _feeds(self) -> list[Feed]:
         """Each replica's shards, where its step wants them: a joined batch that is sliced lies on the first device."""
         sliced = self.context.placement.loss == "gpu0"
-        return [make_feed(self.source, self.run.copy_of(own.rank), self.device if sliced else own) for own in self.devices.each]
+        return [make_feed(self.source, self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each]
+
+    def shard_of(self, rank: int) -> int:
+        """Which part of every joined batch this replica trains on."""
+        return self.run.copy_of(rank)
 
     def _trainer(self) -> Any:
         trainer = build_trainer(self.context)

@@ -25,8 +25,14 @@ def _unpacked(content: Tensor) -> Any:
     return torch.load(io.BytesIO(content.numpy().tobytes()), map_location="cpu", weights_only=True)
 
 
+def _alone() -> bool:
+    return not dist.is_initialized() or dist.get_world_size() == 1
+
+
 def everyone(value: Any) -> list[Any]:
-    """Every process's value, by rank; tensors are on the CPU."""
+    """Every process's value, by rank; tensors of others are on the CPU."""
+    if _alone():
+        return [value]
     mine, count = _packed(value), dist.get_world_size()
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(count)]
     dist.all_gather(sizes, torch.tensor([len(mine)]))
@@ -38,6 +44,8 @@ def everyone(value: Any) -> list[Any]:
 
 def to_first(value: Any) -> list[Any] | None:
     """As `everyone`, in the first process; None in the others."""
+    if _alone():
+        return [value]
     mine, count, rank = _packed(value), dist.get_world_size(), dist.get_rank()
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(count)]
     dist.all_gather(sizes, torch.tensor([len(mine)]))
@@ -54,6 +62,8 @@ def to_first(value: Any) -> list[Any] | None:
 
 def from_first(value: Any) -> Any:
     """The first process's value, in all of them."""
+    if _alone():
+        return value
     first = dist.get_rank() == 0
     content = _packed(value) if first else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([len(content)])
