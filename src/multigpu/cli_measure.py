@@ -1,4 +1,4 @@
-"""The command `measure`: which Runs it means, what a budget allows of them, and how they are measured."""
+"""The commands `measure`, `study` and `ceilings`: which Runs are meant, what a budget allows of them, and how they are measured."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.later import later
+from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.lanes import measure_shared
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
@@ -48,6 +49,23 @@ def read_from(arguments: argparse.Namespace) -> RecordStore:
         if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
             raise ValueError(f"--{option} {named}: there is no such folder")
     return store_of(arguments)
+
+
+def ceilings_command(arguments: argparse.Namespace) -> int:
+    """Measure what this machine can do at best."""
+    store = store_of(arguments)
+    store.check_writable()
+    print(f"written to {measure_ceilings(store.root)}")
+    return 0
+
+
+def study_command(arguments: argparse.Namespace) -> int:
+    """Measure the default grid, then render: the notebooks find every Record there."""
+    planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+    print(f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+    print(measure(points(planned), store_of(arguments)), flush=True)
+    code: int = later("multigpu.report:report_command")(arguments)
+    return code
 
 
 def measure_command(arguments: argparse.Namespace) -> int:

@@ -18,7 +18,6 @@ MOST_S = 7 * 86400.0
 """A week: no command and no Run may ask for more."""
 MOST = 10_000
 """Of what is counted on a command line."""
-STOPPED = "multigpu: stopped; what was measured is kept, and the same command goes on from there"
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,9 +83,7 @@ def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -
 
 
 def answered(run: Callable[Words, int]) -> Callable[Words, int]:
-    """The command, whose failures are a sentence on standard error and an exit code: 2 for bad input, 1 for a launcher that died, 130 where
-    somebody stopped it. Everything measured is kept.
-    """
+    """The command, whose failures are a sentence and an exit code: 2 for bad input, 1 for a launcher that died."""
 
     @wraps(run)
     def answer(*words: Words.args, **more: Words.kwargs) -> int:
@@ -104,8 +101,5 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
         except OSError as error:
             print(f"multigpu: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
             return 2
-        except KeyboardInterrupt:
-            print(STOPPED, file=sys.stderr)
-            return 130
 
     return answer

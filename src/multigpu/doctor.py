@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib.util
 import os
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from multigpu.cli_measure import store_of
 from multigpu.hosts.launching import PORT
 from multigpu.later import later
 from multigpu.measure.libraries import tensorflow_environment
@@ -219,3 +221,10 @@ def diagnose(store: RecordStore) -> Iterator[str]:
         store.check_writable()
     except ValueError as error:
         yield f"records     {error}"
+
+
+def doctor_command(arguments: argparse.Namespace) -> int:
+    """Print what this machine can run."""
+    for line in diagnose(store_of(arguments)):
+        print(line)
+    return 0
