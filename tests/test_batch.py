@@ -43,7 +43,7 @@ def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with a line for every row that was executed, without a kernel; rows of exp2 fail while `broken` lies beside it."""
     log = tmp_path / "executed"
 
-    def execute(source: Path, target: Path, given: dict[str, Any], progress: bool) -> None:
+    def execute(source: Path, target: Path, given: dict[str, Any]) -> None:
         with log.open("a") as file:
             file.write(f"{given['placement']} {given['devices']} {given['more']}\n")
         failed = given["placement"] == "exp2" and log.with_name("broken").exists()

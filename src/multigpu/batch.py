@@ -7,12 +7,11 @@ A row's name comes from what it says, so that rows may be added, moved or left o
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import re
-import threading
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +27,7 @@ from multigpu.grid.from_yaml import FOLDER, Row, launches_for, launches_of, read
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
+from multigpu.progress import following
 from multigpu.run import Run, build_run
 from multigpu.store import ROOM_BYTES
 from multigpu.writing import check_room, write_whole
@@ -87,6 +87,10 @@ class Task:
             return None
         return found if found.status != "done" or self.file(out, ".ipynb").is_file() else None
 
+    def done(self, out: Path) -> bool:
+        outcome = self.outcome(out)
+        return outcome is not None and outcome.status == "done"
+
 
 def find_points(name: str) -> Path:
     """The file of that path, or else the study's grid of that name ("headline", "grids/headline.yaml")."""
@@ -130,7 +134,7 @@ def prepare(out: Path) -> None:
 
 
 def do(task: Task, out: Path) -> Outcome:
-    """Do one row, whatever comes of it; its outcome is in its file, too.
+    """Do one row, whatever comes of it; its outcome and its page are in files, too.
 
     Raises:
         ValueError: the folder cannot be written any more.
@@ -146,6 +150,7 @@ def do(task: Task, out: Path) -> Outcome:
         write_whole(task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False)
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; what is done stays") from None
+    write_page(task, out)
     return outcome
 
 
@@ -154,30 +159,10 @@ def _execute(task: Task, out: Path) -> Outcome:
     for ending in (".ipynb", ".failed.ipynb"):
         task.file(out, ending).unlink(missing_ok=True)
     try:
-        execute_one(NOTEBOOK, task.file(out, ".ipynb"), task.parameters(out, parameter_names(NOTEBOOK)), progress=False)
+        execute_one(NOTEBOOK, task.file(out, ".ipynb"), task.parameters(out, parameter_names(NOTEBOOK)))
     except NotebookError as error:
         return Outcome(status="failed", reason=str(error).partition("Error: ")[2] or str(error))
     return Outcome(status="done")
-
-
-@contextlib.contextmanager
-def _followed(bar: Any) -> Iterator[None]:
-    """While a row is done, the bar shows which of its steps has come."""
-    ended = threading.Event()
-    with watched() as found:
-
-        def follow() -> None:
-            while not ended.wait(1.0):
-                stage, steps = found.state()
-                bar.set_postfix_str(f"{stage} {steps}" if stage else "")
-
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
 
 
 def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run: bool = False, progress: bool = True) -> int:
@@ -194,27 +179,48 @@ def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run:
             print(f"{task.name}  {task.run.label()}  {len(task.launches)} repeats{', traced' if task.trace else ''}")
         return 0
     prepare(out)
-    known = {task.name: task.outcome(out) for task in tasks}
-    left = [task for task in tasks if (found := known[task.name]) is None or found.status != "done"]
+    left = [task for task in tasks if not task.done(out)]
     print(f"{len(tasks)} rows, {len(tasks) - len(left)} of them done before", flush=True)
-    with tqdm(total=len(tasks), initial=len(tasks) - len(left), unit="row", disable=not progress) as bar, _followed(bar):
+    bar = tqdm(total=len(tasks), initial=len(tasks) - len(left), unit="row", disable=not progress)
+    with bar, watched() as found, following(found, lambda stage, steps: bar.set_postfix_str(f"{stage} {steps}" if stage else "")):
         write_index(points, tasks, out)
         for task in left:
             bar.set_description(task.run.label())
             outcome = do(task, out)
-            write_page(task, out)
             write_index(points, tasks, out)
             bar.update()
             if outcome.status != "done":
                 tqdm.write(f"{outcome.status.replace('_', ' ')}: {task.run.label()}: {outcome.reason}")
-    missing = sum(outcome is None or outcome.status != "done" for outcome in (task.outcome(out) for task in tasks))
-    print(
-        f"{out / 'index.html'} shows {len(tasks)} rows"
-        + (f", {missing} of them not done; the same command tries them again" if missing else "")
-    )
+    missing = sum(not task.done(out) for task in tasks)
+    again = f", {missing} of them not done; the same command tries them again" if missing else ""
+    print(f"{out / 'index.html'} shows {len(tasks)} rows{again}")
     return 1 if missing else 0
+
+
+def one_row(points: Path, out: Path, name: str, counts: Sequence[int]) -> int:
+    """Do the row of this name, or write the index of all where it is ""; 1 where the row is not done.
+
+    Raises:
+        ValueError: the file or the folder cannot be used, or the file has no such row.
+    """
+    tasks = read_tasks(points, counts)[0]
+    chosen = [task for task in tasks if task.name == name]
+    if name and not chosen:
+        raise ValueError(f"{points} has no row {name!r}: `python -m multigpu batch {points} --out {out} --dry-run` lists them")
+    prepare(out)
+    for task in chosen:
+        outcome = do(task, out)
+        if outcome.status != "done":
+            print(f"multigpu: {outcome.status.replace('_', ' ')}: {task.run.label()}: {outcome.reason}", file=sys.stderr)
+            return 1
+    if not name:
+        write_index(points, tasks, out)
+    return 0
 
 
 def batch_command(arguments: argparse.Namespace) -> int:
     """The experiment notebook, once a row."""
-    return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)
+    points, counts = find_points(arguments.points), parse_counts(arguments.devices)
+    if arguments.row is not None:
+        return one_row(points, arguments.out, arguments.row, counts)
+    return batch(points, arguments.out, counts, arguments.dry_run, not arguments.quiet)

@@ -75,6 +75,9 @@ def build_parser() -> argparse.ArgumentParser:
     many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
     many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
     takes_devices(many, "what `each`, `ends` and `most` mean in the file")
+    many.add_argument(
+        "--row", metavar="NAME", help="do this row alone, as --dry-run names it, and write no index; '': write the index alone"
+    )
     add_usual(many, "--dry-run", "--quiet")
 
     listing = command("records", "cli_read:records_command", "list, filter and export Records")

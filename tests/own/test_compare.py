@@ -192,7 +192,7 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
     before = len(list(RecordStore(tmp_path / "out" / "records")))
     asked = {"job": f"{MODELS}:{SHOWN}", "devices": 2, "placements": ["ddp"], "budget_s": BUDGET_S, "out": str(tmp_path / "out")}
     executed = tmp_path / "executed.ipynb"
-    execute_one(paths.REPOSITORY / "notebooks" / "your-model.ipynb", executed, asked, progress=False)
+    execute_one(paths.REPOSITORY / "notebooks" / "your-model.ipynb", executed, asked)
     assert len(list(RecordStore(tmp_path / "out" / "records"))) == before
     told = {cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"}
     shown = told["compare"][-1]["data"]["text/html"]

@@ -115,10 +115,10 @@ def test_bad_words_end_with_one_sentence(tmp_path: Path, capsys: pytest.CaptureF
         (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measur=none"], "unknown parameter 'measur'"),
         (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measure"], "not all of the form name=value"),
         (["page", str(tmp_path / "none.ipynb"), str(tmp_path / "out.ipynb")], "none.ipynb is no notebook"),
-        (["grid", "nothing"], "unknown grid 'nothing'"),
-        (["row", str(tmp_path / "none.yaml"), str(tmp_path / "out"), "name"], "none.yaml cannot be read"),
-        (["row", str(tmp_path / "points.yaml"), str(tmp_path / "out"), "name"], "has no row 'name'"),
-        (["index", str(tmp_path / "points.yaml"), str(tmp_path / "points.yaml")], "cannot be written"),
+        (["measure", "--grid", "nothing"], "unknown grid 'nothing'"),
+        (["batch", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"), "--row", "name"], "none.yaml cannot be read"),
+        (["batch", str(tmp_path / "points.yaml"), "--out", str(tmp_path / "out"), "--row", "name"], "has no row 'name'"),
+        (["batch", str(tmp_path / "points.yaml"), "--out", str(tmp_path / "points.yaml"), "--row", ""], "cannot be written"),
     ):
         assert main(words) in (1, 2)
         assert sentence in capsys.readouterr().err
