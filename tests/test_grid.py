@@ -6,16 +6,16 @@ import importlib.util
 
 import pytest
 
-from multigpu.grid import GRIDS, find_grid, restricted
-from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S, Planned, affordable, cost_s, pace, points
+from multigpu.grid import GRIDS, find_grid
+from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S, Planned, affordable, cost_s, having, pace, points
 from multigpu.run import Run
 
 COUNTS = [1, 2, 3, 4, 8]
 
 
-def entry(seed: int, cost: float, tier: str = "headline") -> Planned:
+def entry(seed: int, cost: float, launches: tuple[int, ...] = (0, 0, 1)) -> Planned:
     run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", batch_size=2, seed=seed)
-    return Planned(run, tier, cost, launches=(0, 0, 1))  # type: ignore[arg-type]
+    return Planned(run, cost, launches)
 
 
 @pytest.mark.parametrize("name", list(GRIDS))
@@ -28,9 +28,8 @@ def test_every_grid_names_each_point_once_and_has_a_price(name: str) -> None:
     assert cost_s(planned) == pytest.approx(sum(each.cost_s * len(each.points()) for each in planned))
     assert len({(point.run.digest, point.repeat) for point in points(planned)}) == len(points(planned))
     for each in planned:
-        wanted = each.launches if each.tier == "headline" else each.launches[:1]
-        assert [(point.repeat, point.launch) for point in each.points()] == list(enumerate(wanted, each.first_repeat))
-        assert each.tier == "screening" or each.run.devices in (*ENDS, 2, 3)
+        assert [(point.repeat, point.launch) for point in each.points()] == list(enumerate(each.launches, each.first_repeat))
+        assert len(each.launches) == 1 or each.run.devices in (*ENDS, 2, 3)
 
 
 def test_headline_points_have_five_repeats_over_two_launches_at_least() -> None:
@@ -39,7 +38,7 @@ def test_headline_points_have_five_repeats_over_two_launches_at_least() -> None:
 
 
 def test_a_budget_takes_first_repeats_in_order_and_then_second_ones() -> None:
-    planned = [entry(0, 3.0), entry(1, 2.0, "screening"), entry(2, 4.0)]
+    planned = [entry(0, 3.0), entry(1, 2.0, (0,)), entry(2, 4.0)]
     taken = [(point.run.seed, point.repeat) for point in affordable(planned, [], 16.0)]
     assert taken == [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1)]
     assert [(point.run.seed, point.repeat) for point in affordable(planned, [], 6.0)] == [(0, 0), (1, 0)]
@@ -55,7 +54,7 @@ def test_what_is_measured_already_costs_nothing() -> None:
 
 def test_a_budget_learns_from_what_was_measured() -> None:
     """Points that took a third of the estimate: three times as many fit, less one start of a launch."""
-    planned = [entry(seed, 3.0, "screening") for seed in range(40)]
+    planned = [entry(seed, 3.0, (0,)) for seed in range(40)]
     spent = {(each.run, 0): 1.0 for each in planned[:6]}
     assert pace(planned, dict(list(spent.items())[:4])) is None
     learned = pace(planned, spent)
@@ -66,7 +65,7 @@ def test_a_budget_learns_from_what_was_measured() -> None:
 
 
 def test_what_is_measured_side_by_side_costs_its_share() -> None:
-    planned = [entry(seed, 4.0, "screening") for seed in range(12)]
+    planned = [entry(seed, 4.0, (0,)) for seed in range(12)]
     lanes = {each.run.digest: 4 if each.run.seed % 2 else 1 for each in planned}
     taken = [point.run.seed for point in affordable(planned, [], 12.0, lanes=lambda run: lanes[run.digest])]
     assert taken == [0, 1, 2, 3, 5, 7], "4 + 1 + 4 + 1 and two more at 1; an entry of 4 no longer fits"
@@ -88,12 +87,12 @@ def test_several_grids_are_one_and_what_any_of_them_repeats_is_repeated() -> Non
 
 def test_fields_choose_among_a_grids_runs() -> None:
     planned = find_grid("captured", COUNTS)
-    chosen = restricted(planned, {"devices": 2, "model": "nmt000"})
+    chosen = having(planned, {"devices": 2, "model": "nmt000"})
     assert chosen and all((entry.run.devices, entry.run.model) == (2, "nmt000") for entry in chosen)
     assert len(chosen) == sum((entry.run.devices, entry.run.model) == (2, "nmt000") for entry in planned)
-    assert restricted(planned, {}) == planned and restricted([], {"devices": 2}) == []
+    assert having(planned, {}) == planned and having([], {"devices": 2}) == []
     with pytest.raises(ValueError, match="no Run of the grid has devices=5 model=nmt000: `--dry-run` lists them"):
-        restricted(planned, {"devices": 5, "model": "nmt000"})
+        having(planned, {"devices": 5, "model": "nmt000"})
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")

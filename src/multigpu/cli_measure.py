@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from multigpu import paths
 from multigpu.arguments import parse_counts, parse_fields
-from multigpu.grid import default_grid, every_grid, find_grid, restricted
-from multigpu.grid.entries import Planned, affordable, cost_s, pace, points
+from multigpu.grid import default_grid, every_grid, find_grid
+from multigpu.grid.entries import Planned, affordable, cost_s, having, pace, points
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
@@ -140,7 +140,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
     """The Runs of the grids that are asked for, or of those called `otherwise`, that have the fields."""
     planned = find_grid(arguments.grid or otherwise, parse_counts(arguments.devices))
-    return restricted(planned, parse_fields(arguments.fields))
+    return having(planned, parse_fields(arguments.fields))
 
 
 def _standing(arguments: argparse.Namespace) -> list[Record]:

@@ -7,18 +7,18 @@ can describe is *not planned*. Within a grid what matters most comes first, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from multigpu.grid.entries import Planned, each_once, having
+from multigpu.grid.entries import Planned, each_once
 from multigpu.grid.from_yaml import FOLDER, grid
 from multigpu.measure.machine import gpu_count, this_machine
 
 
 def gpu_study(devices: Sequence[int]) -> list[Planned]:
     """The headline once: what `study` measures where there are GPUs."""
-    return [replace(entry, tier="screening") for entry in grid("headline", devices)]
+    return [replace(entry, launches=entry.launches[:1]) for entry in grid("headline", devices)]
 
 
 GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
@@ -60,12 +60,3 @@ def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:
         if one not in GRIDS:
             raise ValueError(f"unknown grid {one!r}: choose one of {', '.join(GRIDS)}, or several joined by commas")
     return each_once(entry for one in chosen for entry in GRIDS[one](devices))
-
-
-def restricted(planned: Sequence[Planned], fields: Mapping[str, object]) -> list[Planned]:
-    """The entries whose Runs have these values.
-
-    Raises:
-        ValueError: none has.
-    """
-    return having(planned, fields, lambda entry, name: getattr(entry.run, name))

@@ -19,26 +19,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, Tier, each_once
+from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, each_once
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.run import Run, build_run
 
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
-
-
 Row = Expanded[Run]
 """One point of a file."""
 
 
 def planned(row: Row) -> list[Planned]:
     """The entries of a grid that a point stands for: itself, and its traced twin where one is asked for."""
-    launches = launches_for(row)
-    tier: Tier = "headline" if len(launches) > 1 else "screening"
-    entries = [Planned(row.built, tier, row.cost_s, launches, row.settings.first_repeat)]
-    if row.settings.trace:
-        entries.append(Planned(traced(row.built, row.settings.trace), "screening", row.cost_s))
-    return entries
+    entries = [Planned(row.built, row.cost_s, launches_for(row), row.settings.first_repeat)]
+    return entries + ([Planned(traced(row.built, row.settings.trace), row.cost_s)] if row.settings.trace else [])
 
 
 def traced(run: Run, steps: int) -> Run:

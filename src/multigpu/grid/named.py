@@ -42,11 +42,6 @@ def gpus_asked(counts: Sequence[int]) -> int:
     return min(most, here) if here else most
 
 
-def every_pair(counts: Sequence[int]) -> list[str]:
-    """Every two of these GPUs, as `device_ids`."""
-    return [f"{a},{b}" for a, b in combinations(range(gpus_asked(counts)), 2)]
-
-
 def three_pairs(counts: Sequence[int]) -> list[str]:
     """The first pair, the last, and the first GPU with the last."""
     gpus = gpus_asked(counts)
@@ -65,7 +60,7 @@ LISTS: dict[str, dict[str, Values]] = {
     },
     "device_ids": {
         "each_gpu": lambda counts: [str(number) for number in range(gpus_asked(counts))],
-        "every_pair": every_pair,
+        "every_pair": lambda counts: [f"{a},{b}" for a, b in combinations(range(gpus_asked(counts)), 2)],
         "three_pairs": three_pairs,
     },
     "placement": {
