@@ -74,7 +74,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.fields and not arguments.grid and not arguments.undecided:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
-        chosen, price = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], None
+        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], {}
     else:
         planned = _undecided(arguments) if arguments.undecided else _planned(arguments, default_grid())
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
@@ -82,9 +82,6 @@ def measure_command(arguments: argparse.Namespace) -> int:
             runs = len({entry.run.digest for entry in planned})
             print(f"{len(chosen)} measurements of {runs} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
         costs = {entry.run.digest: entry.cost_s for entry in planned}
-
-        def price(point: Point) -> float:
-            return costs[point.run.digest]
 
     if arguments.peaks:
         chosen = _without_peaks(chosen, store_of(arguments))
@@ -102,6 +99,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.traces:
         os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
     if arguments.share:
+        price = (lambda point: costs[point.run.digest]) if costs else None
         shared = measure_shared(chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price)
         print(shared)
         return shared.exit_code
@@ -129,12 +127,10 @@ def _check_options(arguments: argparse.Namespace) -> None:
     if not arguments.share:
         return
     if arguments.nnodes != 1 or arguments.rendezvous:
-        raise ValueError(
-            "--share divides one machine into lanes and cannot be used with several hosts: leave out --nnodes and --rendezvous"
-        )
-    if arguments.traces or arguments.tensorboard:
-        option = "--traces" if arguments.traces else "--tensorboard"
-        raise ValueError(f"{option} watches Runs that have the machine to themselves: leave it or --share out")
+        raise ValueError("--share makes lanes of one machine and cannot be used with several hosts: leave out --nnodes and --rendezvous")
+    for option in ("traces", "tensorboard"):
+        if getattr(arguments, option):
+            raise ValueError(f"--{option} watches Runs that have the machine to themselves: leave it or --share out")
 
 
 def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
@@ -144,15 +140,8 @@ def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
 
 
 def _standing(arguments: argparse.Namespace) -> list[Record]:
-    """The Records that measuring their points on this machine would find, of each point the latest attempt; those of other versions of a
-    framework stand beside them.
-    """
-    latest: dict[str, Record] = {}
-    for record in store_of(arguments):
-        known = latest.get(record.key)
-        if (known is None or record.attempt > known.attempt) and record.key == key_here(record.run, record.repeat):
-            latest[record.key] = record
-    return list(latest.values())
+    """The Records that measuring their points on this machine would find; those of other versions of a framework stand beside them."""
+    return [record for record in store_of(arguments).of(this_machine().name) if record.key == key_here(record.run, record.repeat)]
 
 
 def _learned(planned: Sequence[Planned], standing: Sequence[Record]) -> float | None:

@@ -90,7 +90,7 @@ def verify(root: Path, exceptions: Path | None = None) -> Report:
 
     exceptions: rows of (commit, fault, records, why); more Records than a row names are not excepted.
     """
-    known = history(root)
+    known = history()
     unchecked = [] if known is not None else ["commits: no git history here"]
     every = list(raw_records(root))
     clocks = highest_clocks(every)
@@ -175,7 +175,7 @@ def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
 
 
 @lru_cache
-def history(root: Path) -> frozenset[str] | None:
+def history() -> frozenset[str] | None:
     """The first seven digits of every commit that this repository's history holds, and of its trees of src; None without git."""
     try:
         words = ["git", "log", "--format=%H"]

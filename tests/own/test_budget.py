@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from multigpu.measure.summary import new_bar
 from multigpu.own import compare
 from multigpu.own.compare import Budget, OutOfTime
 
@@ -30,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def launched(clock: Clock, bar: Budget, launches: int, opening_s: float, runs: list[tuple[str, float]]) -> Iterator[str]:
     """The Runs of one launch that are measured: the first is the throw-away one, and ends `opening_s` after the launch began."""
-    bar.open(launches)
+    bar.begin(launches)
     for place, (label, took_s) in enumerate(runs):
         try:
             bar.set_description(label)
@@ -43,7 +42,7 @@ def launched(clock: Clock, bar: Budget, launches: int, opening_s: float, runs: l
 
 def compared(clock: Clock, budget_s: float, opening_s: float, took_s: dict[str, float], repeats: int = 5) -> tuple[list[str], float]:
     """What is measured within a budget, one device in a launch of its own; and when it ended, s after it began."""
-    bar, began, measured = Budget(new_bar(99, False)), clock.now, list[str]()
+    bar, began, measured = Budget(99, False), clock.now, list[str]()
     bar.ends_s = began + budget_s
     launches = [["one"] * repeats, [name for name in took_s if name != "one"] * repeats]
     for place, names in enumerate(launches):
@@ -72,8 +71,8 @@ def test_all_is_measured_where_the_budget_allows_it(clock: Clock) -> None:
 
 
 def test_a_launch_that_would_end_too_late_is_not_begun(clock: Clock) -> None:
-    bar = Budget(new_bar(9, False))
+    bar = Budget(9, False)
     bar.ends_s = clock.now + 30
     assert list(launched(clock, bar, 2, 16.0, [("one", 1.0)])) == ["one"]
     with pytest.raises(OutOfTime):
-        bar.open(1)  # the first one took 16 s to begin, and 14 s are left
+        bar.begin(1)  # the first one took 16 s to begin, and 14 s are left

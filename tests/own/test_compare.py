@@ -18,7 +18,6 @@ from multigpu import paths
 from multigpu.cli import main
 from multigpu.grid.from_yaml import traced
 from multigpu.measure.point import Point
-from multigpu.measure.summary import new_bar
 from multigpu.notebooks import execute_one, read_notebook
 from multigpu.own.compare import TRACED_STEPS, Budget, asked_runs, measured_within
 from multigpu.own.examine import describe
@@ -46,7 +45,7 @@ SHOWN, SHOWN_RUNS = "recommender", ("ddp", "independent")
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     """`compare` of each job, which goes on where all of them were measured by the same processes, a few steps a Run."""
-    root, bar = tmp_path_factory.mktemp("own"), Budget(new_bar(99, False))
+    root, bar = tmp_path_factory.mktemp("own"), Budget(99, False)
     store, bar.ends_s = RecordStore(root / "records"), math.inf
     know(root / "jobs")
     points: list[Point] = []

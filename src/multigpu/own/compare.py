@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tqdm.auto import tqdm
+
 from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid.from_yaml import traced
 from multigpu.kept import STATUSES
@@ -18,7 +20,7 @@ from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of, records_here
 from multigpu.measure.process import WITH_KERAS
-from multigpu.measure.summary import Bar, Summary, new_bar
+from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.measure.turn import turn
@@ -71,47 +73,42 @@ class OutOfTime(Exception):
     """The budget is used up, or what of it one launch may take."""
 
 
-class Budget:
+class Budget(tqdm):
     """A progress bar that ends a launch where the next Run would no longer fit, as long as it took before or else the shortest so far.
 
     ends_s: when all ends; share_s: when this launch leaves the rest to the next, if a Run of it was measured.
     """
 
-    def __init__(self, bar: Bar) -> None:
-        self.bar, self.ends_s, self.share_s = bar, 0.0, 0.0
+    def __init__(self, total: int, progress: bool) -> None:
+        self.ends_s, self.share_s = 0.0, 0.0
         self.took_s, self.label, self.began_s = dict[str, float](), "", 0.0
         self.done, self.opening_s = 0, LAUNCH_S
+        super().__init__(total=total, unit="run", disable=not progress, smoothing=0.1)
 
-    def open(self, launches: int) -> None:
+    def begin(self, launches: int) -> None:
         """Begin the first of so many launches, if a Run would be done in time as the first one was in the longest of those before."""
         self.done, self.label, self.began_s = 0, "", time.monotonic()
         self.share_s = self.began_s + (self.ends_s - self.began_s) * (1 if launches == 1 else FIRST_SHARE)
         if self.began_s + self.opening_s > self.ends_s:
             raise OutOfTime
 
-    def set_description(self, desc: str | None = None) -> None:
+    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
         self.label = desc or ""
         if self.done:
             self.began_s = time.monotonic()
             expected_s = self.took_s.get(self.label, min(self.took_s.values(), default=0.0))
             if self.began_s + expected_s > (self.share_s if self.done > 1 else self.ends_s):
                 raise OutOfTime
-        self.bar.set_description(desc)
+        super().set_description(desc, refresh)
 
-    def update(self, n: float = 1) -> bool | None:
+    def update(self, n: float | None = 1) -> bool | None:
         took_s = time.monotonic() - self.began_s
         if self.label and self.done:
             self.took_s[self.label] = took_s
         elif self.label:
             self.opening_s = max(self.opening_s, took_s)
         self.done += bool(self.label)
-        return self.bar.update(n)
-
-    def set_postfix_str(self, s: str = "") -> None:
-        self.bar.set_postfix_str(s)
-
-    def close(self) -> None:
-        self.bar.close()
+        return super().update(n)
 
 
 @dataclass(frozen=True)
@@ -191,7 +188,7 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
             bar.label = ""
             bar.update(known)
             if items:
-                bar.open(len(launches) - place)
+                bar.begin(len(launches) - place)
                 cold = items[0].model_copy(update={"run": items[0].run.model_copy(update={"timed_steps": STEPS[0]}), "repeat": 0})
                 attempt = store.next_attempt(plan.machine, plan.key(cold))
                 items = [cold.model_copy(update={"attempt": attempt}), *items]
@@ -254,7 +251,7 @@ def compare(
         return Result.of(described, asked.runs, asked.refused, records_here(points, store), folder, budget_s)
 
     share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
-    bar = Budget(new_bar(len(points) + len(set(map(launch_of, points))) + 2, progress))
+    bar = Budget(len(points) + len(set(map(launch_of, points))) + 2, progress)
     asked_s = time.monotonic()
     with turn():
         began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
@@ -277,15 +274,7 @@ def compare(
 def compare_command(arguments: argparse.Namespace) -> int:
     """Compare the placements of a user's job; the exit code."""
     names = "all" if arguments.placements == "all" else arguments.placements.split(",")
-    result = compare(
-        arguments.job,
-        arguments.devices,
-        names,
-        arguments.budget_s,
-        arguments.out,
-        arguments.device_type,
-        arguments.repeats,
-        not arguments.quiet,
-    )
+    same = ("job", "devices", "budget_s", "out", "device_type", "repeats")
+    result = compare(**{name: getattr(arguments, name) for name in same}, placements=names, progress=not arguments.quiet)
     print("\n".join(lines(result)))
     return 0
