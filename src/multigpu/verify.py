@@ -39,15 +39,15 @@ BEYOND = 1.02
 """How far a rate may lie above its bound, and device time above wall clock: clocks and measured ceilings differ by a percent."""
 
 
-KINDS: tuple[tuple[frozenset[str], type[Kept]], ...] = (
-    (frozenset({"training"}), TrainingRecord),
-    (frozenset({"costs", "predictions"}), StageRecord),
-    (frozenset({"experiment", "joint"}), AveragingRecord),
-    (frozenset({"experiment", "shard_updates"}), DownpourRecord),
-    (frozenset({"experiment", "result"}), SynchronyRecord),
-    (frozenset({"run"}), Record),
-)
-"""By the fields that tell a kind, the first that fits; of CollectiveRecords `run` names a method."""
+KINDS: dict[str, type[Kept]] = {
+    "training": TrainingRecord,
+    "predictions": StageRecord,
+    "joint": AveragingRecord,
+    "shard_updates": DownpourRecord,
+    "experiment": SynchronyRecord,
+    "run": Record,
+}
+"""By a field, the first that a Record has; of CollectiveRecords `run` names a method."""
 
 
 class Fault(NamedTuple):
@@ -79,9 +79,8 @@ def kind_of(record: Mapping[str, Any]) -> type[Kept]:
     """
     if "method" in (record.get("run") or {}):
         return CollectiveRecord
-    for fields, kind in KINDS:
-        if fields <= record.keys():
-            return kind
+    if kind := next((kind for field, kind in KINDS.items() if field in record), None):
+        return kind
     raise ValueError("it is of no kind of Record")
 
 
