@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.arguments import parse_fields
 from multigpu.claims import all_claims
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
+from multigpu.command import parse_fields
 from multigpu.grid import find_grid
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.measure.summary import Summary

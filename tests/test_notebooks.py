@@ -37,7 +37,7 @@ def test_every_numbered_notebook_runs_here_with_the_parameters_it_has(tmp_path: 
     first.write_text(first.read_text().replace(json.dumps(CHECK)[1:-1].split("\\n")[1], other.split("\n")[1]))
     (tmp_path / "draft.ipynb").write_text("not numbered, not read")
 
-    done = execute_notebooks(tmp_path, tmp_path / "out", {"measure": "all", "grid": "small"}, progress=False)
+    done = execute_notebooks(tmp_path, tmp_path / "out", {"measure": "all", "grid": "small"})
 
     assert [path.name for path in done] == ["01-first.ipynb", "02-second.ipynb"]
     assert texts(done[0]) == "all\n"
@@ -48,7 +48,7 @@ def test_every_numbered_notebook_runs_here_with_the_parameters_it_has(tmp_path: 
 def test_an_unknown_parameter_stops_before_any_notebook(tmp_path: Path) -> None:
     write(tmp_path / "01-a.ipynb")
     with pytest.raises(ParameterError, match=r"^unknown parameter 'mesure' of any notebook: did you mean 'measure'\?$"):
-        execute_notebooks(tmp_path, tmp_path / "out", {"mesure": "all"}, progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out", {"mesure": "all"})
     assert not (tmp_path / "out").exists()
 
 
@@ -57,14 +57,14 @@ def test_a_notebook_that_stops_leaves_no_copy_that_looks_finished(tmp_path: Path
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "01-a.ipynb").write_text("of a call before")
     with pytest.raises(NotebookError, match=r"^01-a.ipynb stopped in cell 3 with OSError: the disk is full$"):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["01-a.failed.ipynb"]
 
 
 def test_a_kernel_that_dies_is_one_sentence(tmp_path: Path) -> None:
     write(tmp_path / "01-a.ipynb", "import os\nos._exit(3)")
     with pytest.raises(NotebookError, match=r"^01-a.ipynb could not be executed: DeadKernelError: "):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
 
 
 def test_papermill_by_hand_stops_at_the_check_cell(tmp_path: Path) -> None:
@@ -85,15 +85,15 @@ def test_notebooks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         numbered_notebooks(tmp_path)
     (tmp_path / "01-broken.ipynb").write_text("{")
     with pytest.raises(NotebookError, match=r"01-broken.ipynb is no notebook"):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
     write(tmp_path / "01-broken.ipynb")
     with pytest.raises(NotebookError, match="over their own sources"):
-        execute_notebooks(tmp_path, tmp_path, progress=False)
+        execute_notebooks(tmp_path, tmp_path)
     notebook = nbformat.read(tmp_path / "01-broken.ipynb", 4)
     notebook.cells[1].metadata.tags = []
     nbformat.write(notebook, tmp_path / "01-broken.ipynb")
     with pytest.raises(NotebookError, match="has 0 cells tagged `parameters`"):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tqdm import tqdm
 
 from multigpu import paths
-from multigpu.arguments import parse_counts
 from multigpu.batch_index import write_index, write_page
+from multigpu.command import parse_counts
 from multigpu.grid import devices_here
 from multigpu.grid.from_yaml import FOLDER, Row, launches_for, launches_of, read_rows
 from multigpu.measure.timed import check_devices

@@ -14,6 +14,7 @@ from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, name, seconds
 from multigpu.grid import GRIDS
 from multigpu.hosts.arguments import add_arguments
+from multigpu.measure.process import end_with_parent
 
 EXPERIMENTS = {
     "collectives": ("collectives.command:main", "time all-reduces of this machine"),
@@ -30,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands; `run` of what it parses names the function that does it."""
     parser = Parser(prog="multigpu", description="A reproducible study of multi-GPU training.")
     parser.add_argument("--records", help="folder of the Records (default: data/runs)")
+    parser.add_argument("--end-with-parent", action="store_true", help="end when the process that started this ends, however it does")
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(called: str, run: str, does: str, own_help: bool = True) -> argparse.ArgumentParser:
@@ -125,6 +127,11 @@ def build_parser() -> argparse.ArgumentParser:
     published = "the published report: write figures/, and stop where a sentence is not true of its Records"
     report.add_argument("--publish", action="store_true", help=published)
 
+    page = command("page", "notebooks:page_command", "execute one notebook, as jobs of the workflow do")
+    page.add_argument("notebook", type=Path)
+    page.add_argument("output", type=Path)
+    page.add_argument("parameters", nargs="*", metavar="name=value")
+
     study = command("study", "cli_measure:study_command", "measure the default grid, execute every notebook, build the report")
     study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
     takes_devices(study, "device counts")
@@ -137,6 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = build_parser()
     parsed, words = parser.parse_known_args(arguments)
+    if parsed.end_with_parent:
+        end_with_parent()
     own_parser = parsed.command in EXPERIMENTS
     if words and not own_parser:
         parser.error(f"unrecognized arguments: {' '.join(words)}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multigpu import paths
-from multigpu.arguments import parse_counts, parse_fields
+from multigpu.command import parse_counts, parse_fields
 from multigpu.grid import default_grid, every_grid, find_grid
 from multigpu.grid.entries import Planned, affordable, cost_s, having, pace, points
 from multigpu.hosts.arguments import company

@@ -15,9 +15,9 @@ from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
-from multigpu.arguments import parse_fields
 from multigpu.claims import find_claim, terminal, to_json
 from multigpu.cli_measure import claim_results, read_from
+from multigpu.command import parse_fields
 from multigpu.own.script_trace import explain_trace, told
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.shared import share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -109,9 +110,7 @@ def this_interpreter() -> Iterator[None]:
             os.environ |= {"JUPYTER_PATH": before} if before else {}
 
 
-def execute_notebooks(
-    folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True, only: str = ""
-) -> list[Path]:
+def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, only: str = "") -> list[Path]:
     """Execute every numbered notebook of `folder`, or the one that `only` names, and return the executed copies in `output`.
 
     Each notebook gets those of the parameters that it has. Copies of an earlier execution are removed first.
@@ -131,7 +130,7 @@ def execute_notebooks(
         if not only or old.name.startswith(next(iter(names)).stem) or not (folder / old.name).exists():
             old.unlink()
     cores = min(4, os.cpu_count() or 1)  # a kernel starts and draws on one; all are heard before one that stopped is told
-    with this_interpreter(), tqdm(total=len(names), unit="notebook", disable=not progress) as bar, ThreadPoolExecutor(cores) as pool:
+    with this_interpreter(), tqdm(total=len(names), unit="notebook") as bar, ThreadPoolExecutor(cores) as pool:
         started = []
         for path, has in names.items():
             started.append(pool.submit(_execute, path, output / path.name, {name: given[name] for name in given if name in has}))
@@ -150,6 +149,14 @@ def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> 
     _make_folder(output.parent)
     with this_interpreter():
         _execute(notebook.resolve(), output, parameters)
+
+
+def page_command(arguments: argparse.Namespace) -> int:
+    """Execute one notebook, a job of the workflow."""
+    if strange := [text for text in arguments.parameters if "=" not in text]:
+        raise ValueError(f"parameters {' '.join(strange)!r} are not of the form name=value")
+    execute_one(arguments.notebook, arguments.output, dict(text.split("=", 1) for text in arguments.parameters))
+    return 0
 
 
 def _check_known(given: Iterable[str], known: Collection[str], where: str) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from multigpu.batch import Outcome, prepare, read_tasks
-from multigpu.workflow import main
+from multigpu.cli import main
 
 ROOT = Path(__file__).parents[2]
 needs_snakemake = pytest.mark.skipif(

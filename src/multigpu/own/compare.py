@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tqdm.auto import tqdm
-
 from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid.from_yaml import traced
 from multigpu.kept import STATUSES
@@ -20,7 +18,7 @@ from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of, records_here
 from multigpu.measure.process import WITH_KERAS
-from multigpu.measure.summary import Summary
+from multigpu.measure.summary import Summary, tqdm
 from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.measure.turn import turn
