@@ -19,7 +19,7 @@ import pytest
 from multigpu import batch as module
 from multigpu.batch import Outcome, batch, find_points, read_tasks
 from multigpu.cli import main
-from multigpu.grid.from_yaml import FOLDER
+from multigpu.grid import FOLDER
 from multigpu.notebooks import NotebookError, parameter_names, read_notebook
 from multigpu.run import Run
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.grid import GRIDS, from_yaml, named
-from multigpu.grid.from_yaml import FOLDER, grid, launches_for, planned, read_rows
+from multigpu.grid import FOLDER, GRIDS, grid, launches_for, named, planned, read_rows
 from multigpu.workloads.cnn.description import FOR_CIFAR
 
 SMALL = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, placement: ddp"
@@ -79,7 +78,7 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_p
 
 def test_a_point_that_stands_twice_is_measured_once_where_it_first_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"- {{{SMALL}, batch_size: [2, 4]}}\n- {{{SMALL}, batch_size: [8, 4], repeats: 3}}"
-    monkeypatch.setattr(from_yaml, "FOLDER", written(tmp_path, text).parent)
+    monkeypatch.setattr("multigpu.grid.FOLDER", written(tmp_path, text).parent)
     found = grid("points", [1])
     assert [(entry.run.batch_size, len(entry.points())) for entry in found] == [(2, 1), (4, 3), (8, 3)]
 

@@ -22,8 +22,7 @@ from tqdm import tqdm
 from multigpu import paths
 from multigpu.batch_index import write_index, write_page
 from multigpu.command import parse_counts
-from multigpu.grid import devices_here
-from multigpu.grid.from_yaml import FOLDER, Row, launches_for, launches_of, read_rows
+from multigpu.grid import FOLDER, Row, devices_here, launches_for, launches_of, read_rows
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names

@@ -17,7 +17,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
-from multigpu.grid.from_yaml import launches_of, traced
+from multigpu.grid import launches_of, traced
 from multigpu.kept import STATUSES
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.point import Point, records_here

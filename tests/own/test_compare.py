@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import multigpu
 from multigpu import paths
 from multigpu.cli import main
-from multigpu.grid.from_yaml import traced
+from multigpu.grid import traced
 from multigpu.measure.point import Point
 from multigpu.notebooks import execute_one, read_notebook
 from multigpu.own.compare import TRACED_STEPS, Budget, asked_runs, measured_within
@@ -25,7 +25,7 @@ from multigpu.own.placed import ONE
 from multigpu.own.result import Result, compared, keep
 from multigpu.record import RecordStore
 from multigpu.workloads.own.description import FOLDERS, know
-from multigpu.workloads.own.loading import load_job
+from multigpu.workloads.own.job import load_job
 from tests.factory import make_machine
 
 MODELS = Path(__file__).parent / "models.py"

@@ -1,6 +1,6 @@
 """Entries of a YAML file whose lists are crossed with each other, whatever they are entries of: Runs, trainings.
 
-What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `grid/from_yaml.py` shows how such a file looks.
+What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `multigpu.grid` shows how such a file looks.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from multigpu.analysis.limits import bound_units_per_s
-from multigpu.grid.from_yaml import traced
+from multigpu.grid import traced
 from multigpu.kept import STATUSES
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
@@ -29,8 +29,7 @@ from multigpu.placements import find_placement, placements
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know, model_of
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, load_job
+from multigpu.workloads.own.job import Job, JobError, load_job
 
 FIRST = ("ddp", "mirrored_nccl", "independent", "replicated_allreduce", "exp4", "exp2", "ps_gpu0")
 """Measured in this order before all others: a budget may end after any of them."""

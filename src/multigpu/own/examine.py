@@ -18,8 +18,7 @@ import numpy as np
 
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, pack, telling
+from multigpu.workloads.own.job import Job, JobError, pack, telling
 
 SAMPLES = 4
 """With which a model is tried where it takes them: few, since this is a CPU, and more than one, which batch norm wants."""

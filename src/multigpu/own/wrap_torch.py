@@ -24,7 +24,7 @@ from multigpu.measure.machine import threads_for
 from multigpu.run import Run
 from multigpu.workloads.own.batches import checked_rows, taken_apart
 from multigpu.workloads.own.description import PREFIX, Described, know
-from multigpu.workloads.own.loading import pack
+from multigpu.workloads.own.job import pack
 from multigpu.workloads.own.torch import tensors_of
 
 TIMEOUT_S = 600.0

@@ -15,8 +15,7 @@ from multigpu.inputs.batch import Batch, Draw
 from multigpu.inputs.hashing import fingerprint
 from multigpu.run import Run
 from multigpu.workloads.base import Model
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, telling
+from multigpu.workloads.own.job import Job, JobError, telling
 
 
 def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:

@@ -11,8 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.workloads.base import Init, Model, Optimizer, Variable
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import load_job, unpack
+from multigpu.workloads.own.job import Job, load_job, unpack
 
 FOLDERS = "MULTIGPU_JOBS"
 """The environment variable that names the folders of descriptions, as PATH names folders of programs."""

@@ -20,8 +20,7 @@ from torch.utils.data import DataLoader
 from multigpu.workloads.base import Model
 from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import PREFIX, Described, Table
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, telling
+from multigpu.workloads.own.job import Job, JobError, telling
 
 _controlled = False
 
