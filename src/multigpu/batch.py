@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,12 +33,11 @@ NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
 
 class Outcome(BaseModel):
-    """What became of a row. not_here: this machine lacks its devices."""
+    """What became of a row; "": nothing yet. not_here: this machine lacks its devices."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    status: Literal["done", "failed", "not_here"]
+    model_config = ConfigDict(frozen=True)
+    status: Literal["", "done", "failed", "not_here"] = ""
     reason: str = ""
-    took_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,17 +75,13 @@ class Task:
     def file(self, out: Path, ending: str) -> Path:
         return out / "rows" / f"{self.name}{ending}"
 
-    def outcome(self, out: Path) -> Outcome | None:
-        """What became of it so far; None where nothing did, or nothing that can be read."""
+    def outcome(self, out: Path) -> Outcome:
+        """What became of it so far, as far as it can be read."""
         try:
             found = Outcome.model_validate_json(self.file(out, ".json").read_bytes())
         except (OSError, ValidationError):
-            return None
-        return found if found.status != "done" or self.file(out, ".ipynb").is_file() else None
-
-    def done(self, out: Path) -> bool:
-        outcome = self.outcome(out)
-        return outcome is not None and outcome.status == "done"
+            return Outcome()
+        return found if found.status != "done" or self.file(out, ".ipynb").is_file() else Outcome()
 
 
 def find_points(name: str) -> Path:
@@ -138,14 +131,8 @@ def do(task: Task, out: Path) -> Outcome:
     Raises:
         ValueError: the folder cannot be written any more.
     """
-    began = time.monotonic()
     try:
-        try:
-            check_devices(task.run)
-        except ValueError as error:
-            outcome = Outcome(status="not_here", reason=str(error))
-        else:
-            outcome = _execute(task, out).model_copy(update={"took_s": round(time.monotonic() - began, 1)})
+        outcome = _execute(task, out)
         write_whole(task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False)
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; what is done stays") from None
@@ -155,6 +142,10 @@ def do(task: Task, out: Path) -> Outcome:
 
 def _execute(task: Task, out: Path) -> Outcome:
     """Execute the notebook with the row's parameters."""
+    try:
+        check_devices(task.run)
+    except ValueError as error:
+        return Outcome(status="not_here", reason=str(error))
     for ending in (".ipynb", ".failed.ipynb"):
         task.file(out, ending).unlink(missing_ok=True)
     try:
@@ -164,11 +155,21 @@ def _execute(task: Task, out: Path) -> Outcome:
     return Outcome(status="done")
 
 
-def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run: bool = False, progress: bool = True) -> int:
+def batch(
+    points: Path,
+    out: Path,
+    counts: Sequence[int] | None = None,
+    dry_run: bool = False,
+    progress: bool = True,
+    row: str | None = None,
+) -> int:
     """Do every row that is not done, write the index after each, and say what came of it; the exit code.
 
+    Args:
+        row: do the one of this name alone, and no index, since others may be done meanwhile; "": write the index alone.
+
     Raises:
-        ValueError: the file or the folder cannot be used; nothing was started.
+        ValueError: the file or the folder cannot be used, or the file has no such row; nothing was started.
     """
     tasks, said = read_tasks(points, counts or devices_here())
     for sentence in said:
@@ -177,49 +178,31 @@ def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run:
         for task in tasks:
             print(f"{task.name}  {task.run.label()}  {len(task.launches)} repeats{', traced' if task.trace else ''}")
         return 0
+    chosen = [task for task in tasks if row in (None, task.name)]
+    if row and not chosen:
+        raise ValueError(f"{points} has no row {row!r}: `python -m multigpu batch {points} --out {out} --dry-run` lists them")
     prepare(out)
-    left = [task for task in tasks if not task.done(out)]
-    print(f"{len(tasks)} rows, {len(tasks) - len(left)} of them done before", flush=True)
-    bar = tqdm(total=len(tasks), initial=len(tasks) - len(left), unit="row", disable=not progress)
+    left = [task for task in chosen if task.outcome(out).status != "done"]
+    print(f"{len(chosen)} rows, {len(chosen) - len(left)} of them done before", flush=True)
+    bar = tqdm(total=len(chosen), initial=len(chosen) - len(left), unit="row", disable=not progress)
     with bar, watched() as found, following(found, lambda stage, steps: bar.set_postfix_str(f"{stage} {steps}" if stage else "")):
-        write_index(points, tasks, out)
+        if not row:
+            write_index(points, tasks, out)
         for task in left:
             bar.set_description(task.run.label())
             outcome = do(task, out)
-            write_index(points, tasks, out)
             bar.update()
             if outcome.status != "done":
                 tqdm.write(f"{outcome.status.replace('_', ' ')}: {task.run.label()}: {outcome.reason}")
-    missing = sum(not task.done(out) for task in tasks)
+            if not row:
+                write_index(points, tasks, out)
+    missing = sum(task.outcome(out).status != "done" for task in chosen)
     again = f", {missing} of them not done; the same command tries them again" if missing else ""
     print(f"{out / 'index.html'} shows {len(tasks)} rows{again}")
     return 1 if missing else 0
 
 
-def one_row(points: Path, out: Path, name: str, counts: Sequence[int]) -> int:
-    """Do the row of this name, or write the index of all where it is ""; 1 where the row is not done.
-
-    Raises:
-        ValueError: the file or the folder cannot be used, or the file has no such row.
-    """
-    tasks = read_tasks(points, counts)[0]
-    chosen = [task for task in tasks if task.name == name]
-    if name and not chosen:
-        raise ValueError(f"{points} has no row {name!r}: `python -m multigpu batch {points} --out {out} --dry-run` lists them")
-    prepare(out)
-    for task in chosen:
-        outcome = do(task, out)
-        if outcome.status != "done":
-            print(f"multigpu: {outcome.status.replace('_', ' ')}: {task.run.label()}: {outcome.reason}", file=sys.stderr)
-            return 1
-    if not name:
-        write_index(points, tasks, out)
-    return 0
-
-
 def batch_command(arguments: argparse.Namespace) -> int:
     """The experiment notebook, once a row."""
     points, counts = find_points(arguments.points), parse_counts(arguments.devices)
-    if arguments.row is not None:
-        return one_row(points, arguments.out, arguments.row, counts)
-    return batch(points, arguments.out, counts, arguments.dry_run, not arguments.quiet)
+    return batch(points, arguments.out, counts, arguments.dry_run, not arguments.quiet, arguments.row)

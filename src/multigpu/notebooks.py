@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
 from papermill.exceptions import PapermillException, PapermillExecutionError
 from papermill.execute import execute_notebook
 from tqdm.auto import tqdm
 
+from multigpu.grid.expand import read_yaml
 from multigpu.parameters import ParameterError, assigned_names, unknown_name
 
 KERNEL = """
@@ -56,11 +56,9 @@ def load_parameters(path: Path) -> dict[str, Any]:
         ParameterError: the file is missing, is no YAML or holds something else.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ParameterError(f"the parameters file {path} cannot be read: {error.strerror or error}.") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ParameterError(f"the parameters file {path} is no YAML: {' '.join(str(error).split())[:300]}.") from None
+        content = read_yaml(path)
+    except ValueError as error:
+        raise ParameterError(f"the parameters file {error}.") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ParameterError(f"the parameters file {path} must hold lines of `name: value`.")
     return content

@@ -33,10 +33,9 @@ EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
 FORGIVEN = (COMMIT, TREE, SCHEMA)
 """Faults that an exception may name: never one of physics, key or bytes."""
-THROTTLED = 0.6
-"""Of the highest clock of such GPUs in the folder: below it a GPU was slowed down by more than a busy one's power limit does."""
-BEYOND = 1.02
-"""How far a rate may lie above its bound, and device time above wall clock: clocks and measured ceilings differ by a percent."""
+SHOWN = 20  # offenders that are printed one by one
+THROTTLED = 0.6  # of the highest clock of such GPUs in the folder: below it one was slowed by more than a busy one's power limit does
+BEYOND = 1.02  # a rate over its bound, and device time over wall clock: clocks and measured ceilings differ by a percent
 
 
 KINDS: dict[str, type[Kept]] = {
@@ -207,10 +206,6 @@ def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter
         else:
             left.append(fault)
     return left, excepted
-
-
-SHOWN = 20
-"""Offenders that are printed one by one."""
 
 
 def lines(report: Report) -> Iterator[str]:

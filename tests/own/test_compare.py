@@ -55,9 +55,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
             (folder / shared).symlink_to(root / shared)
         job = load_job(f"{MODELS}:{name}")
         described = describe(job, root / "jobs", 2, f"{MODELS}:{name}")
-        asked = asked_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
-        keep(folder, described, asked.runs, asked.refused, BUDGET_S)
-        points += [Point(run, repeat) for run in asked.runs for repeat in range(5 if name == SHOWN and run.placement in SHOWN_RUNS else 1)]
+        runs, refused = asked_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
+        keep(folder, described, runs, refused, BUDGET_S)
+        points += [Point(run, repeat) for run in runs for repeat in range(5 if name == SHOWN and run.placement in SHOWN_RUNS else 1)]
     store.check_writable()
     measured_within(points, store, bar)
     fastest = [found.fastest.run for name in JOBS if (found := compared(root / name)).fastest]
