@@ -26,12 +26,11 @@ NEAR = 4.0
 """A published job is near whose parameters, and operations of a sample, are within so many times the user's."""
 
 
-def times_apart(own: Model, row: pd.Series) -> tuple[float, float]:
-    """How many times more (or fewer) parameters, and operations of a sample, a published row's model has."""
+def apart(own: Model, row: pd.Series) -> tuple[float, float]:
+    """How far a published row's model is in parameters and in operations of a sample, as logarithms of ratios."""
     model = find_model(row["workload"], row["model"])
-    length = 1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"])
-    ratios = (model.parameters / own.parameters, length * model.forward_flops_per_unit / own.forward_flops_per_unit)
-    return max(ratios[0], 1 / ratios[0]), max(ratios[1], 1 / ratios[1])
+    operations = model.forward_flops_per_unit * (1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"]))
+    return abs(math.log(model.parameters / own.parameters)), abs(math.log(operations / own.forward_flops_per_unit))
 
 
 def beside(result: Result) -> pd.DataFrame:
@@ -48,16 +47,14 @@ def beside(result: Result) -> pd.DataFrame:
     study = scaling(where(read_study().everywhere, framework=run.framework, devices=[1, run.devices]))
     rows = study[study["devices"].eq(run.devices) & study["execution"].isin(USUAL) & study["efficiency_best"].notna() & study["n"].gt(1)]
     rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
-    apart = pd.DataFrame([times_apart(run.description, row) for _, row in rows.iterrows()], columns=["parameters", "operations"])
-    rows["apart"] = [math.log(one) + math.log(other) for one, other in zip(apart["parameters"], apart["operations"], strict=True)]
-    rows = rows[(apart <= NEAR).all(axis=1)]
+    far = pd.DataFrame([apart(run.description, row) for _, row in rows.iterrows()], columns=["parameters", "operations"])
+    rows = rows.assign(apart=far.sum(axis=1))[(far <= math.log(NEAR)).all(axis=1)]
     if rows.empty:
         raise Missing(f"no published job on {run.devices} GPUs has about as many parameters and operations a sample as this model")
     job = ["apart", "machine", "model", "batch_size", "precision", "layout", "optimizer", "inputs", "scaling", "framework_version"]
     rows["met"] = rows.groupby(job, dropna=False)["placement"].transform("nunique")
     rows = rows.sort_values(["apart", "met", "n"], ascending=[True, False, False], kind="stable")
-    first = rows.iloc[[0]][job]
-    there = rows.merge(first, on=job).drop_duplicates("placement")
+    there = rows.merge(rows.iloc[[0]][job], on=job).drop_duplicates("placement")
     place = "{model}, {precision}, {batch_size} per GPU, {machine}".format(**there.iloc[0])
     ends = ("", "_low", "_high")
     there = there.assign(name=there["placement"], place=place, **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends})
