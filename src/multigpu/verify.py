@@ -121,7 +121,7 @@ def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int])
         yield Fault(raw, "its attempt is not that of its name")
     if not record.clean_tree:
         yield Fault(raw, TREE, record.commit[:10])
-    if known is not None and record.commit[:7] not in known and getattr(record, "source_tree", "") not in known:
+    if known is not None and record.commit[:7] not in known:
         yield Fault(raw, COMMIT, record.commit[:10])
     if isinstance(record, Record) and record.status == "ok":
         yield from (Fault(raw, what, detail) for what, detail in physics(record, clocks))
@@ -174,7 +174,7 @@ def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
 
 @lru_cache
 def history() -> frozenset[str] | None:
-    """The first seven digits of every commit that this repository's history holds, and of its trees of src; None without git."""
+    """The first seven digits of every commit that this repository's history holds; None without git."""
     try:
         words = ["git", "log", "--format=%H"]
         told = subprocess.run(words, cwd=paths.REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
