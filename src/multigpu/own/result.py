@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,14 +108,15 @@ class Result:
     @property
     def best(self) -> Placed | None:
         """The fastest that trains what one process on the joined batch does, one device among them; None where nothing was measured."""
-        fit = [name for name in self.names if self._equal(name)]
-        return max((self[name] for name in fit), key=lambda placed: placed.rate.value, default=None)
+        return self._first(self.names)
 
     @property
     def fastest(self) -> Placed | None:
         """As `best`, of placements on several devices alone."""
-        fit = [placed for placed in map(self.__getitem__, self.names) if placed.run.devices > 1 and self._equal(placed.name)]
-        return max(fit, key=lambda placed: placed.rate.value, default=None)
+        return self._first(name for name in self.names if self[name].run.devices > 1)
+
+    def _first(self, names: Iterable[str]) -> Placed | None:
+        return max((self[name] for name in names if self._equal(name)), key=lambda placed: placed.rate.value, default=None)
 
     @property
     def rivals(self) -> list[str]:
