@@ -15,20 +15,14 @@ ON_DEVICE = ("synthetic", "lengths_000", "planted_reviews")
 CROSSING = ("synthetic_host", "jpeg_folder")
 """Inputs whose images may cross to the device as bytes."""
 
-FUSED = {"batch_norm": "fused", "stem": "folded", "weight_casts": "grouped"}
-"""Fields whose code takes variables out of their layer, and with which value it computes several layers at once."""
+LENT = ("batch_norm", "stem", "weight_casts")
+"""Fields whose code takes variables out of their layer."""
 
 PERSISTENT_UNITS = 512
 """Hidden units of a cell that the persistent LSTM's kernels take on GPUs."""
 
 LEAST_ENERGY_S = 10
 """Seconds below which NVML's counter of energy, which moves every 20 to 100 ms, says too little."""
-
-
-def refuse(refused: object, sentence: str) -> None:
-    """Raise the sentence where something is refused."""
-    if refused:
-        raise ValueError(sentence)
 
 
 def check_conditions(run: Run, placement: Placement) -> None:
@@ -41,105 +35,120 @@ def check_conditions(run: Run, placement: Placement) -> None:
     _check_devices(run, placement)
     _check_energy(run)
     _check_recurrence(run)
-    refuse(
-        run.batch_norm == "persistent" and (run.framework, run.device_type) != ("tensorflow", "cuda"),
-        f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'",
-    )
-    _check_layers(run, placement)
+    if run.batch_norm == "persistent" and (run.framework, run.device_type) != ("tensorflow", "cuda"):
+        raise ValueError(
+            f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'"
+        )
+    for name, value in (("batch_norm", "fused"), ("stem", "folded"), ("weight_casts", "grouped")):
+        if getattr(run, name) == value:
+            _check_fused(run, placement, f"{name} {value!r}")
+    if placement.variables == "cut" and (named := [name for name in LENT if getattr(run, name)]):
+        raise ValueError(
+            f"{named[0]} {getattr(run, named[0])!r} reads variables of several layers at once, and placement {run.placement!r} gathers them"
+            " layer by layer: leave it out"
+        )
+    if run.stem and not run.description.config.foldable:
+        raise ValueError(
+            f"stem {run.stem!r} is of a first convolution whose stride divides the image, which {run.model!r} does not have: leave it out"
+        )
+    if run.weight_casts and (run.precision not in ("bf16", "fp16") or "compiled" in run.execution):
+        raise ValueError(
+            f"weight_casts {run.weight_casts!r} is of steps in 16 bits that are not compiled: choose bf16 and eager or captured, not"
+            f" {run.precision} and {run.execution}"
+        )
 
 
 def _check_feeding(run: Run) -> None:
     fields = ("input_workers", "prefetch", "staging", "image_dtype")
-    named = [name for name in fields if getattr(run, name) not in (None, 0)] + ["input_workers"] * (run.input_workers == 0)
+    named = {name: getattr(run, name) for name in fields if getattr(run, name) not in (None, 0)}
+    if run.input_workers == 0:
+        named["input_workers"] = 0
     if not named:
         return
-    said, inputs = f"{named[0]} {getattr(run, named[0])!r}", run.inputs
-    refuse(run.description.unit != "images", f"{said} has no meaning for {run.description.unit}: leave it out")
-    refuse(inputs in ON_DEVICE, f"{said} has no meaning for inputs {inputs!r}, which stay on the device: leave it out")
-    staging, image = f"staging {run.staging!r}", f"image_dtype {run.image_dtype!r}"
-    refuse(run.staging and not run.prefetch, f"{staging} copies batches ahead of their step: choose prefetch 1 or 2")
-    refuse(run.staging and run.device_type == "cpu", f"{staging} is a stream of a GPU: leave it out on device_type 'cpu'")
-    torch, one = run.framework == "torch", run.processes == "one"
-    refuse(torch and one, f"{said} feeds one replica a process in 'torch': choose processes 'per_device'")
-    refuse(run.image_dtype and inputs not in CROSSING, f"{image} has no meaning for inputs {inputs!r}: choose {' or '.join(CROSSING)}")
-    refuse(run.image_dtype and not torch, f"{image} exists in 'torch' only: leave it out or choose framework 'torch'")
-    piped = inputs == "jpeg_folder" and run.input_workers is not None
-    refuse(not torch and not piped, f"{said} is tf.data's in 'tensorflow': choose inputs 'jpeg_folder' and input_workers")
-    refuse(not torch and not one, f"{said} feeds all replicas from one process in 'tensorflow': choose processes 'one'")
+    name, value = next(iter(named.items()))
+    if run.description.unit != "images":
+        raise ValueError(f"{name} {value!r} has no meaning for {run.description.unit}: leave it out")
+    if run.inputs in ON_DEVICE:
+        raise ValueError(f"{name} {value!r} has no meaning for inputs {run.inputs!r}, which stay on the device: leave it out")
+    if run.staging and not run.prefetch:
+        raise ValueError(f"staging {run.staging!r} copies batches ahead of their step: choose prefetch 1 or 2")
+    if run.staging and run.device_type == "cpu":
+        raise ValueError(f"staging {run.staging!r} is a stream of a GPU: leave it out on device_type 'cpu'")
+    if run.processes == "one" and run.framework == "torch":
+        raise ValueError(f"{name} {value!r} feeds one replica a process in 'torch': choose processes 'per_device'")
+    if run.image_dtype:
+        _check_crossing(run)
+    if run.framework == "tensorflow":
+        if run.inputs != "jpeg_folder" or run.input_workers is None:
+            raise ValueError(f"{name} {value!r} is tf.data's in 'tensorflow': choose inputs 'jpeg_folder' and input_workers")
+        if run.processes != "one":
+            raise ValueError(f"{name} {value!r} feeds all replicas from one process in 'tensorflow': choose processes 'one'")
+
+
+def _check_crossing(run: Run) -> None:
+    if run.inputs not in CROSSING:
+        raise ValueError(f"image_dtype {run.image_dtype!r} has no meaning for inputs {run.inputs!r}: choose {' or '.join(CROSSING)}")
+    if run.framework != "torch":
+        raise ValueError(f"image_dtype {run.image_dtype!r} exists in 'torch' only: leave it out or choose framework 'torch'")
 
 
 def _check_devices(run: Run, placement: Placement) -> None:
-    by_process = run.framework == "torch" and run.processes == "per_device"
     if run.device_ids is not None:
-        said, numbers = f"device_ids {run.device_ids!r}", re.fullmatch(r"\d+(,\d+)*", run.device_ids)
-        refuse(not numbers, f"{said} is no list of devices: give numbers such as '0,3'")
-        different = len(set(run.chosen_devices)) == len(run.chosen_devices) == run.devices
-        refuse(not different, f"{said} must name {run.devices} different devices, as many as devices says")
-        refuse(not by_process, f"{said} needs framework 'torch' with processes 'per_device'")
+        if not re.fullmatch(r"\d+(,\d+)*", run.device_ids):
+            raise ValueError(f"device_ids {run.device_ids!r} is no list of devices: give numbers such as '0,3'")
+        ids = run.chosen_devices
+        if len(set(ids)) != len(ids) or len(ids) != run.devices:
+            raise ValueError(f"device_ids {run.device_ids!r} must name {run.devices} different devices, as many as devices says")
+        if run.framework != "torch" or run.processes != "per_device":
+            raise ValueError(f"device_ids {run.device_ids!r} needs framework 'torch' with processes 'per_device'")
     if run.peer_access == "off":
-        refuse(
-            run.device_type == "cpu" or run.devices < 2,
-            "peer_access 'off' is about copies between GPUs: choose device_type 'cuda' and at least 2 devices",
+        if run.device_type == "cpu" or run.devices < 2:
+            raise ValueError("peer_access 'off' is about copies between GPUs: choose device_type 'cuda' and at least 2 devices")
+        if run.framework != "torch" or run.processes != "per_device" or placement.merge != "all_reduce" or placement.algorithm:
+            raise ValueError(
+                f"peer_access 'off' is NCCL's setting and placement {run.placement!r} does not merge by NCCL's all-reduce in PyTorch"
+                " with a process a device: choose ddp or replicated_allreduce"
+            )
+
+
+def _check_recurrence(run: Run) -> None:
+    model = run.description
+    if run.recurrence and model.unit == "samples" and model.config.kind != "recurrent":
+        raise ValueError(f"recurrence {run.recurrence!r} has no meaning for model {run.model!r}, which has no LSTM: leave it out")
+    if run.recurrence != "persistent":
+        return
+    if run.framework != "torch" or model.unit != "words":
+        raise ValueError("recurrence 'persistent' exists for translation models in 'torch' only: choose fused or stepwise")
+    if run.device_type == "cpu":
+        return
+    if run.precision != "bf16":
+        raise ValueError(
+            f"recurrence 'persistent' computes in bf16 on GPUs, not in {run.precision}: choose precision 'bf16' or recurrence 'fused'"
         )
-        refuse(
-            not by_process or placement.merge != "all_reduce" or placement.algorithm,
-            f"peer_access 'off' is NCCL's setting and placement {run.placement!r} does not merge by NCCL's all-reduce in PyTorch"
-            " with a process a device: choose ddp or replicated_allreduce",
+    if model.config.units != PERSISTENT_UNITS:
+        raise ValueError(
+            f"recurrence 'persistent' holds the weights of {PERSISTENT_UNITS} units in registers, and model {run.model!r} has"
+            f" {model.config.units}: choose recurrence 'fused'"
         )
+
+
+def _check_fused(run: Run, placement: Placement, named: str) -> None:
+    if run.framework != "torch":
+        raise ValueError(f"{named} exists in 'torch' only: leave it out or choose framework 'torch'")
+    if run.layout != "channels_last":
+        raise ValueError(f"{named} takes channels last: choose layout 'channels_last', not {run.layout or 'channels_first'!r}")
+    if placement.compute != "replica":
+        raise ValueError(f"{named} computes several layers at once, and placement {run.placement!r} cuts between layers: leave it out")
 
 
 def _check_energy(run: Run) -> None:
     if run.energy_window_s is None:
         return
-    said, short = f"energy_window_s {run.energy_window_s}", run.energy_window_s < LEAST_ENERGY_S
-    refuse(short, f"{said} is too short for NVML's counter of energy: at least {LEAST_ENERGY_S} s are needed")
-    refuse(run.device_type == "cpu", f"{said} reads GPUs' counters: leave it out on device_type 'cpu'")
-    by_process = run.framework == "torch" and run.processes == "per_device"
-    refuse(not by_process, f"{said} needs framework 'torch' with processes 'per_device'")
-
-
-def _check_recurrence(run: Run) -> None:
-    model, said = run.description, f"recurrence {run.recurrence!r}"
-    refuse(
-        run.recurrence and model.unit == "samples" and model.config.kind != "recurrent",
-        f"{said} has no meaning for model {run.model!r}, which has no LSTM: leave it out",
-    )
-    if run.recurrence != "persistent":
-        return
-    refuse(
-        run.framework != "torch" or model.unit != "words",
-        f"{said} exists for translation models in 'torch' only: choose fused or stepwise",
-    )
-    if run.device_type == "cuda":
-        refuse(
-            run.precision != "bf16",
-            f"{said} computes in bf16 on GPUs, not in {run.precision}: choose precision 'bf16' or recurrence 'fused'",
+    if run.energy_window_s < LEAST_ENERGY_S:
+        raise ValueError(
+            f"energy_window_s {run.energy_window_s} is too short for NVML's counter of energy: at least {LEAST_ENERGY_S} s are needed"
         )
-        refuse(
-            model.config.units != PERSISTENT_UNITS,
-            f"{said} holds the weights of {PERSISTENT_UNITS} units in registers, and model {run.model!r} has {model.config.units}:"
-            " choose recurrence 'fused'",
-        )
-
-
-def _check_layers(run: Run, placement: Placement) -> None:
-    """What is computed of several layers at once, or takes variables out of their layer."""
-    for name, value in FUSED.items():
-        if getattr(run, name) == value:
-            said, layout = f"{name} {value!r}", run.layout or "channels_first"
-            refuse(run.framework != "torch", f"{said} exists in 'torch' only: leave it out or choose framework 'torch'")
-            refuse(layout != "channels_last", f"{said} takes channels last: choose layout 'channels_last', not {layout!r}")
-            cut = f"placement {run.placement!r} cuts between layers: leave it out"
-            refuse(placement.compute != "replica", f"{said} computes several layers at once, and {cut}")
-    if placement.variables == "cut" and (named := [name for name in FUSED if getattr(run, name)]):
-        gathers = f"placement {run.placement!r} gathers them layer by layer: leave it out"
-        raise ValueError(f"{named[0]} {getattr(run, named[0])!r} reads variables of several layers at once, and {gathers}")
-    refuse(
-        run.stem and not run.description.config.foldable,
-        f"stem {run.stem!r} is of a first convolution whose stride divides the image, which {run.model!r} does not have: leave it out",
-    )
-    refuse(
-        run.weight_casts and (run.precision not in ("bf16", "fp16") or "compiled" in run.execution),
-        f"weight_casts {run.weight_casts!r} is of steps in 16 bits that are not compiled: choose bf16 and eager or captured, not"
-        f" {run.precision} and {run.execution}",
-    )
+    if run.device_type == "cpu":
+        raise ValueError(f"energy_window_s {run.energy_window_s} reads GPUs' counters: leave it out on device_type 'cpu'")
+    if run.framework != "torch" or run.processes != "per_device":
+        raise ValueError(f"energy_window_s {run.energy_window_s} needs framework 'torch' with processes 'per_device'")
