@@ -19,7 +19,7 @@ import pytest
 from multigpu import batch as module
 from multigpu.batch import Outcome, batch, find_points, read_tasks
 from multigpu.cli import main
-from multigpu.grid.from_yaml import FOLDER
+from multigpu.grid import FOLDER
 from multigpu.notebooks import NotebookError, parameter_names, read_notebook
 from multigpu.run import Run
 
@@ -43,7 +43,7 @@ def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with a line for every row that was executed, without a kernel; rows of exp2 fail while `broken` lies beside it."""
     log = tmp_path / "executed"
 
-    def execute(source: Path, target: Path, given: dict[str, Any], progress: bool) -> None:
+    def execute(source: Path, target: Path, given: dict[str, Any]) -> None:
         with log.open("a") as file:
             file.write(f"{given['placement']} {given['devices']} {given['more']}\n")
         failed = given["placement"] == "exp2" and log.with_name("broken").exists()

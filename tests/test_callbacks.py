@@ -22,39 +22,28 @@ def callbacks(tf: ModuleType) -> ModuleType:
     return callbacks
 
 
-class Clock:
-    """A clock that is told how long each batch lasts."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def play(callback: ThroughputCallback, clock: Clock, seconds: list[float]) -> None:
-    for batch, duration in enumerate(seconds):
-        callback.on_train_batch_begin(batch)
-        clock.now += duration
-        callback.on_train_batch_end(batch)
-        clock.now += 100.0  # between batches: nobody's time
+def played(callbacks: ModuleType, *epochs: list[float], **asked: Any) -> ThroughputCallback:
+    """A callback that has seen batches of so many seconds, with 100 s between them that are nobody's time."""
+    now = [0.0]
+    callback: ThroughputCallback = callbacks.ThroughputCallback(clock=lambda: now[0], **asked)
+    for seconds in epochs:
+        for batch, duration in enumerate(seconds):
+            callback.on_train_batch_begin(batch)
+            now[0] += duration
+            callback.on_train_batch_end(batch)
+            now[0] += 100.0
+    return callback
 
 
 def test_warmup_is_left_out_and_a_short_batch_counts_what_it_holds(callbacks) -> None:
-    clock = Clock()
-    callback = callbacks.ThroughputCallback(32, samples=100, warmup_batches=2, clock=clock)
-    play(callback, clock, [10.0, 5.0, 2.0, 1.0])
+    callback = played(callbacks, [10.0, 5.0, 2.0, 1.0], batch_size=32, samples=100, warmup_batches=2)
     assert [samples for samples, _, _ in callback.batches] == [32, 32, 32, 4]
     assert callback.samples_per_s == pytest.approx(36 / 3.0), "not the mean of 16/s and 4/s"
     assert callback.batch_samples_per_s == pytest.approx([3.2, 6.4, 16.0, 4.0])
 
 
 def test_warmup_belongs_to_the_first_epoch_alone(callbacks) -> None:
-    clock = Clock()
-    callback = callbacks.ThroughputCallback(10, warmup_batches=1, clock=clock)
-    for _ in range(2):
-        play(callback, clock, [4.0, 1.0])
-    assert callback.samples_per_s == pytest.approx(30 / 6.0)
+    assert played(callbacks, [4.0, 1.0], [4.0, 1.0], batch_size=10, warmup_batches=1).samples_per_s == pytest.approx(30 / 6.0)
 
 
 def test_before_the_warmup_has_ended_there_is_no_figure(callbacks) -> None:

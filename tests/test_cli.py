@@ -1,25 +1,30 @@
-"""The command line: bad input is one sentence and exit code 2; good input does what it says."""
+"""The command line: bad input is one sentence and exit code 2; good input does what it says; to stop it is no failure, whenever and however
+it is told to.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 from multigpu import paths
-from multigpu.arguments import parse_fields
 from multigpu.claims import all_claims
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
+from multigpu.command import parse_fields
 from multigpu.grid import find_grid
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.measure.summary import Summary
@@ -31,6 +36,7 @@ from tests.analysis.test_step_traces import trace_of
 from tests.claims.test_other_records import reduced as planted_all_reduces
 from tests.collectives.planted import study as all_reduces
 from tests.factory import make_machine, make_record, plant
+from tests.measure.launched import PATHS
 
 BAD_SPANS = ("0", "-1", "1e12", "nan", "inf", "soon")
 TINY = ["workload=nmt", "model=nmt_tiny", "placement=ddp", "device_type=cpu", "devices=1", "batch_size=4", "sequence_length=5"]
@@ -373,3 +379,37 @@ def test_what_claims_need_is_what_would_be_measured(run, tmp_path, monkeypatch) 
 def test_sharing_says_who_is_alone_and_why(run) -> None:
     code, out, _ = run("measure", "--grid", "cpu_study", "--devices", "1", "--share", "--dry-run")
     assert code == 0 and "measurements share the machine" in out and "variables, merges or updates on the host)" in out
+
+
+def wait_for(state: str, process: subprocess.Popen[str]) -> None:
+    """Until the command hears of signals, which is before it imports anything, or until its launch has begun."""
+    until = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < until:
+        caught = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+        hears = int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+        if hears and (state == "importing" or len(psutil.Process(process.pid).children(recursive=True)) >= 3):
+            return
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("state", ["importing", "measuring"])
+def test_it_ends_with_one_sentence_and_leaves_nobody(state: str, number: int, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "multigpu",
+        "--records",
+        str(tmp_path),
+        "measure",
+        *fields("devices=2", "timed_steps=100000"),
+        "--quiet",
+    ]
+    environment = os.environ | {"PYTHONPATH": PATHS}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(state, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "multigpu: stopped; what was measured is kept, and the same command goes on from there\n")
+    assert not psutil.wait_procs(children, timeout=10)[1]

@@ -1,4 +1,8 @@
-"""What the repository promises about itself: environments agree, notebooks are clean, nothing is too large or tied to one machine."""
+"""What the repository promises about itself: environments agree, notebooks are clean, nothing is too large or tied to one machine, and it
+is found.
+"""
+
+from __future__ import annotations
 
 import ast
 import re
@@ -12,6 +16,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from multigpu import paths
 from multigpu.notebooks import parameter_names
 
 ROOT = Path(__file__).parents[1]
@@ -140,3 +145,23 @@ def test_every_dependency_is_locked() -> None:
             version = (place | everywhere).get(canonical(requirement.name)[0])
             assert version and requirement.specifier.contains(version), f"{requirement} is not locked: run `make lock`"
     assert LOCKS["torch-cpu"]["torch"] == f"{LOCKS['torch-cuda']['torch']}+cpu"
+
+
+def test_the_repository_is_the_folder_with_pyproject(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
+    assert paths.find_repository() == Path(__file__).resolve().parents[1]
+
+
+def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    assert paths.find_repository() == tmp_path.resolve()
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError, match=r"^MULTIGPU_HOME names .*absent, which is not a folder: set it to the repository's root$"):
+        paths.find_repository()
+
+
+def test_without_a_repository_the_sentence_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
+    monkeypatch.setattr(paths, "__file__", str(tmp_path / "site" / "paths.py"))
+    with pytest.raises(FileNotFoundError, match=r"holds pyproject.toml: set MULTIGPU_HOME to the repository's root$"):
+        paths.find_repository()

@@ -162,7 +162,9 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(monkeypatch: pyte
     found = planned(namespace)
     assert (found.run.workload, found.run.layout, found.launches) == ("cnn", "channels_last", (0, 0, 1)) and "Ready" in said.value
     fields["sequence_length"].value = "x"
-    assert "sequence_length = &#x27;x&#x27; cannot be read" in said.value
+    assert "sequence_length = &#x27;x&#x27;: input should be a valid integer" in said.value
+    fields["data"].value = "a.en, ["
+    assert "cannot be read: the cell above shows how it is written" in said.value
 
 
 def test_no_form_stands_where_nobody_is_there_to_fill_it() -> None:

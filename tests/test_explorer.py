@@ -1,13 +1,18 @@
-"""The explorer carries every point, and its script finds them, opens their Records and says how to measure them again."""
+"""The explorer carries every point, and its script finds them, opens their Records and says how to measure them again; a chart that a
+reader moves is whole in the page, with its data, and fetches nothing.
+"""
 
 from __future__ import annotations
 
+import base64
 import html
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
+import altair as alt
 import pandas as pd
 import pytest
 
@@ -16,16 +21,18 @@ from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.collectives.record import CollectiveStore
-from multigpu.explorer import encoded, explorer, records_held
+from multigpu.explorer import encoded, explorable, explorer, records_held
 from multigpu.record import Record, RecordStore
 from multigpu.training.record import TrainingStore
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """Some committed Records as a folder of loose ones."""
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Some committed Records as a folder of loose ones; figures are written beside it."""
+    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
     store = RecordStore(tmp_path / "data" / "runs")
     for record in list(RecordStore(paths.RUNS))[::400]:
         store.write(record)
@@ -82,9 +89,8 @@ def opened(tmp_path: Path, shown: str, query: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "\n", body))
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
-def test_a_link_to_a_record_opens_its_point_and_its_command(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+@needs_browser
+def test_a_link_to_a_record_opens_its_point_and_its_command(runs: Path, tmp_path: Path) -> None:
     table = some_points(runs)
     shown = explorer(table, runs, "https://example.org/tree/main/").html
     key = table["keys"][3].split(", ")[0]
@@ -98,9 +104,8 @@ def test_a_link_to_a_record_opens_its_point_and_its_command(runs: Path, tmp_path
     assert text.count(key) >= 1 and len(pd.read_csv(tmp_path / "figures" / "explorer.csv")) == len(table)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
-def test_a_link_to_a_record_of_no_point_leads_to_its_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+@needs_browser
+def test_a_link_to_a_record_of_no_point_leads_to_its_file(runs: Path, tmp_path: Path) -> None:
     store = CollectiveStore(runs.parent / "collectives")
     record = next(iter(CollectiveStore(paths.DATA / "collectives")))
     file = store.write(record)
@@ -109,14 +114,33 @@ def test_a_link_to_a_record_of_no_point_leads_to_its_file(runs: Path, tmp_path: 
     assert f'href="../{file.as_posix()}"' in told and f"method={record.run.method}" in told and "what follows has" in told
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
-def test_a_link_chooses_rows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+@needs_browser
+def test_a_link_chooses_rows(runs: Path, tmp_path: Path) -> None:
     table = some_points(runs)
     model = table["model"].value_counts().index[0]
     text = opened(tmp_path, explorer(table, runs, "").html, f"model={model}")
     others = set(table["model"]) - {model}
     assert text.splitlines().count(model) == table["model"].eq(model).sum()
-    assert not others & set(text.splitlines())
-    assert others
+    assert others and not others & set(text.splitlines())
     assert "No point" in opened(tmp_path, explorer(table, runs, "").html, "model=none_such")
+
+
+DATA = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 1 / 3], "name": ["a", "b", "</script>"]})
+
+
+def test_everything_is_in_the_page() -> None:
+    chosen = alt.param(name="K", value=1, bind=alt.binding_range(min=1, max=3, step=1))
+    html = explorable(alt.Chart(DATA).mark_bar().encode(x="x", y="y").add_params(chosen), "bars", "A < B", "n = 1", DATA).html
+    spec, options = (json.loads(text) for text in re.search(r'vegaEmbed\("#bars-chart", (\{.*\}), (\{[^{}]*\})\)', html).groups())  # type: ignore[union-attr]
+    assert [row["y"] for row in next(iter(spec["datasets"].values()))] == DATA["y"].tolist() and options["actions"] is False
+    assert spec["params"][0]["bind"]["max"] == 3 and 'id="bars-chart"' in html and "A &lt; B" in html
+    outside = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r"<(script|link|img)", outside) and "import(" not in html, "nothing is fetched"
+    assert html.count("<script>") == html.count("</script>") == 1, "data cannot end the script"
+    csv = base64.b64decode(re.search(r"base64,([^\"]*)", html)[1]).decode()  # type: ignore[index]
+    assert csv.splitlines()[0] == "x,y,name" and len(csv.splitlines()) == 4
+
+
+def test_a_name_that_is_no_id_is_refused() -> None:
+    with pytest.raises(ValueError, match="'a b' is no name for a chart"):
+        explorable(alt.Chart(DATA).mark_bar(), "a b", "", "", DATA)

@@ -1,21 +1,25 @@
-"""The study's design: what every grid keeps to, and what a budget leaves out."""
+"""The study's design: what every grid keeps to, and what a budget leaves out; how a file's lists are crossed, what is filtered, and what is
+refused in one sentence.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
-from multigpu.grid import GRIDS, find_grid, restricted
-from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S, Planned, affordable, cost_s, pace, points
+from multigpu.grid import FOLDER, GRIDS, find_grid, grid, launches_for, named, planned, read_rows
+from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S, Planned, affordable, cost_s, having, pace, points
 from multigpu.run import Run
+from multigpu.workloads.cnn.description import FOR_CIFAR
 
 COUNTS = [1, 2, 3, 4, 8]
 
 
-def entry(seed: int, cost: float, tier: str = "headline") -> Planned:
+def entry(seed: int, cost: float, launches: tuple[int, ...] = (0, 0, 1)) -> Planned:
     run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", batch_size=2, seed=seed)
-    return Planned(run, tier, cost, launches=(0, 0, 1))  # type: ignore[arg-type]
+    return Planned(run, cost, launches)
 
 
 @pytest.mark.parametrize("name", list(GRIDS))
@@ -28,9 +32,8 @@ def test_every_grid_names_each_point_once_and_has_a_price(name: str) -> None:
     assert cost_s(planned) == pytest.approx(sum(each.cost_s * len(each.points()) for each in planned))
     assert len({(point.run.digest, point.repeat) for point in points(planned)}) == len(points(planned))
     for each in planned:
-        wanted = each.launches if each.tier == "headline" else each.launches[:1]
-        assert [(point.repeat, point.launch) for point in each.points()] == list(enumerate(wanted, each.first_repeat))
-        assert each.tier == "screening" or each.run.devices in (*ENDS, 2, 3)
+        assert [(point.repeat, point.launch) for point in each.points()] == list(enumerate(each.launches, each.first_repeat))
+        assert len(each.launches) == 1 or each.run.devices in (*ENDS, 2, 3)
 
 
 def test_headline_points_have_five_repeats_over_two_launches_at_least() -> None:
@@ -39,7 +42,7 @@ def test_headline_points_have_five_repeats_over_two_launches_at_least() -> None:
 
 
 def test_a_budget_takes_first_repeats_in_order_and_then_second_ones() -> None:
-    planned = [entry(0, 3.0), entry(1, 2.0, "screening"), entry(2, 4.0)]
+    planned = [entry(0, 3.0), entry(1, 2.0, (0,)), entry(2, 4.0)]
     taken = [(point.run.seed, point.repeat) for point in affordable(planned, [], 16.0)]
     assert taken == [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1)]
     assert [(point.run.seed, point.repeat) for point in affordable(planned, [], 6.0)] == [(0, 0), (1, 0)]
@@ -55,7 +58,7 @@ def test_what_is_measured_already_costs_nothing() -> None:
 
 def test_a_budget_learns_from_what_was_measured() -> None:
     """Points that took a third of the estimate: three times as many fit, less one start of a launch."""
-    planned = [entry(seed, 3.0, "screening") for seed in range(40)]
+    planned = [entry(seed, 3.0, (0,)) for seed in range(40)]
     spent = {(each.run, 0): 1.0 for each in planned[:6]}
     assert pace(planned, dict(list(spent.items())[:4])) is None
     learned = pace(planned, spent)
@@ -66,7 +69,7 @@ def test_a_budget_learns_from_what_was_measured() -> None:
 
 
 def test_what_is_measured_side_by_side_costs_its_share() -> None:
-    planned = [entry(seed, 4.0, "screening") for seed in range(12)]
+    planned = [entry(seed, 4.0, (0,)) for seed in range(12)]
     lanes = {each.run.digest: 4 if each.run.seed % 2 else 1 for each in planned}
     taken = [point.run.seed for point in affordable(planned, [], 12.0, lanes=lambda run: lanes[run.digest])]
     assert taken == [0, 1, 2, 3, 5, 7], "4 + 1 + 4 + 1 and two more at 1; an entry of 4 no longer fits"
@@ -88,15 +91,137 @@ def test_several_grids_are_one_and_what_any_of_them_repeats_is_repeated() -> Non
 
 def test_fields_choose_among_a_grids_runs() -> None:
     planned = find_grid("captured", COUNTS)
-    chosen = restricted(planned, {"devices": 2, "model": "nmt000"})
+    chosen = having(planned, {"devices": 2, "model": "nmt000"})
     assert chosen and all((entry.run.devices, entry.run.model) == (2, "nmt000") for entry in chosen)
     assert len(chosen) == sum((entry.run.devices, entry.run.model) == (2, "nmt000") for entry in planned)
-    assert restricted(planned, {}) == planned and restricted([], {"devices": 2}) == []
+    assert having(planned, {}) == planned and having([], {"devices": 2}) == []
     with pytest.raises(ValueError, match="no Run of the grid has devices=5 model=nmt000: `--dry-run` lists them"):
-        restricted(planned, {"devices": 5, "model": "nmt000"})
+        having(planned, {"devices": 5, "model": "nmt000"})
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_any_computer_traces_tensorflows_loop_of_cells_once() -> None:
     loops = [entry.run for entry in find_grid("cpu_study", (1, 2)) if entry.run.recurrence == "stepwise"]
     assert [(run.framework, run.placement, run.devices) for run in loops] == [("tensorflow", "exp4", 1)]
+
+
+SMALL = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, placement: ddp"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "points.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_file_is_a_grid_whose_points_say_what_they_ask_cost_and_why(path: Path) -> None:
+    assert path.stem in GRIDS
+    rows = read_rows(path, [1, 2, 3, 4, 8], asked_only=True)
+    assert rows and all(row.settings.question.endswith("?") and row.settings.reason.endswith(".") for row in rows)
+    assert all("cost_s" in row.settings.model_fields_set for row in rows)
+    asked = [row for row in read_rows(path, [2], asked_only=True) if not row.settings.whatever_devices]
+    assert {row.built.devices for row in asked} <= {2}
+
+
+def test_lists_are_crossed_the_first_one_slowest_and_what_belongs_together_stays_together(tmp_path: Path) -> None:
+    text = f"""
+common: {{{SMALL}}}
+points:
+  - devices: [2, 1]
+    seed: [0, 1]
+    job:
+      - {{batch_size: [2, 4]}}
+      - {{batch_size: 8, precision: bf16}}
+"""
+    found = [
+        (row.built.devices, row.built.seed, row.built.batch_size, row.built.precision) for row in read_rows(written(tmp_path, text), [1])
+    ]
+    jobs = [(2, "fp32"), (4, "fp32"), (8, "bf16")]
+    assert found == [(devices, seed, *job) for devices in (2, 1) for seed in (0, 1) for job in jobs]
+
+
+def test_filters_keep_and_leave_out_and_cases_change_cost_and_launches(tmp_path: Path) -> None:
+    text = f"""
+- {{{SMALL}, batch_size: [2, 4, 8], devices: [1, 2], cost_s: 3, cost_per_device_s: 1, only: [{{batch_size: [2, 4]}}],
+   without: [{{batch_size: 4, devices: 2}}, {{execution: captured}}], cases: [{{where: {{devices: 2}}, more_s: 5, launches: [0, 0, 1]}}]}}
+"""
+    found = [(row.built.batch_size, row.built.devices, row.cost_s, launches_for(row)) for row in read_rows(written(tmp_path, text), [])]
+    assert found == [(2, 1, 4.0, (0,)), (2, 2, 10.0, (0, 0, 1)), (4, 1, 4.0, (0,))]
+
+
+def test_counts_in_words_are_those_asked_for_and_a_grid_leaves_out_the_others(tmp_path: Path) -> None:
+    for word, expected in (("each", [4, 2, 1]), ("rising", [1, 2, 4]), ("ends", [4, 1]), ("most", [4]), ("[8, 2]", [8, 2])):
+        path = written(tmp_path, f"- {{{SMALL}, batch_size: 8, devices: {word}}}")
+        assert [row.built.devices for row in read_rows(path, [1, 2, 4])] == expected
+        assert [row.built.devices for row in read_rows(path, [2, 4], asked_only=True)] == [n for n in expected if n in (2, 4)]
+
+
+def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+- {workload: cnn, model: for_cifar, placement: ddp, device_type: cpu, batch_size: default, cost_s: 1, cost_per_variable_s: 0.1}
+- {workload: nmt, model: nmt_tiny, sequence_length: 6, placement: exp4, device_type: cpu, batch_size: 2, cost_s: 0, cost: launches,
+   framework: tensorflow, processes: one, execution: graph, when: tensorflow_here}
+"""
+    *images, graph = read_rows(written(tmp_path, text), [1])
+    assert [row.built.model for row in images] == [model.name for model in FOR_CIFAR]
+    assert [row.built.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR]
+    assert [row.cost_s for row in images] == [round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR]
+    assert graph.cost_s == named.launches_s(graph.built) > 0
+    monkeypatch.setattr(named, "framework_version", lambda framework: "none")
+    assert len(read_rows(written(tmp_path, text), [1])) == len(images)
+
+
+def test_a_point_that_stands_twice_is_measured_once_where_it_first_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"- {{{SMALL}, batch_size: [2, 4]}}\n- {{{SMALL}, batch_size: [8, 4], repeats: 3}}"
+    monkeypatch.setattr("multigpu.grid.FOLDER", written(tmp_path, text).parent)
+    found = grid("points", [1])
+    assert [(entry.run.batch_size, len(entry.points())) for entry in found] == [(2, 1), (4, 3), (8, 3)]
+
+
+def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(tmp_path: Path) -> None:
+    (row,) = read_rows(written(tmp_path, f"- {{{SMALL}, batch_size: 8, repeats: 10, trace: true}}"), [])
+    assert launches_for(row) == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
+    point, trace = planned(row)
+    assert (len(point.points()), len(trace.points())) == (10, 1)
+    assert trace.run == point.run.model_copy(update={"traced_steps": 3})
+
+
+def test_paths_of_data_are_one_value(tmp_path: Path) -> None:
+    fields = "workload: nmt, model: nmt_tiny, device_type: cpu, placement: ddp, batch_size: 2, inputs: text_files, data: [a.en, a.de]"
+    (row,) = read_rows(written(tmp_path, f"- {{{fields}}}"), [])
+    assert row.built.data == ("a.en", "a.de")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "points.yaml cannot be read: No such file"),
+        (b"\xff\xfe\x00", "points.yaml is no YAML"),
+        ("", "is empty: it needs a list of points"),
+        ("points: []", "has no list of `points`"),
+        ("- {a: [1}", "is no YAML"),
+        ("- {batch_size: 1, batch_size: 2}", "'batch_size' stands twice"),
+        ("- 3", "point 1: 3 is no set of fields"),
+        ("rows: []", "'rows' stands beside question, common and points"),
+        (f"- {{{SMALL}, batch_size: 2}}\n- {{{SMALL}, batch_sise: 2}}", "point 2: unknown field 'batch_sise': did you mean 'batch_size'?"),
+        (f"- {{{SMALL}, batch_size: two}}", "point 1: batch_size = 'two': input should be a valid integer"),
+        (f"- {{{SMALL}, batch_size: []}}", "batch_size is an empty list"),
+        (f"- {{{SMALL}, batch_size: 2, repeats: 0}}", "point 1: repeats = 0: "),
+        (f"- {{{SMALL}, batch_size: 2, repeats: yes}}", "point 1: repeats = True: "),
+        (f"- {{{SMALL}, batch_size: 2, devices: all}}", "devices = 'all' is no number: give one, a list, or one of each"),
+        (f"- {{{SMALL}, batch_size: 2, without: [{{device: 2}}]}}", "'device' of a filter is no field of a Run"),
+        (f"- {{{SMALL}, batch_size: 2, execution: captured}}", "execution 'captured' is a CUDA graph"),
+        (f"- {{{SMALL}, batch_size: 2, when: full_moon}}", "point 1: when = 'full_moon' is not known: choose among tensorflow_here"),
+        (f"- {{{SMALL}, batch_size: 2, cost: much}}", "point 1: cost = 'much' is not known: choose among ladder"),
+        (f"- {{{SMALL}, batch_size: default}}", "model 'nmt_tiny' names no batch of its own: write a number"),
+        (f"- {{{SMALL}, job: 3}}", "job = 3 is no list of fields"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(tmp_path: Path, text: str | bytes | None, sentence: str) -> None:
+    path = tmp_path / "points.yaml"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError) as error:
+        read_rows(path, [1])
+    assert sentence in str(error.value) and str(path) in str(error.value) and "\n" not in str(error.value)

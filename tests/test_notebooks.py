@@ -3,13 +3,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
 from multigpu import pages
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, this_interpreter
-from multigpu.parameters import ParameterError
+from multigpu.parameters import Measure, ParameterError, assigned_names, check_parameters
 
 CHECK = "from multigpu.parameters import Measure, check_parameters\ncheck_parameters(globals(), measure=Measure, grid=str)"
 
@@ -37,7 +38,7 @@ def test_every_numbered_notebook_runs_here_with_the_parameters_it_has(tmp_path: 
     first.write_text(first.read_text().replace(json.dumps(CHECK)[1:-1].split("\\n")[1], other.split("\n")[1]))
     (tmp_path / "draft.ipynb").write_text("not numbered, not read")
 
-    done = execute_notebooks(tmp_path, tmp_path / "out", {"measure": "all", "grid": "small"}, progress=False)
+    done = execute_notebooks(tmp_path, tmp_path / "out", {"measure": "all", "grid": "small"})
 
     assert [path.name for path in done] == ["01-first.ipynb", "02-second.ipynb"]
     assert texts(done[0]) == "all\n"
@@ -48,7 +49,7 @@ def test_every_numbered_notebook_runs_here_with_the_parameters_it_has(tmp_path: 
 def test_an_unknown_parameter_stops_before_any_notebook(tmp_path: Path) -> None:
     write(tmp_path / "01-a.ipynb")
     with pytest.raises(ParameterError, match=r"^unknown parameter 'mesure' of any notebook: did you mean 'measure'\?$"):
-        execute_notebooks(tmp_path, tmp_path / "out", {"mesure": "all"}, progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out", {"mesure": "all"})
     assert not (tmp_path / "out").exists()
 
 
@@ -57,14 +58,14 @@ def test_a_notebook_that_stops_leaves_no_copy_that_looks_finished(tmp_path: Path
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "01-a.ipynb").write_text("of a call before")
     with pytest.raises(NotebookError, match=r"^01-a.ipynb stopped in cell 3 with OSError: the disk is full$"):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["01-a.failed.ipynb"]
 
 
 def test_a_kernel_that_dies_is_one_sentence(tmp_path: Path) -> None:
     write(tmp_path / "01-a.ipynb", "import os\nos._exit(3)")
     with pytest.raises(NotebookError, match=r"^01-a.ipynb could not be executed: DeadKernelError: "):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
 
 
 def test_papermill_by_hand_stops_at_the_check_cell(tmp_path: Path) -> None:
@@ -85,15 +86,15 @@ def test_notebooks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         numbered_notebooks(tmp_path)
     (tmp_path / "01-broken.ipynb").write_text("{")
     with pytest.raises(NotebookError, match=r"01-broken.ipynb is no notebook"):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
     write(tmp_path / "01-broken.ipynb")
     with pytest.raises(NotebookError, match="over their own sources"):
-        execute_notebooks(tmp_path, tmp_path, progress=False)
+        execute_notebooks(tmp_path, tmp_path)
     notebook = nbformat.read(tmp_path / "01-broken.ipynb", 4)
     notebook.cells[1].metadata.tags = []
     nbformat.write(notebook, tmp_path / "01-broken.ipynb")
     with pytest.raises(NotebookError, match="has 0 cells tagged `parameters`"):
-        execute_notebooks(tmp_path, tmp_path / "out", progress=False)
+        execute_notebooks(tmp_path, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -125,3 +126,54 @@ def test_our_pages_check_what_papermill_gives_them(machine: object, more: str, w
     """`tests/study/test_reproducible.py` executes some of them with their parameters, `.ci/run` all."""
     with pytest.raises(ParameterError, match=words):
         pages.page({"records": "data", "machine": machine, "In": ["", f"# Parameters\n{more}"]})
+
+
+def test_right_values_pass() -> None:
+    check_parameters(
+        {"measure": "none", "grid": "default", "devices": [1, 2], "minutes": 3, "other": object()},
+        measure=Measure,
+        grid=str,
+        devices=list[int],
+        minutes=float | None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "sentence"),
+    [
+        (
+            7,
+            str,
+            "parameter p = 7: input should be a valid string (papermill reads -p values as numbers where it can; -r passes them as text).",
+        ),
+        ("maybe", Measure, "parameter p = 'maybe': input should be 'missing', 'all' or 'none'."),
+        (True, int, "parameter p = True: input should be a valid integer."),
+        ("1", int, "parameter p = '1': input should be a valid integer."),
+        (1.0, int, "parameter p = 1.0: input should be a valid integer."),
+        (1, bool, "parameter p = 1: input should be a valid boolean."),
+        (2, list[int], "parameter p = 2: input should be a valid list."),
+        ([1, "2"], list[int], "parameter p[1] = '2': input should be a valid integer."),
+    ],
+)
+def test_a_wrong_type_is_one_sentence(value: object, kind: Any, sentence: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        check_parameters({"p": value}, p=kind)
+    assert str(caught.value) == sentence
+
+
+def test_a_missing_value_is_named() -> None:
+    with pytest.raises(ParameterError, match="'grid' has no value"):
+        check_parameters({}, grid=str)
+
+
+def test_an_unknown_name_is_found_in_the_injected_cell_alone() -> None:
+    cells = ["", "measure = 'none'", '# Parameters\nmeasure = "all"\nmesure = "none"\n']
+    with pytest.raises(ParameterError, match="unknown parameter 'mesure' of this notebook: did you mean 'measure'"):
+        check_parameters({"measure": "all", "In": cells}, measure=Measure)
+    # A notebook run twice in one kernel holds names of its later cells: they are no parameters.
+    check_parameters({"measure": "all", "frame": 1, "In": [*cells[:2], "frame = 1"]}, measure=Measure)
+
+
+def test_assigned_names() -> None:
+    assert assigned_names("import os\na = 1  # one\nb: int = 2\nc = d = 3\nif a:\n    e = 4\nf.g = 5") == ["a", "b", "c", "d"]
+    assert assigned_names("%%time\nno python") == []

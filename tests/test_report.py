@@ -48,11 +48,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "figures" / "headline.svg").write_text(SVG)
     (folder / "figures" / "headline.csv").write_text("GPUs,words/s\n8,1\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            report,
-            "fragments",
-            lambda: {"claims": lambda: "Planted claims.", "placements": placements_page, "faults": lambda: "Planted faults."},
-        )
+        planted = {"claims": lambda: "Planted claims.", "placements": placements_page, "faults": lambda: "Planted faults."}
+        patch.setattr(report, "FRAGMENTS", planted)
         patch.setattr(paths, "figures", lambda: folder / "figures")
         with contextlib.redirect_stderr(io.StringIO()) as said:
             build_report(folder / "html", folder / "notebooks")
@@ -103,7 +100,7 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_fragment_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "fragments", lambda: {"claims": lambda: 1 / 0})
+    monkeypatch.setattr(report, "FRAGMENTS", {"claims": lambda: 1 / 0})
     with pytest.raises(ReportError, match=r"^the report's claims cannot be computed: ZeroDivisionError: division by zero$"):
         write_generated(tmp_path)
 

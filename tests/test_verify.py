@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[Callable[[Fields], None], str]] = {
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch, sound: Fields) -> None:
-    monkeypatch.setattr("multigpu.verify.history", lambda root: frozenset({sound["commit"][:7]}))
+    monkeypatch.setattr("multigpu.verify.history", lambda: frozenset({sound["commit"][:7]}))
 
 
 def test_a_sound_record_passes_loose_and_packed(tmp_path: Path, sound: Fields) -> None:
@@ -143,7 +143,7 @@ def test_an_exception_forgives_as_many_as_it_names_and_never_physics(tmp_path: P
 
 
 def test_without_git_commits_are_not_checked_and_it_says_so(tmp_path: Path, sound: Fields, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multigpu.verify.history", lambda root: None)
+    monkeypatch.setattr("multigpu.verify.history", lambda: None)
     report = verify(written(tmp_path, changed(sound, put("commit", value="0123456789"))))
     assert report.faults == [] and "not checked: commits: no git history here" in list(lines(report))
 
@@ -180,6 +180,6 @@ def test_where_one_more_repeat_is_expected() -> None:
 
 def test_all_records_of_the_study_can_be_believed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("multigpu.verify.history", history)
-    if history(paths.REPOSITORY) is None:
+    if history() is None:
         pytest.skip("the history is not here")
     assert cli.main(["verify"]) == 0, capsys.readouterr().out

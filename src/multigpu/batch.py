@@ -7,12 +7,9 @@ A row's name comes from what it says, so that rows may be added, moved or left o
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import re
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,13 +18,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tqdm import tqdm
 
 from multigpu import paths
-from multigpu.arguments import parse_counts
 from multigpu.batch_index import write_index, write_page
-from multigpu.grid import devices_here
-from multigpu.grid.from_yaml import FOLDER, Row, launches_for, launches_of, read_rows
+from multigpu.command import parse_counts
+from multigpu.grid import FOLDER, Row, devices_here, launches_for, launches_of, read_rows
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
+from multigpu.progress import following
 from multigpu.run import Run, build_run
 from multigpu.store import ROOM_BYTES
 from multigpu.writing import check_room, write_whole
@@ -36,12 +33,11 @@ NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
 
 class Outcome(BaseModel):
-    """What became of a row. not_here: this machine lacks its devices."""
+    """What became of a row; "": nothing yet. not_here: this machine lacks its devices."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    status: Literal["done", "failed", "not_here"]
+    model_config = ConfigDict(frozen=True)
+    status: Literal["", "done", "failed", "not_here"] = ""
     reason: str = ""
-    took_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,13 +75,13 @@ class Task:
     def file(self, out: Path, ending: str) -> Path:
         return out / "rows" / f"{self.name}{ending}"
 
-    def outcome(self, out: Path) -> Outcome | None:
-        """What became of it so far; None where nothing did, or nothing that can be read."""
+    def outcome(self, out: Path) -> Outcome:
+        """What became of it so far, as far as it can be read."""
         try:
             found = Outcome.model_validate_json(self.file(out, ".json").read_bytes())
         except (OSError, ValidationError):
-            return None
-        return found if found.status != "done" or self.file(out, ".ipynb").is_file() else None
+            return Outcome()
+        return found if found.status != "done" or self.file(out, ".ipynb").is_file() else Outcome()
 
 
 def find_points(name: str) -> Path:
@@ -130,61 +126,50 @@ def prepare(out: Path) -> None:
 
 
 def do(task: Task, out: Path) -> Outcome:
-    """Do one row, whatever comes of it; its outcome is in its file, too.
+    """Do one row, whatever comes of it; its outcome and its page are in files, too.
 
     Raises:
         ValueError: the folder cannot be written any more.
     """
-    began = time.monotonic()
     try:
-        try:
-            check_devices(task.run)
-        except ValueError as error:
-            outcome = Outcome(status="not_here", reason=str(error))
-        else:
-            outcome = _execute(task, out).model_copy(update={"took_s": round(time.monotonic() - began, 1)})
+        outcome = _execute(task, out)
         write_whole(task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False)
     except OSError as error:
         raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; what is done stays") from None
+    write_page(task, out)
     return outcome
 
 
 def _execute(task: Task, out: Path) -> Outcome:
     """Execute the notebook with the row's parameters."""
+    try:
+        check_devices(task.run)
+    except ValueError as error:
+        return Outcome(status="not_here", reason=str(error))
     for ending in (".ipynb", ".failed.ipynb"):
         task.file(out, ending).unlink(missing_ok=True)
     try:
-        execute_one(NOTEBOOK, task.file(out, ".ipynb"), task.parameters(out, parameter_names(NOTEBOOK)), progress=False)
+        execute_one(NOTEBOOK, task.file(out, ".ipynb"), task.parameters(out, parameter_names(NOTEBOOK)))
     except NotebookError as error:
         return Outcome(status="failed", reason=str(error).partition("Error: ")[2] or str(error))
     return Outcome(status="done")
 
 
-@contextlib.contextmanager
-def _followed(bar: Any) -> Iterator[None]:
-    """While a row is done, the bar shows which of its steps has come."""
-    ended = threading.Event()
-    with watched() as found:
-
-        def follow() -> None:
-            while not ended.wait(1.0):
-                stage, steps = found.state()
-                bar.set_postfix_str(f"{stage} {steps}" if stage else "")
-
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-
-def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run: bool = False, progress: bool = True) -> int:
+def batch(
+    points: Path,
+    out: Path,
+    counts: Sequence[int] | None = None,
+    dry_run: bool = False,
+    progress: bool = True,
+    row: str | None = None,
+) -> int:
     """Do every row that is not done, write the index after each, and say what came of it; the exit code.
 
+    Args:
+        row: do the one of this name alone, and no index, since others may be done meanwhile; "": write the index alone.
+
     Raises:
-        ValueError: the file or the folder cannot be used; nothing was started.
+        ValueError: the file or the folder cannot be used, or the file has no such row; nothing was started.
     """
     tasks, said = read_tasks(points, counts or devices_here())
     for sentence in said:
@@ -193,28 +178,31 @@ def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run:
         for task in tasks:
             print(f"{task.name}  {task.run.label()}  {len(task.launches)} repeats{', traced' if task.trace else ''}")
         return 0
+    chosen = [task for task in tasks if row in (None, task.name)]
+    if row and not chosen:
+        raise ValueError(f"{points} has no row {row!r}: `python -m multigpu batch {points} --out {out} --dry-run` lists them")
     prepare(out)
-    known = {task.name: task.outcome(out) for task in tasks}
-    left = [task for task in tasks if (found := known[task.name]) is None or found.status != "done"]
-    print(f"{len(tasks)} rows, {len(tasks) - len(left)} of them done before", flush=True)
-    with tqdm(total=len(tasks), initial=len(tasks) - len(left), unit="row", disable=not progress) as bar, _followed(bar):
-        write_index(points, tasks, out)
+    left = [task for task in chosen if task.outcome(out).status != "done"]
+    print(f"{len(chosen)} rows, {len(chosen) - len(left)} of them done before", flush=True)
+    bar = tqdm(total=len(chosen), initial=len(chosen) - len(left), unit="row", disable=not progress)
+    with bar, watched() as found, following(found, lambda stage, steps: bar.set_postfix_str(f"{stage} {steps}" if stage else "")):
+        if not row:
+            write_index(points, tasks, out)
         for task in left:
             bar.set_description(task.run.label())
             outcome = do(task, out)
-            write_page(task, out)
-            write_index(points, tasks, out)
             bar.update()
             if outcome.status != "done":
                 tqdm.write(f"{outcome.status.replace('_', ' ')}: {task.run.label()}: {outcome.reason}")
-    missing = sum(outcome is None or outcome.status != "done" for outcome in (task.outcome(out) for task in tasks))
-    print(
-        f"{out / 'index.html'} shows {len(tasks)} rows"
-        + (f", {missing} of them not done; the same command tries them again" if missing else "")
-    )
+            if not row:
+                write_index(points, tasks, out)
+    missing = sum(task.outcome(out).status != "done" for task in chosen)
+    again = f", {missing} of them not done; the same command tries them again" if missing else ""
+    print(f"{out / 'index.html'} shows {len(tasks)} rows{again}")
     return 1 if missing else 0
 
 
 def batch_command(arguments: argparse.Namespace) -> int:
     """The experiment notebook, once a row."""
-    return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)
+    points, counts = find_points(arguments.points), parse_counts(arguments.devices)
+    return batch(points, arguments.out, counts, arguments.dry_run, not arguments.quiet, arguments.row)

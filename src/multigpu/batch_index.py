@@ -14,7 +14,7 @@ from multigpu.analysis.estimate import SINGLE_RUN, estimate
 from multigpu.experiment import label, pooled
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point, records_here
-from multigpu.record import Record, RecordStore
+from multigpu.record import RecordStore
 from multigpu.writing import write_whole
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def write_index(points: Path, tasks: list[Task], out: Path) -> None:
         row: dict[str, Any] = {
             "heading": said if said != heading else "",
             "label": label(task.run),
-            "status": outcome.status if outcome else "",
-            "status_words": STATUS_WORDS[outcome.status if outcome else ""],
-            "reason": outcome.reason if outcome else "",
+            "status": outcome.status,
+            "status_words": STATUS_WORDS[outcome.status],
+            "reason": outcome.reason,
             "links": [(name, path.relative_to(out).as_posix()) for name, path in _files(task, out)],
         }
         heading = said
@@ -80,14 +80,10 @@ def _files(task: Task, out: Path) -> list[tuple[str, Path]]:
     return [(name, task.file(out, each)) for name, both in endings.items() for each in both if task.file(out, each).is_file()]
 
 
-def _records(task: Task, out: Path) -> list[Record]:
-    points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
-    return [record for record in records_here(points, RecordStore(out / "records")) if record.status == "ok"]
-
-
 def _rate(task: Task, out: Path) -> dict[str, str]:
     """The rate of a row with its interval and repeats; empty where nothing was measured on this machine."""
-    records = _records(task, out)
+    points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
+    records = [record for record in records_here(points, RecordStore(out / "records")) if record.status == "ok"]
     if not records:
         return dict.fromkeys(("rate", "interval", "n"), "")
     row = pooled(records).iloc[0]

@@ -1,5 +1,4 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | batch | collectives | synchrony | hosts | stages | train |
-interference | records | verify | explain | advise | claims | report | study`.
+"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it, loaded when it is asked for.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -7,61 +6,137 @@ Bad input ends with exit code 2 and one sentence; a sweep whose launcher died wi
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import pkgutil
+from collections.abc import Sequence
+from pathlib import Path
 
-from multigpu.arguments import EXPERIMENTS, build_parser, parse_counts
-from multigpu.cli_measure import measure_command, store_of
-from multigpu.command import answered
-from multigpu.doctor import diagnose
-from multigpu.grid import default_grid, find_grid
-from multigpu.grid.entries import cost_s, points
-from multigpu.later import later
-from multigpu.measure.ceilings import measure_ceilings
-from multigpu.measure.machine import this_machine
-from multigpu.measure.sweep import measure
+from multigpu import paths
+from multigpu.command import Parser, add_usual, answered, count, name, seconds
+from multigpu.grid import GRIDS
+from multigpu.hosts.arguments import add_arguments
+from multigpu.measure.process import end_with_parent
 
-
-def _ceilings(arguments: argparse.Namespace) -> int:
-    store = store_of(arguments)
-    store.check_writable()
-    print(f"written to {measure_ceilings(store.root)}")
-    return 0
-
-
-def _study(arguments: argparse.Namespace) -> int:
-    """Measure the default grid, then render: the notebooks find every Record there."""
-    planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
-    print(f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
-    print(measure(points(planned), store_of(arguments)), flush=True)
-    return COMMANDS["report"](arguments)
-
-
-def _doctor(arguments: argparse.Namespace) -> int:
-    for line in diagnose(store_of(arguments)):
-        print(line)
-    return 0
-
-
-def _own_parser(path: str) -> Callable[[argparse.Namespace], int]:
-    """A command that reads the rest of the line itself."""
-    return lambda arguments: later(path)(arguments.words)
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "doctor": _doctor,
-    "ceilings": _ceilings,
-    "measure": measure_command,
-    "compare": later("multigpu.own.compare:compare_command"),
-    "batch": later("multigpu.batch:batch_command"),
-    "records": later("multigpu.cli_read:records_command"),
-    "verify": later("multigpu.cli_read:verify_command"),
-    "explain": later("multigpu.cli_read:explain_command"),
-    "advise": later("multigpu.cli_read:advise_command"),
-    "claims": later("multigpu.cli_claims:claims_command"),
-    **{name: _own_parser(path) for name, (path, _) in EXPERIMENTS.items()},
-    "report": later("multigpu.report:report_command"),
-    "study": _study,
+EXPERIMENTS = {
+    "collectives": ("collectives.command:main", "time all-reduces of this machine"),
+    "synchrony": ("synchrony.measure:main", "run a parameter server's protocols"),
+    "hosts": ("hosts.measure:main", "time all-reduces between hosts made on this machine"),
+    "stages": ("stages.measure:main", "find the best placement of a model's stages"),
+    "train": ("training.measure:main", "train runs to the end of a budget and keep their Records"),
+    "interference": ("measure.interference:main", "do Runs that share this machine disturb each other?"),
 }
+"""Commands whose own parsers read the rest of the line: the function that does it, and its help."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; `run` of what it parses names the function that does it."""
+    parser = Parser(prog="multigpu", description="A reproducible study of multi-GPU training.")
+    parser.add_argument("--records", help="folder of the Records (default: data/runs)")
+    parser.add_argument("--end-with-parent", action="store_true", help="end when the process that started this ends, however it does")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(called: str, run: str, does: str, own_help: bool = True) -> argparse.ArgumentParser:
+        made = commands.add_parser(called, help=does, add_help=own_help)
+        made.set_defaults(run=f"multigpu.{run}")
+        return made
+
+    def takes_fields(parser: argparse.ArgumentParser, words: str) -> None:
+        parser.add_argument("fields", nargs="*", metavar="field=value", help=words)
+
+    def takes_devices(parser: argparse.ArgumentParser, words: str) -> None:
+        parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: what is here)")
+
+    def takes_format(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--format", choices=("text", "json"), default="text")
+
+    command("doctor", "doctor:doctor_command", "what this machine can run and what is missing")
+    command("ceilings", "cli_measure:ceilings_command", "measure what this machine's GPUs, memory and links can do at best")
+
+    one = command("measure", "cli_measure:measure_command", "measure a grid by name, or one Run by its fields")
+    takes_fields(one, "of one Run, e.g. workload=nmt model=nmt_small placement=ddp batch_size=16; with --grid: its Runs that have them")
+    one.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas")
+    one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
+    takes_devices(one, "device counts of the grid")
+    one.add_argument("--peaks", action="store_true", help="once more, only what was measured here and has no peak memory that is read")
+    one.add_argument("--timeout", type=seconds, default=300.0, help="seconds one Run may take")
+    add_usual(one, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet")
+    one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
+    one.add_argument("--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs (TensorFlow in one process)")
+    one.add_argument("--forecast", type=Path, metavar="FILE", help="measure nothing: write what each Run should reach, as CSV")
+    one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
+    add_arguments(one)
+
+    own = command("compare", "own.compare:compare_command", "a model of your own under every placement: which is fastest here, and why")
+    own.add_argument("job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it")
+    own.add_argument("--devices", type=count(1), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
+    own.add_argument("--placements", default="all", metavar="A,B", help="of those that `doctor` lists (default: all)")
+    own.add_argument("--out", default="multigpu-compare", metavar="FOLDER", help="Records and index.html (default: multigpu-compare)")
+    own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
+    add_usual(own, "--budget-s", "--repeats", "--quiet", budget_s=120.0, repeats=5)
+
+    many = command("batch", "batch:batch_command", "execute the experiment notebook for every row of a YAML file")
+    many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
+    many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
+    takes_devices(many, "what `each`, `ends` and `most` mean in the file")
+    many.add_argument(
+        "--row", metavar="NAME", help="do this row alone, as --dry-run names it, and write no index; '': write the index alone"
+    )
+    add_usual(many, "--dry-run", "--quiet")
+
+    listing = command("records", "cli_read:records_command", "list, filter and export Records")
+    listing.add_argument("where", nargs="*", metavar="column=value")
+    listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
+    listing.add_argument("--traced", action="store_true", help="list traced Runs, which no other listing holds")
+    listing.add_argument("--trace-summary", metavar="KEY", help="copies and kernels of one traced Run, as CSV with --export FILE.csv")
+    packing = "put the loose Records of each machine into an archive: of every folder that the study keeps, or of --records alone"
+    listing.add_argument("--pack", action="store_true", help=packing)
+    copies = "copies for others: an archive a machine, with nothing that tells person or host"
+    listing.add_argument("--share", metavar="FOLDER", help=copies)
+
+    why = command("explain", "cli_read:explain_command", "why a measured point is no faster: where a step's time goes, and what helped")
+    why.add_argument("words_asked", nargs="*", metavar="KEY | field=value", help="a Record's key, or fields as `measure` takes them")
+    traces = "instead: traces of any script by PyTorch's profiler (.json, .gz), one a rank"
+    why.add_argument("--trace", nargs="+", type=Path, metavar="FILE", help=traces)
+    why.add_argument(
+        "--details", action="store_true", help="also what it is compared with, the step's parts, its bounds, other faster ways"
+    )
+    which = command("advise", "cli_read:advise_command", "the placements of a job, ranked by what was measured")
+    takes_fields(which, "e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
+    for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
+        asked.add_argument("--machine", metavar="NAME", help="(default: this one, or else the one with most repeats of what is asked)")
+        asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
+        takes_format(asked)
+
+    claims = command("claims", "cli_read:claims_command", "verdict of each claim, or all that is said of those named")
+    claims.add_argument("number", nargs="*", metavar="C1", help="of these claims everything: figures, test, reasons, Records")
+    takes_format(claims)
+    claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
+    claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
+    claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")
+
+    checked = command("verify", "cli_read:verify_command", "can these Records be believed? Schema, physics, keys and commits of each")
+    checked.add_argument("folder", nargs="?", help="folder of Records (default: all of the study's)")
+    checked.add_argument("--measure", type=int, default=0, metavar="N", help="measure a random sample of N again on this machine")
+    checked.add_argument("--seed", type=int, default=0, help="of that sample")
+
+    for called, (run, does) in EXPERIMENTS.items():
+        command(called, run, f"{does} (`{called} --help`)", own_help=False)
+
+    report = command("report", "report:report_command", "execute the notebooks on committed Records and build the HTML report")
+    report.add_argument("--parameters", type=Path, metavar="FILE", help="YAML lines of `name: value` for every notebook that has the name")
+    report.add_argument("--only", default="", metavar="PAGE", help="this page alone, such as 02-parameters; the others stay as they are")
+    published = "the published report: write figures/, and stop where a sentence is not true of its Records"
+    report.add_argument("--publish", action="store_true", help=published)
+
+    page = command("page", "notebooks:page_command", "execute one notebook, as jobs of the workflow do")
+    page.add_argument("notebook", type=Path)
+    page.add_argument("output", type=Path)
+    page.add_argument("parameters", nargs="*", metavar="name=value")
+
+    study = command("study", "cli_measure:study_command", "measure the default grid, execute every notebook, build the report")
+    study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
+    takes_devices(study, "device counts")
+    study.set_defaults(parameters=None, only="", publish=False)
+    return parser
 
 
 @answered
@@ -69,7 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = build_parser()
     parsed, words = parser.parse_known_args(arguments)
-    if words and parsed.command not in EXPERIMENTS:
+    if parsed.end_with_parent:
+        end_with_parent()
+    own_parser = parsed.command in EXPERIMENTS
+    if words and not own_parser:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
-    parsed.words = words
-    return COMMANDS[parsed.command](parsed)
+    code: int = pkgutil.resolve_name(parsed.run)(words if own_parser else parsed)
+    return code

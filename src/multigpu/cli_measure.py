@@ -1,4 +1,4 @@
-"""The command `measure`: which Runs it means, what a budget allows of them, and how they are measured."""
+"""The commands `measure`, `study` and `ceilings`: which Runs are meant, what a budget allows of them, and how they are measured."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multigpu import paths
-from multigpu.arguments import parse_counts, parse_fields
-from multigpu.grid import default_grid, every_grid, find_grid, restricted
-from multigpu.grid.entries import Planned, affordable, cost_s, pace, points
+from multigpu.command import parse_counts, parse_fields
+from multigpu.grid import default_grid, every_grid, find_grid
+from multigpu.grid.entries import Planned, affordable, cost_s, having, pace, points
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.later import later
+from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.lanes import measure_shared
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
@@ -50,13 +51,30 @@ def read_from(arguments: argparse.Namespace) -> RecordStore:
     return store_of(arguments)
 
 
+def ceilings_command(arguments: argparse.Namespace) -> int:
+    """Measure what this machine can do at best."""
+    store = store_of(arguments)
+    store.check_writable()
+    print(f"written to {measure_ceilings(store.root)}")
+    return 0
+
+
+def study_command(arguments: argparse.Namespace) -> int:
+    """Measure the default grid, then render: the notebooks find every Record there."""
+    planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+    print(f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+    print(measure(points(planned), store_of(arguments)), flush=True)
+    code: int = later("multigpu.report:report_command")(arguments)
+    return code
+
+
 def measure_command(arguments: argparse.Namespace) -> int:
     """Measure one Run, grids, or what undecided claims need; the exit code."""
     _check_options(arguments)
     if arguments.fields and not arguments.grid and not arguments.undecided:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
-        chosen, price = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], None
+        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], {}
     else:
         planned = _undecided(arguments) if arguments.undecided else _planned(arguments, default_grid())
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
@@ -64,9 +82,6 @@ def measure_command(arguments: argparse.Namespace) -> int:
             runs = len({entry.run.digest for entry in planned})
             print(f"{len(chosen)} measurements of {runs} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
         costs = {entry.run.digest: entry.cost_s for entry in planned}
-
-        def price(point: Point) -> float:
-            return costs[point.run.digest]
 
     if arguments.peaks:
         chosen = _without_peaks(chosen, store_of(arguments))
@@ -84,6 +99,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.traces:
         os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
     if arguments.share:
+        price = (lambda point: costs[point.run.digest]) if costs else None
         shared = measure_shared(chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price)
         print(shared)
         return shared.exit_code
@@ -111,30 +127,21 @@ def _check_options(arguments: argparse.Namespace) -> None:
     if not arguments.share:
         return
     if arguments.nnodes != 1 or arguments.rendezvous:
-        raise ValueError(
-            "--share divides one machine into lanes and cannot be used with several hosts: leave out --nnodes and --rendezvous"
-        )
-    if arguments.traces or arguments.tensorboard:
-        option = "--traces" if arguments.traces else "--tensorboard"
-        raise ValueError(f"{option} watches Runs that have the machine to themselves: leave it or --share out")
+        raise ValueError("--share makes lanes of one machine and cannot be used with several hosts: leave out --nnodes and --rendezvous")
+    for option in ("traces", "tensorboard"):
+        if getattr(arguments, option):
+            raise ValueError(f"--{option} watches Runs that have the machine to themselves: leave it or --share out")
 
 
 def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
     """The Runs of the grids that are asked for, or of those called `otherwise`, that have the fields."""
     planned = find_grid(arguments.grid or otherwise, parse_counts(arguments.devices))
-    return restricted(planned, parse_fields(arguments.fields))
+    return having(planned, parse_fields(arguments.fields))
 
 
 def _standing(arguments: argparse.Namespace) -> list[Record]:
-    """The Records that measuring their points on this machine would find, of each point the latest attempt; those of other versions of a
-    framework stand beside them.
-    """
-    latest: dict[str, Record] = {}
-    for record in store_of(arguments):
-        known = latest.get(record.key)
-        if (known is None or record.attempt > known.attempt) and record.key == key_here(record.run, record.repeat):
-            latest[record.key] = record
-    return list(latest.values())
+    """The Records that measuring their points on this machine would find; those of other versions of a framework stand beside them."""
+    return [record for record in store_of(arguments).of(this_machine().name) if record.key == key_here(record.run, record.repeat)]
 
 
 def _learned(planned: Sequence[Planned], standing: Sequence[Record]) -> float | None:

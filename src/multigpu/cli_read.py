@@ -1,9 +1,12 @@
-"""Commands that read Records: `records`, `verify`, `explain`, `advise`."""
+"""Commands that read Records: `records`, `verify`, `explain`, `advise`, `claims`."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import shutil
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,26 +15,39 @@ from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
-from multigpu.arguments import parse_fields
-from multigpu.cli_measure import read_from
+from multigpu.claims import find_claim, terminal, to_json
+from multigpu.cli_measure import claim_results, read_from
+from multigpu.command import parse_fields
 from multigpu.own.script_trace import explain_trace, told
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.shared import share
 from multigpu.verify import EXCEPTIONS, lines, verify
 from multigpu.verify_again import measured_again
 
+POINT = ["key", "status", "model", "placement", "devices", "batch_size", "precision", "execution", "repeat"]
+LISTED = [*POINT, "units_per_s", "unit", "machine"]
+TRACED = ["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]
+"""Columns that are printed of Records, and of those that were traced."""
+
 
 def records_command(arguments: argparse.Namespace) -> int:
     """Lists Records, writes them as a table, packs them, or shows what was traced."""
+    every = "--pack packs every Record that is loose" if arguments.pack else "--share copies every Record" if arguments.share else ""
+    if every and (arguments.where or arguments.export or arguments.traced or arguments.trace_summary):
+        raise ValueError(f"{every}: leave filters, --export, --traced and --trace-summary out")
     if arguments.pack:
-        return _pack(arguments)
+        stores, done = stores_of(Path(arguments.records)) if arguments.records else study_stores(), 0
+        for done, packed in enumerate((one for store in stores for one in pack(store)), 1):  # noqa: B007
+            print(packed, flush=True)
+        if not done:
+            print(f"nothing to pack: no place has {FEWEST} loose Records")
+        return 0
     if arguments.share:
         return _share(arguments)
     if arguments.trace_summary:
         return _trace_summary(arguments)
     if arguments.traced:
-        table = trace_table(read_from(arguments))
-        print(table[["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]].to_string(index=False))
+        print(trace_table(read_from(arguments))[TRACED].to_string(index=False))
         return 0
     frame = frame_of(read_from(arguments))
     for text in arguments.where:
@@ -42,43 +58,13 @@ def records_command(arguments: argparse.Namespace) -> int:
     if arguments.export:
         export(frame, Path(arguments.export))
         print(f"{len(frame)} Records written to {arguments.export}")
-        return 0
-    columns = [
-        "key",
-        "status",
-        "model",
-        "placement",
-        "devices",
-        "batch_size",
-        "precision",
-        "execution",
-        "repeat",
-        "units_per_s",
-        "unit",
-        "machine",
-    ]
-    print(frame[columns].to_string(index=False) if len(frame) else "no Record matches")
-    return 0
-
-
-def _pack(arguments: argparse.Namespace) -> int:
-    """Loose Records into archives."""
-    if arguments.where or arguments.export or arguments.traced or arguments.trace_summary:
-        raise ValueError("--pack packs every Record that is loose: leave filters, --export, --traced and --trace-summary out")
-    done = 0
-    for store in stores_of(Path(arguments.records)) if arguments.records else study_stores():
-        for packed in pack(store):
-            print(packed, flush=True)
-            done += 1
-    if not done:
-        print(f"nothing to pack: no place has {FEWEST} loose Records")
+    else:
+        print(frame[LISTED].to_string(index=False) if len(frame) else "no Record matches")
     return 0
 
 
 def _share(arguments: argparse.Namespace) -> int:
     """Copies of all Records that tell nothing of person or host."""
-    if arguments.where or arguments.export or arguments.traced or arguments.trace_summary:
-        raise ValueError("--share copies every Record: leave filters, --export, --traced and --trace-summary out")
     written, left = share(read_from(arguments), Path(arguments.share))
     print("\n".join([*map(str, written), *(f"left out: {count} Records that {why}" for why, count in left.items())]))
     if not written:
@@ -136,4 +122,21 @@ def explain_command(arguments: argparse.Namespace) -> int:
 def advise_command(arguments: argparse.Namespace) -> int:
     """Which placement to take for a job."""
     print(advised(read_from(arguments).root, parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
+    return 0
+
+
+def claims_command(arguments: argparse.Namespace) -> int:
+    """What the Records say of every claim."""
+    named = {find_claim(number).number for number in arguments.number}
+    read_from(arguments)
+    results = [result for result in claim_results(arguments) if not named or result.claim.number in named]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without these signs still has the words beside them
+    width = shutil.get_terminal_size((120, 24)).columns
+    if arguments.format == "json":
+        print(to_json(results))
+    elif named:
+        print("\n\n".join(terminal.in_full(result, width) for result in results))
+    else:
+        print(terminal.overview(results, width))
     return 0

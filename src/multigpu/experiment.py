@@ -17,7 +17,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
-from multigpu.grid.from_yaml import launches_of, traced
+from multigpu.grid import launches_of, traced
 from multigpu.kept import STATUSES
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.point import Point, records_here
@@ -25,7 +25,7 @@ from multigpu.measure.sweep import measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import HOOK, watched
 from multigpu.parameters import ParameterError, check_parameters
-from multigpu.progress import Progress
+from multigpu.progress import Progress, following
 from multigpu.published import published_of
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
@@ -135,11 +135,10 @@ def train(experiment: Experiment) -> list[Record]:
     with watched() as found:
         progress = Progress(experiment.run, len(experiment.points), found)
         try:
-            done = measure(experiment.points, experiment.store, AGAIN, hook=HOOK, bar=progress)
+            with following(found, progress.steps):
+                done = measure(experiment.points, experiment.store, AGAIN, hook=HOOK, bar=progress)
         except ValueError as error:
             raise ParameterError(f"{str(error).rstrip('.')}.") from None
-        finally:
-            progress.close()
     print("\n".join(done.troubles) or "every Run was measured")
     records = experiment.records()
     if not any(record.status == "ok" for record in records if not record.run.traced_steps):

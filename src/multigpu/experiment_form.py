@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from html import escape
 from typing import Any, get_args, get_origin
+
+import yaml
 
 from multigpu.experiment import PARAMETERS, by_hand, planned
 from multigpu.parameters import ParameterError
@@ -18,43 +19,31 @@ except ImportError:  # it comes with JupyterLab (`make lab`), which nothing else
     widgets = None
 
 
+WRITTEN = ("sequence_length", "data", "repeats", "records", "more")
+"""Parameters that are no choice, no number and no yes or no: a line of text, as YAML writes it, values of a list with commas between."""
+
+
 def _text(value: Any) -> str:
-    return "" if value in (None, {}) else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.strip() else None
-
-
-def _paths(text: str) -> list[str] | None:
-    return [part.strip() for part in text.split(",") if part.strip()] or None
-
-
-def _repeats(text: str) -> int | list[int]:
-    numbers = [int(part) for part in text.split(",")]
-    return numbers if "," in text else numbers[0]
-
-
-READ: dict[str, Callable[[str], Any]] = {
-    "sequence_length": _number,
-    "data": _paths,
-    "repeats": _repeats,
-    "records": lambda text: text.strip() or None,
-    "more": lambda text: json.loads(text or "{}"),
-}
-"""How a line of text is read, of parameters that are no choice, no number and no yes or no."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value in (None, {}) else json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def _read(name: str, value: Any) -> Any:
     """What a field says.
 
     Raises:
-        ParameterError: it is no such value.
+        ParameterError: it is no line of YAML.
     """
+    if name not in WRITTEN:
+        return value
     try:
-        return READ[name](value) if name in READ else value
-    except ValueError:
+        found = yaml.safe_load(f"[{value}]")
+    except yaml.YAMLError:
         raise ParameterError(f"{name} = {value!r} cannot be read: the cell above shows how it is written") from None
+    if not found:
+        return {} if name == "more" else None
+    return found if len(found) > 1 or name == "data" else found[0]
 
 
 def _options(name: str, workload: str) -> list[str]:
@@ -66,7 +55,9 @@ def _options(name: str, workload: str) -> list[str]:
         "model": list(chosen.models) if chosen else [],
         "inputs": list(chosen.inputs) if chosen else [],
     }
-    literal = [str(value) for value in get_args(PARAMETERS[name])] if get_origin(PARAMETERS[name]) is not None and name not in READ else []
+    literal = (
+        [str(value) for value in get_args(PARAMETERS[name])] if get_origin(PARAMETERS[name]) is not None and name not in WRITTEN else []
+    )
     return own.get(name, literal if PARAMETERS[name] != int | bool else [])
 
 
@@ -76,9 +67,8 @@ def _field(name: str, value: Any, workload: str) -> Any:
     look = {"description": name.replace("_", " "), "style": {"description_width": "8em"}}
     if options:
         return widgets.Dropdown(options=options, value=value if value in options else options[0], **look)
-    if name in READ:
-        text = json.dumps(value) if name == "more" and value else _text(value)
-        return widgets.Text(value=text, continuous_update=False, **look)
+    if name in WRITTEN:
+        return widgets.Text(value=_text(value), continuous_update=False, **look)
     if name in ("compare", "trace"):
         return widgets.Checkbox(value=bool(value), **look)
     return widgets.BoundedIntText(value=value, min=1, max=2**31 - 1, **look)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
-from papermill.engines import NBClientEngine, papermill_engines
 from papermill.exceptions import PapermillException, PapermillExecutionError
 from papermill.execute import execute_notebook
 from tqdm.auto import tqdm
 
+from multigpu.grid.expand import read_yaml
 from multigpu.parameters import ParameterError, assigned_names, unknown_name
 
 KERNEL = """
@@ -30,50 +30,19 @@ launch_new_instance()
 """How a kernel starts: it ends with whoever executes the notebook, also if that is killed."""
 
 
-class _Engine(NBClientEngine):
-    """Papermill's own engine, which also moves one bar over the cells of all notebooks."""
-
-    bar: tqdm
-
-    @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> Any:
-        complete = nb_man.cell_complete
-
-        def cell_complete(cell: Any, **kwargs: Any) -> None:
-            complete(cell, **kwargs)
-            if "injected-parameters" not in cell.metadata.get("tags", []):
-                cls.bar.update()
-
-        nb_man.cell_complete = cell_complete
-        return super().execute_managed_notebook(nb_man, kernel_name, **options)
-
-
-papermill_engines.register("multigpu", _Engine)
-
-
 class NotebookError(RuntimeError):
     """A notebook that cannot be executed; its message is one sentence."""
 
 
-def numbered_notebooks(folder: Path) -> list[Path]:
-    """The notebooks of `folder` whose names start with a digit, in their order.
-
-    Raises:
-        NotebookError: there is none.
-    """
-    found = sorted(path for path in folder.glob("[0-9]*.ipynb") if path.suffixes == [".ipynb"])
-    if not found:
-        raise NotebookError(f"no numbered notebook (such as 01-name.ipynb) lies in {folder}.")
-    return found
-
-
-def chosen_notebooks(folder: Path, only: str = "") -> list[Path]:
-    """The numbered notebooks, or the one of them whose name is or begins with `only`.
+def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
+    """The notebooks of `folder` whose names start with a digit, in their order; or the one of them whose name is or begins with `only`.
 
     Raises:
         NotebookError: there is none, or several begin so.
     """
-    every = numbered_notebooks(folder)
+    every = sorted(path for path in folder.glob("[0-9]*.ipynb") if path.suffixes == [".ipynb"])
+    if not every:
+        raise NotebookError(f"no numbered notebook (such as 01-name.ipynb) lies in {folder}.")
     found = [path for path in every if path.stem == only.removesuffix(".ipynb")] or [path for path in every if path.stem.startswith(only)]
     if only and len(found) != 1:
         raise NotebookError(f"{only!r} names {len(found) or 'no'} page: choose one of {', '.join(path.stem for path in every)}.")
@@ -87,11 +56,9 @@ def load_parameters(path: Path) -> dict[str, Any]:
         ParameterError: the file is missing, is no YAML or holds something else.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ParameterError(f"the parameters file {path} cannot be read: {error.strerror or error}.") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ParameterError(f"the parameters file {path} is no YAML: {' '.join(str(error).split())[:300]}.") from None
+        content = read_yaml(path)
+    except ValueError as error:
+        raise ParameterError(f"the parameters file {error}.") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ParameterError(f"the parameters file {path} must hold lines of `name: value`.")
     return content
@@ -122,7 +89,7 @@ def parameter_names(path: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def this_interpreter() -> Iterator[str]:
+def this_interpreter() -> Iterator[None]:
     """Make the kernel `python3` mean this interpreter with this package, whatever kernels the user or the machine has."""
     with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
         spec = Path(folder, "kernels", "python3", "kernel.json")
@@ -133,55 +100,61 @@ def this_interpreter() -> Iterator[str]:
         content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PYTHONPATH": path}}
         spec.write_text(json.dumps(content), encoding="utf-8")
         before = os.environ.get("JUPYTER_PATH")
-        os.environ["JUPYTER_PATH"] = os.pathsep.join([folder, before] if before else [folder])
+        os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before]))
         try:
-            yield "python3"
+            yield
         finally:
-            if before is None:
-                del os.environ["JUPYTER_PATH"]
-            else:
-                os.environ["JUPYTER_PATH"] = before
+            del os.environ["JUPYTER_PATH"]
+            os.environ |= {"JUPYTER_PATH": before} if before else {}
 
 
-def execute_notebooks(
-    folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True, only: str = ""
-) -> list[Path]:
-    """Execute every numbered notebook of `folder` in its order and return the executed copies in `output`.
-
-    Args:
-        only: the name of the one notebook to execute ("02-parameters", or what begins so); the copies of the others stay as they are.
+def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, only: str = "") -> list[Path]:
+    """Execute every numbered notebook of `folder`, or the one that `only` names, and return the executed copies in `output`.
 
     Each notebook gets those of the parameters that it has. Copies of an earlier execution are removed first.
 
     Raises:
         ParameterError: no notebook has a parameter of this name; nothing was executed.
-        NotebookError: as `_executed`.
+        NotebookError: as `_execute`.
     """
-    given = dict(parameters or {})
+    given = parameters or {}
     folder, output = folder.resolve(), output.resolve()
-    notebooks = chosen_notebooks(folder, only)
-    names = {path: parameter_names(path) for path in notebooks}
+    names = {path: parameter_names(path) for path in numbered_notebooks(folder, only)}
     _check_known(given, {name for has in names.values() for name in has}, "any notebook")
     if output == folder:
         raise NotebookError(f"executed notebooks cannot be written over their own sources in {folder}: choose another folder.")
     _make_folder(output)
     for old in output.glob("[0-9]*.ipynb"):  # of notebooks with other names, or failed
-        if not only or old.name.startswith(notebooks[0].stem) or not (folder / old.name).exists():
+        if not only or old.name.startswith(next(iter(names)).stem) or not (folder / old.name).exists():
             old.unlink()
-    jobs = [(path, output / path.name, {name: given[name] for name in given if name in names[path]}) for path in notebooks]
-    return _executed(jobs, progress, "notebooks")
+    cores = min(4, os.cpu_count() or 1)  # a kernel starts and draws on one; all are heard before one that stopped is told
+    with this_interpreter(), tqdm(total=len(names), unit="notebook") as bar, ThreadPoolExecutor(cores) as pool:
+        started = []
+        for path, has in names.items():
+            started.append(pool.submit(_execute, path, output / path.name, {name: given[name] for name in given if name in has}))
+            started[-1].add_done_callback(lambda _: bar.update())
+    return [future.result() for future in started]
 
 
-def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> None:
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
     """Execute one notebook.
 
     Raises:
         ParameterError: the notebook has no parameter of this name.
-        NotebookError: as `_executed`.
+        NotebookError: as `_execute`.
     """
-    _check_known(parameters or {}, parameter_names(notebook), notebook.name)
+    _check_known(parameters, parameter_names(notebook), notebook.name)
     _make_folder(output.parent)
-    _executed([(notebook.resolve(), output, parameters or {})], progress, notebook.stem)
+    with this_interpreter():
+        _execute(notebook.resolve(), output, parameters)
+
+
+def page_command(arguments: argparse.Namespace) -> int:
+    """Execute one notebook, a job of the workflow."""
+    if strange := [text for text in arguments.parameters if "=" not in text]:
+        raise ValueError(f"parameters {' '.join(strange)!r} are not of the form name=value")
+    execute_one(arguments.notebook, arguments.output, dict(text.split("=", 1) for text in arguments.parameters))
+    return 0
 
 
 def _check_known(given: Iterable[str], known: Collection[str], where: str) -> None:
@@ -198,43 +171,19 @@ def _make_folder(folder: Path) -> None:
         raise NotebookError(f"executed notebooks cannot be written to {folder}: {error.strerror}.") from None
 
 
-def _executed(jobs: Sequence[tuple[Path, Path, Mapping[str, Any]]], progress: bool, title: str) -> list[Path]:
-    """Execute notebooks, each with its parameters; a copy has its name only when the notebook ran to its end, else `NAME.failed.ipynb`.
+def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
+    """Run a notebook to its end; its copy has its name only then, and before is called `NAME.failed.ipynb`.
 
     Raises:
-        NotebookError: a notebook stopped; the sentence names it, its cell and the exception.
+        NotebookError: it stopped; the sentence names it, its cell and the exception.
     """
-    cells = sum(len(read_notebook(path).cells) for path, *_ in jobs)
-    with this_interpreter() as kernel, tqdm(total=cells, unit="cell", desc=title, disable=not progress) as bar:
-        _Engine.bar = bar
-
-        def execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
-            unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
-            _execute(path, unfinished, parameters, kernel)
-            return unfinished.replace(copy)
-
-        # a kernel starts and draws on one core; all are heard before one that stopped is told
-        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-            started = [pool.submit(execute, *job) for job in jobs]
-        return [future.result() for future in started]
-
-
-def _execute(path: Path, unfinished: Path, parameters: Mapping[str, Any], kernel: str) -> None:
-    """Run a notebook to its end or raise NotebookError."""
+    unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
     try:
-        execute_notebook(
-            path,
-            unfinished,
-            dict(parameters),
-            engine_name="multigpu",
-            kernel_name=kernel,
-            language="python",
-            progress_bar=False,
-            cwd=path.parent,
-        )
+        execute_notebook(path, unfinished, dict(parameters), kernel_name="python3", language="python", progress_bar=False, cwd=path.parent)
     except PapermillExecutionError as error:
         reason = " ".join(str(error.evalue).split())
         raise NotebookError(f"{path.name} stopped in cell {error.exec_count} with {error.ename}: {reason}") from None
     except (PapermillException, RuntimeError, TimeoutError, OSError) as error:
         reason = " ".join(str(error).split()) or "no reason was given"
         raise NotebookError(f"{path.name} could not be executed: {type(error).__name__}: {reason}") from None
+    return unfinished.replace(copy)

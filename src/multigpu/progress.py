@@ -1,14 +1,34 @@
-"""How far an experiment is, in a notebook: who follows its sweep (`measure.summary.Bar`) and shows its steps as they come."""
+"""How far an experiment is: who follows its sweep (`measure.summary.Bar`) in a notebook and shows its steps as they come."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 from IPython.display import DisplayHandle, display
 
 from multigpu.measure.watching import Watched
 from multigpu.run import Run
+
+
+@contextlib.contextmanager
+def following(watched: Watched, show: Callable[[str, int], None]) -> Iterator[None]:
+    """Meanwhile a thread has the stage and its steps shown, three times a second."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(0.3):
+            show(*watched.state())
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Progress:
@@ -19,10 +39,7 @@ class Progress:
         self.lines: list[str] = []
         self.began: tuple[str, float] = ("", 0.0)
         self.handle: DisplayHandle | None = display({"text/plain": ""}, raw=True, display_id=True)
-        self.ended = threading.Event()
         self.lock = threading.Lock()
-        self.thread = threading.Thread(target=self._follow, daemon=True)
-        self.thread.start()
 
     def set_description(self, desc: str | None = None) -> None:
         with self.lock:
@@ -47,25 +64,21 @@ class Progress:
             self._show()
 
     def close(self) -> None:
-        self.ended.set()
-        self.thread.join()
+        """Its lines stay."""
 
-    def _follow(self) -> None:
-        while not self.ended.wait(0.3):
-            with self.lock:
-                if self.open:
-                    self.lines[-1] = self._now()
-                    self._show()
-
-    def _now(self) -> str:
-        """The stage, and the steps of it and their rate."""
-        stage, steps = self.watched.state()
-        if stage != self.began[0]:
-            self.began = (stage, time.monotonic())
-        took = time.monotonic() - self.began[1]
-        count = {"warm-up": self.run.warmup_steps, "timed": self.run.timed_steps}.get(stage, 0)
-        rate = f", {steps / took:,.1f} steps/s" if took > 1 and steps else ""
-        return {"": "starts", "build": "builds the model"}.get(stage, f"{stage}: step {min(steps, count)} of {count}{rate}")
+    def steps(self, stage: str, steps: int) -> None:
+        """Show the stage of the Run that is open, and the steps of it and their rate."""
+        with self.lock:
+            if not self.open:
+                return
+            if stage != self.began[0]:
+                self.began = (stage, time.monotonic())
+            took = time.monotonic() - self.began[1]
+            count = {"warm-up": self.run.warmup_steps, "timed": self.run.timed_steps}.get(stage, 0)
+            rate = f", {steps / took:,.1f} steps/s" if took > 1 and steps else ""
+            told = {"": "starts", "build": "builds the model"}
+            self.lines[-1] = told.get(stage, f"{stage}: step {min(steps, count)} of {count}{rate}")
+            self._show()
 
     def _show(self) -> None:
         lines = [f"run {number} of {self.total}  {line}" for number, line in enumerate(self.lines, 1)]

@@ -9,9 +9,6 @@ import pandas as pd
 from multigpu.paths import PUBLISHED
 from multigpu.run import Run
 
-FIXED_LENGTH = 100
-"""Words a sentence in document 000's Exp5."""
-
 
 def published_names() -> list[str]:
     """Every table that `load_published` knows, in alphabetical order."""
@@ -52,18 +49,11 @@ def published_value(name: str, statement: str) -> float:
     return float(row.iloc[0])
 
 
-def experiment_of(run: Run) -> str:
-    """The experiment of document 000 that this Run rebuilds, or "".
-
-    Exp5 is Exp4 with 100 words in every sentence; Exp1 to Exp4 ran on real lengths, so a Run of fixed length rebuilds none of
-    them. The machine, the framework and the precision differ: what stands beside each other are answers to one question.
-    """
-    if run.model != "nmt000" or run.scaling != "weak":
-        return ""
-    rebuilt: dict[tuple[str, int | None], str] = {("exp4", FIXED_LENGTH): "Exp5"} | {
-        (f"exp{number}", None): f"Exp{number}" for number in range(1, 5)
-    }
-    return rebuilt.get((run.placement, run.sequence_length), "")
+EXPERIMENTS = {("exp1", None): "Exp1", ("exp2", None): "Exp2", ("exp3", None): "Exp3", ("exp4", None): "Exp4", ("exp4", 100): "Exp5"}
+"""The experiments of document 000, by the placement and the length of a Run that rebuilds one: Exp5 is Exp4 with 100 words a sentence, and
+the others ran on real lengths, so a Run of fixed length rebuilds none of them. The machine, the framework and the precision differ: what
+stands beside each other are answers to one question.
+"""
 
 
 def published_of(run: Run) -> pd.DataFrame:
@@ -71,10 +61,9 @@ def published_of(run: Run) -> pd.DataFrame:
 
     Documents 000 (rates of its experiments) and 004 (times of a step) have figures of single points.
     """
-    rates = load_published("000_experiments")
-    rates = rates[rates["experiment"].eq(experiment_of(run)) & rates["batch_size"].eq(run.batch_size)].rename(
-        columns={"words_per_s": "rate"}
-    )
+    rebuilt = EXPERIMENTS.get((run.placement, run.sequence_length), "") if (run.model, run.scaling) == ("nmt000", "weak") else ""
+    rates = load_published("000_experiments").rename(columns={"words_per_s": "rate"})
+    rates = rates[rates["experiment"].eq(rebuilt) & rates["batch_size"].eq(run.batch_size)]
     times = load_published("004_step_times").assign(step_time_s=lambda table: table["step_time_ms"] / 1e3)
     same = (run.model, run.placement, run.batch_size) == ("nmt004", "ddp", 64)
     every = pd.concat([rates.assign(document="000, on P100s"), times.iloc[: len(times) if same else 0].assign(document="004, on V100s")])

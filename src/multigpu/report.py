@@ -44,11 +44,6 @@ class ReportError(RuntimeError):
     """A report that cannot be built; its message is one sentence."""
 
 
-def fragments() -> dict[str, Callable[[], str]]:
-    """What pages of `report/` include, by name, as Markdown (MyST)."""
-    return {"claims": claims_page, "placements": placements_page, "faults": faults_page}
-
-
 def claims_page() -> str:
     """One cell a claim, how many have which verdict, the table of all, and what changed; without Records every claim is open."""
     results = study_results()
@@ -58,6 +53,10 @@ def claims_page() -> str:
     )
 
 
+FRAGMENTS: dict[str, Callable[[], str]] = {"claims": claims_page, "placements": placements_page, "faults": faults_page}
+"""What pages of `report/` include, by name, as Markdown (MyST)."""
+
+
 def write_generated(folder: Path) -> None:
     """Write what pages include, `folder/NAME.md`.
 
@@ -65,7 +64,7 @@ def write_generated(folder: Path) -> None:
         ReportError: a fragment cannot be computed; the sentence names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, function in fragments().items():
+    for name, function in FRAGMENTS.items():
         try:
             text = function()
         except Exception as error:
@@ -73,16 +72,10 @@ def write_generated(folder: Path) -> None:
         (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
 
 
-def number_of(notebook: Path) -> int:
-    """The number before a notebook's name."""
-    found = re.match(r"\d+", notebook.stem)
-    return int(found[0]) if found else 0
-
-
 def by_topic(notebooks: Iterable[Path]) -> dict[str, list[Path]]:
-    """The notebooks of every topic that has any, by number; the front page, which lists them, is in none."""
-    known = sorted(path for path in notebooks if path.stem != FRONT)
-    found = {topic: [path for path in known if number_of(path) in numbers] for topic, numbers in TOPICS.items()}
+    """The numbered notebooks of every topic that has any; the front page, which lists them, is in none."""
+    pages = [path for path in sorted(notebooks) if path.stem != FRONT]
+    found = {topic: [path for path in pages if int(re.findall(r"\d+", path.stem)[0]) in numbers] for topic, numbers in TOPICS.items()}
     return {topic: paths for topic, paths in found.items() if paths}
 
 

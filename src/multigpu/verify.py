@@ -33,21 +33,20 @@ EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
 FORGIVEN = (COMMIT, TREE, SCHEMA)
 """Faults that an exception may name: never one of physics, key or bytes."""
-THROTTLED = 0.6
-"""Of the highest clock of such GPUs in the folder: below it a GPU was slowed down by more than a busy one's power limit does."""
-BEYOND = 1.02
-"""How far a rate may lie above its bound, and device time above wall clock: clocks and measured ceilings differ by a percent."""
+SHOWN = 20  # offenders that are printed one by one
+THROTTLED = 0.6  # of the highest clock of such GPUs in the folder: below it one was slowed by more than a busy one's power limit does
+BEYOND = 1.02  # a rate over its bound, and device time over wall clock: clocks and measured ceilings differ by a percent
 
 
-KINDS: tuple[tuple[frozenset[str], type[Kept]], ...] = (
-    (frozenset({"training"}), TrainingRecord),
-    (frozenset({"costs", "predictions"}), StageRecord),
-    (frozenset({"experiment", "joint"}), AveragingRecord),
-    (frozenset({"experiment", "shard_updates"}), DownpourRecord),
-    (frozenset({"experiment", "result"}), SynchronyRecord),
-    (frozenset({"run"}), Record),
-)
-"""By the fields that tell a kind, the first that fits; of CollectiveRecords `run` names a method."""
+KINDS: dict[str, type[Kept]] = {
+    "training": TrainingRecord,
+    "predictions": StageRecord,
+    "joint": AveragingRecord,
+    "shard_updates": DownpourRecord,
+    "experiment": SynchronyRecord,
+    "run": Record,
+}
+"""By a field, the first that a Record has; of CollectiveRecords `run` names a method."""
 
 
 class Fault(NamedTuple):
@@ -79,9 +78,8 @@ def kind_of(record: Mapping[str, Any]) -> type[Kept]:
     """
     if "method" in (record.get("run") or {}):
         return CollectiveRecord
-    for fields, kind in KINDS:
-        if fields <= record.keys():
-            return kind
+    if kind := next((kind for field, kind in KINDS.items() if field in record), None):
+        return kind
     raise ValueError("it is of no kind of Record")
 
 
@@ -90,7 +88,7 @@ def verify(root: Path, exceptions: Path | None = None) -> Report:
 
     exceptions: rows of (commit, fault, records, why); more Records than a row names are not excepted.
     """
-    known = history(root)
+    known = history()
     unchecked = [] if known is not None else ["commits: no git history here"]
     every = list(raw_records(root))
     clocks = highest_clocks(every)
@@ -123,7 +121,7 @@ def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int])
         yield Fault(raw, "its attempt is not that of its name")
     if not record.clean_tree:
         yield Fault(raw, TREE, record.commit[:10])
-    if known is not None and record.commit[:7] not in known and getattr(record, "source_tree", "") not in known:
+    if known is not None and record.commit[:7] not in known:
         yield Fault(raw, COMMIT, record.commit[:10])
     if isinstance(record, Record) and record.status == "ok":
         yield from (Fault(raw, what, detail) for what, detail in physics(record, clocks))
@@ -175,8 +173,8 @@ def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
 
 
 @lru_cache
-def history(root: Path) -> frozenset[str] | None:
-    """The first seven digits of every commit that this repository's history holds, and of its trees of src; None without git."""
+def history() -> frozenset[str] | None:
+    """The first seven digits of every commit that this repository's history holds; None without git."""
     try:
         words = ["git", "log", "--format=%H"]
         told = subprocess.run(words, cwd=paths.REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
@@ -208,10 +206,6 @@ def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter
         else:
             left.append(fault)
     return left, excepted
-
-
-SHOWN = 20
-"""Offenders that are printed one by one."""
 
 
 def lines(report: Report) -> Iterator[str]:

@@ -8,9 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scipy import special
-
-from multigpu.analysis.statistics import sample
+from multigpu.analysis.statistics import half_width, sample
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
@@ -21,7 +19,6 @@ from multigpu.synchrony.simulate import simulate
 from multigpu.verify import kind_of
 
 Again = Record | SynchronyRecord
-LEVEL = 0.95
 
 
 def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
@@ -92,6 +89,5 @@ def expected(rates: Sequence[float], launches: Sequence[str]) -> tuple[float, fl
     one = sample(rates, launches)
     if math.isnan(one.variance):
         return rates[0] / 1.2, rates[0] * 1.2
-    spread = math.sqrt(one.variance * (one.n + 1))
-    half = float(special.stdtrit(one.freedom, 0.5 + LEVEL / 2)) * spread
+    half = float(half_width(one.variance * (one.n + 1), one.freedom))
     return math.exp(one.mean - half), math.exp(one.mean + half)

@@ -16,8 +16,8 @@ from multigpu.analysis.expected import expected
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of
-from multigpu.arguments import parse_fields
 from multigpu.cli import main
+from multigpu.command import parse_fields
 from multigpu.run import build_run
 
 RUNS = paths.RUNS

@@ -11,7 +11,7 @@ from multigpu.analysis.fields import FIELDS, ROLES, dtype_of, with_role
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.analysis.words import OF_A_JOB, SAYS, way_words
-from multigpu.arguments import parse_fields
+from multigpu.command import parse_fields
 from multigpu.run import Run
 
 

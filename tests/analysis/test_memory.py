@@ -11,7 +11,7 @@ from multigpu.analysis.advise import advised
 from multigpu.analysis.memory import largest, peaks_beside, room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
-from multigpu.arguments import parse_fields
+from multigpu.command import parse_fields
 from multigpu.placements import find_placement
 from multigpu.placements.memory import most_kept
 from multigpu.record import RecordStore

@@ -85,7 +85,7 @@ def test_the_cheapest_setting_is_taken(unmeasured) -> None:
     """C3 asks for Exp4 beside Exp3 on one GPU or on eight: of two batches' worth of candidates the dear one stays."""
     form: dict[str, Any] = {"workload": "nmt", "model": "nmt000", "batch_size": 128, "sequence_length": 100}
     runs = [Run(placement=placement, precision=precision, **form) for precision in ("bf16", "fp32") for placement in ("exp3", "exp4")]
-    planned = [Planned(run, "screening", 1.0 if run.precision == "fp32" else 9.0) for run in runs]
+    planned = [Planned(run, 1.0 if run.precision == "fp32" else 9.0) for run in runs]
     c3 = [result for result in unmeasured if result.claim.number == "C3"]
     (need,) = needs(c3, planned, set())
     assert {entry.run.precision for entry in need.entries} == {"fp32"} and (need.missing, need.cost_s) == (10, 10.0)
@@ -114,10 +114,10 @@ def test_a_launch_is_paid_for_once(from_nothing) -> None:
 
 
 def test_a_screening_point_becomes_a_headline_point() -> None:
-    entry = Planned(Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=2, sequence_length=4), "screening", 1.0)
+    entry = Planned(Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=2, sequence_length=4), 1.0)
     assert [point.launch for point in repeated(entry, 5).points()] == list(FEWEST)
     assert [point.launch for point in repeated(entry, 7).points()] == [*FEWEST, 4, 5]
-    long = replace(entry, tier="headline", launches=LAUNCH_OF_REPEAT)
+    long = replace(entry, launches=LAUNCH_OF_REPEAT)
     assert [point.launch for point in repeated(long, 5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
     needs_of_two = [Need("C1", "torch", (repeated(entry, 5),), 5, 1.0), Need("C2", "torch", (repeated(entry, 6),), 1, 1.0)]
     assert [len(each.points()) for each in undecided(needs_of_two)] == [6]

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from multigpu import cli, cli_read, paths, store
+from multigpu import cli_measure, cli_read, paths, store
 from multigpu.measure.machine import this_machine
 from multigpu.record import RecordStore
 from multigpu.stages import measure as stages
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in FOLDERS:
             (root / name.lower()).mkdir()
             patch.setattr(paths, name, root / name.lower())
-        patch.setattr(cli, "measure_ceilings", lambda folder: folder)
+        patch.setattr(cli_measure, "measure_ceilings", lambda folder: folder)
         patch.setattr(stages, "measure_stages", mock.Mock(side_effect=RuntimeError("nothing is measured")))
         patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
         patch.setattr(store, "_told", set())

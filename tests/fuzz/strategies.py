@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from multigpu import arguments, command
+from multigpu import cli, command
 from multigpu.cli import main
 from multigpu.grid import GRIDS
 from multigpu.placements import placements
@@ -129,11 +129,11 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     def caught(parser: argparse.ArgumentParser, *_: Any) -> None:
         raise Found(parser)
 
-    whole = arguments.build_parser()
+    whole = cli.build_parser()
     commands = dict(next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction)).choices)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command.Parser, "parse_args", caught)
-        for name in arguments.EXPERIMENTS:
+        for name in cli.EXPERIMENTS:
             with pytest.raises(Found) as found:
                 main([name])
             commands[name] = found.value.args[0]

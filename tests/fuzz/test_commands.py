@@ -22,6 +22,7 @@ from tests.fuzz.strategies import WORDS, examples, known_runs, little_memory, on
 NOTHING_ELSE = {
     "stages": [],
     "report": ["--only", "no such page"],
+    "page": [],
     "study": ["--grid", "no such grid"],
     "ceilings": [],
     "doctor": [],

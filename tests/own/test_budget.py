@@ -1,15 +1,21 @@
-"""A comparison's budget, on a made-up clock: launches and Runs of known lengths against the bar that ends them."""
+"""What a comparison may spend: launches and Runs of known lengths, on a made-up clock, against the bar that ends them; and a user's model
+beside the published job nearest to it, on the committed Records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from multigpu.measure.summary import new_bar
+from multigpu.analysis.points import Missing
 from multigpu.own import compare
 from multigpu.own.compare import Budget, OutOfTime
+from multigpu.own.page import beside, shown_beside
+from multigpu.run import Run
 
 
 class Clock:
@@ -30,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def launched(clock: Clock, bar: Budget, launches: int, opening_s: float, runs: list[tuple[str, float]]) -> Iterator[str]:
     """The Runs of one launch that are measured: the first is the throw-away one, and ends `opening_s` after the launch began."""
-    bar.open(launches)
+    bar.begin(launches)
     for place, (label, took_s) in enumerate(runs):
         try:
             bar.set_description(label)
@@ -43,7 +49,7 @@ def launched(clock: Clock, bar: Budget, launches: int, opening_s: float, runs: l
 
 def compared(clock: Clock, budget_s: float, opening_s: float, took_s: dict[str, float], repeats: int = 5) -> tuple[list[str], float]:
     """What is measured within a budget, one device in a launch of its own; and when it ended, s after it began."""
-    bar, began, measured = Budget(new_bar(99, False)), clock.now, list[str]()
+    bar, began, measured = Budget(99, False), clock.now, list[str]()
     bar.ends_s = began + budget_s
     launches = [["one"] * repeats, [name for name in took_s if name != "one"] * repeats]
     for place, names in enumerate(launches):
@@ -72,8 +78,31 @@ def test_all_is_measured_where_the_budget_allows_it(clock: Clock) -> None:
 
 
 def test_a_launch_that_would_end_too_late_is_not_begun(clock: Clock) -> None:
-    bar = Budget(new_bar(9, False))
+    bar = Budget(9, False)
     bar.ends_s = clock.now + 30
     assert list(launched(clock, bar, 2, 16.0, [("one", 1.0)])) == ["one"]
     with pytest.raises(OutOfTime):
-        bar.open(1)  # the first one took 16 s to begin, and 14 s are left
+        bar.begin(1)  # the first one took 16 s to begin, and 14 s are left
+
+
+def found(model: str) -> Any:
+    """A comparison of a model as large as this one, on two devices."""
+    gains = {"one device": 1.0, "ddp": 1.8, "exp2": 1.2, "unpublished": 1.5}
+    frame = pd.DataFrame({"name": [*gains], "speedup": [*gains.values()], "n": 5}).assign(speedup_low=1.0, speedup_high=2.0)
+    run = Run(workload="cnn", model=model, placement="ddp", devices=2, batch_size=64)
+    return SimpleNamespace(runs=[run], names=[*gains], frame=frame)
+
+
+def test_the_nearest_published_job_is_one_of_the_models_own_size() -> None:
+    rows = beside(found("vgg16"))
+    here, there = rows[rows["place"] == "here"], rows[rows["place"] != "here"]
+    assert dict(zip(here["name"], here["efficiency"], strict=True)) == {"ddp": 0.9, "exp2": 0.6}
+    assert there["place"].nunique() == 1 and there["place"].str.startswith("vgg16, ").all() and set(there["name"]) == set(here["name"])
+    assert (there["n"] > 1).all() and there["efficiency"].between(there["efficiency_low"], there["efficiency_high"]).all()
+    assert "<svg" in shown_beside(found("vgg16"))
+
+
+def test_nothing_is_shown_where_no_published_job_is_near() -> None:
+    with pytest.raises(Missing, match="no published job on 2 GPUs"):
+        beside(found("resnet_tiny"))
+    assert shown_beside(found("resnet_tiny")) == ""

@@ -16,9 +16,8 @@ from torch.nn import functional as F
 import multigpu
 from multigpu import paths
 from multigpu.cli import main
-from multigpu.grid.from_yaml import traced
+from multigpu.grid import traced
 from multigpu.measure.point import Point
-from multigpu.measure.summary import new_bar
 from multigpu.notebooks import execute_one, read_notebook
 from multigpu.own.compare import TRACED_STEPS, Budget, asked_runs, measured_within
 from multigpu.own.examine import describe
@@ -26,7 +25,7 @@ from multigpu.own.placed import ONE
 from multigpu.own.result import Result, compared, keep
 from multigpu.record import RecordStore
 from multigpu.workloads.own.description import FOLDERS, know
-from multigpu.workloads.own.loading import load_job
+from multigpu.workloads.own.job import load_job
 from tests.factory import make_machine
 
 MODELS = Path(__file__).parent / "models.py"
@@ -46,7 +45,7 @@ SHOWN, SHOWN_RUNS = "recommender", ("ddp", "independent")
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     """`compare` of each job, which goes on where all of them were measured by the same processes, a few steps a Run."""
-    root, bar = tmp_path_factory.mktemp("own"), Budget(new_bar(99, False))
+    root, bar = tmp_path_factory.mktemp("own"), Budget(99, False)
     store, bar.ends_s = RecordStore(root / "records"), math.inf
     know(root / "jobs")
     points: list[Point] = []
@@ -56,9 +55,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
             (folder / shared).symlink_to(root / shared)
         job = load_job(f"{MODELS}:{name}")
         described = describe(job, root / "jobs", 2, f"{MODELS}:{name}")
-        asked = asked_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
-        keep(folder, described, asked.runs, asked.refused, BUDGET_S)
-        points += [Point(run, repeat) for run in asked.runs for repeat in range(5 if name == SHOWN and run.placement in SHOWN_RUNS else 1)]
+        runs, refused = asked_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
+        keep(folder, described, runs, refused, BUDGET_S)
+        points += [Point(run, repeat) for run in runs for repeat in range(5 if name == SHOWN and run.placement in SHOWN_RUNS else 1)]
     store.check_writable()
     measured_within(points, store, bar)
     fastest = [found.fastest.run for name in JOBS if (found := compared(root / name)).fastest]
@@ -192,7 +191,7 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
     before = len(list(RecordStore(tmp_path / "out" / "records")))
     asked = {"job": f"{MODELS}:{SHOWN}", "devices": 2, "placements": ["ddp"], "budget_s": BUDGET_S, "out": str(tmp_path / "out")}
     executed = tmp_path / "executed.ipynb"
-    execute_one(paths.REPOSITORY / "notebooks" / "your-model.ipynb", executed, asked, progress=False)
+    execute_one(paths.REPOSITORY / "notebooks" / "your-model.ipynb", executed, asked)
     assert len(list(RecordStore(tmp_path / "out" / "records"))) == before
     told = {cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"}
     shown = told["compare"][-1]["data"]["text/html"]

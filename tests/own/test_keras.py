@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import multigpu
@@ -47,8 +50,48 @@ def test_what_is_frozen_or_needs_not_move_is_known(result: Result) -> None:
     assert {"conv2d.bias"} == set(result.described.flat)
     assert "batch_normalization.moving_mean" in result.described.fixed and "seed_generator.seed_generator_state" in result.described.fixed
     assert any("dropout" in note for note in result.described.notes) and "mirrored_nccl" in result._repr_html_()
-    with pytest.raises(ValueError, match="MirroredStrategy"):
-        result["mirrored_nccl"].wrap(None)
+
+
+STRATEGIES = ("mirrored_nccl", "mirrored_hierarchical", "mirrored_one_device", "central_storage")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_fit_under_a_placement_equals_one_device_on_the_joined_batch(result: Result, name: str) -> None:
+    import keras
+
+    def model() -> keras.Model:
+        keras.utils.set_random_seed(3)
+        word = keras.layers.Flatten()(keras.layers.Embedding(9, 4)(words := keras.Input((2,), dtype="int64")))
+        return keras.Model(words, keras.layers.Dense(1)(keras.layers.Dense(8, "tanh", kernel_regularizer="l2")(word)))
+
+    def trained(model: keras.Model) -> list[np.ndarray]:
+        with model.distribute_strategy.scope():
+            model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        model.fit(ids, ids.sum(1) / 9, batch_size=8, epochs=3, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    placed, ids, plain = result["mirrored_nccl"], np.random.default_rng(0).integers(9, size=(32, 2)), model()
+    placed, start = replace(placed, run=placed.run.model_copy(update={"placement": name})), plain.get_weights()
+    alone, wrapped = placed.wrap(plain), placed.wrap(model)
+    assert wrapped.distribute_strategy.num_replicas_in_sync == 2
+    reference = trained(plain)
+    for found in (trained(alone), trained(wrapped)):
+        assert all(np.allclose(own, other, rtol=0, atol=1e-5) for own, other in zip(found, reference, strict=True))
+    assert all(np.abs(own - other).max() > 1e-3 for own, other in zip(reference, start, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"placement": "exp2"}, f"'exp2' is no strategy of tf.distribute.*choose .*{STRATEGIES[0]}"),
+        ({}, "give a Keras model, or a function"),
+        ({"devices": 64}, "64 devices cannot be had"),
+    ],
+)
+def test_what_is_no_strategy_or_no_model_is_refused(result: Result, changes: dict[str, Any], said: str) -> None:
+    placed = result["mirrored_nccl"]
+    with pytest.raises(ValueError, match=said):
+        replace(placed, run=placed.run.model_copy(update=changes)).wrap(list)
 
 
 GOOD = """

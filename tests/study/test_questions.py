@@ -17,7 +17,7 @@ from multigpu.analysis.compare import versus
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
-from multigpu.arguments import parse_fields
+from multigpu.command import parse_fields
 from multigpu.notebooks import read_notebook
 from multigpu.placements import find_placement
 from multigpu.run import build_run

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.arguments import parse_fields
+from multigpu.command import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.training.experiment import TRAINING, TrainingItem
 from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, staged_twins, told_apart

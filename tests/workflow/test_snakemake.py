@@ -15,10 +15,12 @@ import psutil
 import pytest
 
 from multigpu.batch import Outcome, prepare, read_tasks
-from multigpu.workflow import main
+from multigpu.cli import main
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("snakemake") is None, reason='no snakemake here: pip install "multigpu[cluster]"')
+needs_snakemake = pytest.mark.skipif(
+    importlib.util.find_spec("snakemake") is None, reason='no snakemake here: pip install "multigpu[cluster]"'
+)
 needs_slurm_plugin = pytest.mark.skipif(
     importlib.util.find_spec("snakemake_executor_plugin_slurm") is None, reason="no snakemake-executor-plugin-slurm here"
 )
@@ -40,6 +42,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT / "src")}
 
 
+@needs_snakemake
 @needs_slurm_plugin
 def test_every_notebook_is_a_job_with_gpus(tmp_path: Path) -> None:
     """Through Slurm; the rows of a batch are jobs of the local profile."""
@@ -53,6 +56,7 @@ def test_every_notebook_is_a_job_with_gpus(tmp_path: Path) -> None:
     assert said.count("gpu=4") >= len(pages) + 1 and f"{tmp_path}/measured/headline" in said
 
 
+@needs_snakemake
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_rows_of_a_batch_are_jobs_and_the_index_shows_all(tmp_path: Path) -> None:
@@ -73,6 +77,7 @@ def test_the_rows_of_a_batch_are_jobs_and_the_index_shows_all(tmp_path: Path) ->
     assert "1 done, 1 not on this machine" in page and "64 GPUs were asked for" in page
 
 
+@needs_snakemake
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not os.environ.get("MULTIGPU_TEST_HOSTS"), reason="half a minute: set MULTIGPU_TEST_HOSTS=1")
@@ -113,12 +118,12 @@ def test_bad_words_end_with_one_sentence(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "points.yaml").write_text("- {workload: nmt, model: nmt_tiny, placement: ddp, batch_size: 2}")
     for words, sentence in (
         (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measur=none"], "unknown parameter 'measur'"),
-        (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measure"], "not all of the form name=value"),
+        (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measure"], "are not of the form name=value"),
         (["page", str(tmp_path / "none.ipynb"), str(tmp_path / "out.ipynb")], "none.ipynb is no notebook"),
-        (["grid", "nothing"], "unknown grid 'nothing'"),
-        (["row", str(tmp_path / "none.yaml"), str(tmp_path / "out"), "name"], "none.yaml cannot be read"),
-        (["row", str(tmp_path / "points.yaml"), str(tmp_path / "out"), "name"], "has no row 'name'"),
-        (["index", str(tmp_path / "points.yaml"), str(tmp_path / "points.yaml")], "cannot be written"),
+        (["measure", "--grid", "nothing"], "unknown grid 'nothing'"),
+        (["batch", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"), "--row", "name"], "none.yaml cannot be read"),
+        (["batch", str(tmp_path / "points.yaml"), "--out", str(tmp_path / "out"), "--row", "name"], "has no row 'name'"),
+        (["batch", str(tmp_path / "points.yaml"), "--out", str(tmp_path / "points.yaml"), "--row", ""], "cannot be written"),
     ):
         assert main(words) in (1, 2)
         assert sentence in capsys.readouterr().err

@@ -24,7 +24,7 @@ from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
-from multigpu.arguments import parse_fields
+from multigpu.command import parse_fields
 from multigpu.placements import find_placement
 from multigpu.run import Run, build_run
 from multigpu.workloads import workloads

@@ -16,7 +16,7 @@ from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
 from multigpu.analysis.words import device_word, devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
-from multigpu.arguments import parse_fields
+from multigpu.command import parse_fields
 
 NAMES = {
     "one_best": "one device at its best",

@@ -104,9 +104,9 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
 
 def repeated(entry: Planned, times: int) -> Planned:
     """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
-    launches = entry.launches if entry.tier == "headline" else FEWEST
+    launches = entry.launches if len(entry.launches) > 1 else FEWEST
     more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
-    return replace(entry, tier="headline", launches=(*launches, *more)[:times], first_repeat=0)
+    return replace(entry, launches=(*launches, *more)[:times], first_repeat=0)
 
 
 def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:

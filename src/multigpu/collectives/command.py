@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.arguments import parse_counts
 from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import CollectiveRun, DeviceType, parse_size, runs_in_order
-from multigpu.command import Parser, add_usual, answered
+from multigpu.command import Parser, add_usual, answered, parse_counts
 from multigpu.measure.machine import gpu_count, this_machine
 
 

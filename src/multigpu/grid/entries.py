@@ -1,16 +1,14 @@
-"""What an entry of a grid is: a Run, its tier, which launches repeat it, and what measuring it may cost."""
+"""What an entry of a grid is: a Run, which launches repeat it, and what measuring it may cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, TypeVar
 
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.sharing import START_S
 from multigpu.run import Run
-
-Tier = Literal["headline", "screening"]
 
 LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)
 """Which launch measures which repeat of a headline point. Eager steps differ more between launches than within one (the host),
@@ -31,22 +29,20 @@ def ends_of(devices: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A Run with its tier and the seconds one measurement of it may cost.
+    """A Run and the seconds one measurement of it may cost.
 
-    launches: which launch measures each repeat of a headline point; screening points have one repeat.
+    launches: which launch measures each repeat: several of a headline point, one of a screening point.
     first_repeat: the number of the first: beyond those of other grids where a point is measured again beside what is compared with it.
     """
 
     run: Run
-    tier: Tier
     cost_s: float
-    launches: tuple[int, ...] = LAUNCH_OF_REPEAT
+    launches: tuple[int, ...] = (0,)
     first_repeat: int = 0
 
     def points(self) -> list[Point]:
         """The measurements this entry stands for."""
-        launches = self.launches if self.tier == "headline" else self.launches[:1]
-        return [Point(self.run, repeat, launch) for repeat, launch in enumerate(launches, self.first_repeat)]
+        return [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches, self.first_repeat)]
 
 
 def each_once(planned: Iterable[Planned]) -> list[Planned]:
@@ -78,12 +74,8 @@ def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -
     Args:
         spent_s: (Run, repeat) -> seconds of every measurement on this machine, its launch's start left out.
     """
-    known = [
-        (spent_s[point.run, point.repeat], entry.cost_s)
-        for entry in planned
-        for point in entry.points()
-        if (point.run, point.repeat) in spent_s
-    ]
+    every = [(spent_s.get((point.run, point.repeat)), entry.cost_s) for entry in planned for point in entry.points()]
+    known = [(took, said) for took, said in every if took is not None]
     return sum(took for took, _ in known) / sum(said for _, said in known) if len(known) >= KNOWN_AT_LEAST else None
 
 
@@ -124,7 +116,12 @@ def affordable(
 Entry = TypeVar("Entry")
 
 
-def having(planned: Iterable[Entry], fields: Mapping[str, object], value: Callable[[Entry, str], object]) -> list[Entry]:
+def of_run(entry: Any, name: str) -> object:
+    """This field of an entry's Run."""
+    return getattr(entry.run, name)
+
+
+def having(planned: Iterable[Entry], fields: Mapping[str, object], value: Callable[[Entry, str], object] = of_run) -> list[Entry]:
     """The entries that have these values in their fields.
 
     Args:

@@ -1,6 +1,6 @@
 """Entries of a YAML file whose lists are crossed with each other, whatever they are entries of: Runs, trainings.
 
-What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `grid/from_yaml.py` shows how such a file looks.
+What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `multigpu.grid` shows how such a file looks.
 """
 
 from __future__ import annotations
@@ -133,18 +133,27 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def read_yaml(path: Path) -> Any:
+    """What a file of YAML holds.
+
+    Raises:
+        ValueError: it cannot be read, or is no YAML; the sentence begins with its name.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
+
+
 def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
     """The question and the entries of a file, what they have in common filled in.
 
     Raises:
-        ValueError: it cannot be read, is no YAML or holds no entries; the sentence names it.
+        ValueError: as `read_yaml`, or it holds no entries; the sentence names it.
     """
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
+    content = read_yaml(path)
     if content is None:
         raise ValueError(f"{path} is empty: it needs a list of points, such as `- {{workload: nmt, model: nmt_small, placement: ddp}}`")
     whole = content if isinstance(content, dict) else {"points": content}
@@ -242,7 +251,9 @@ def _point(fields: dict[str, Any], kind: Kind[Built], counts: Sequence[int], whe
         own["data"] = tuple(own["data"])
     try:
         if own.get("batch_size") == DEFAULT_BATCH:
-            own["batch_size"] = default_batch(own["workload"], own["model"])
+            own["batch_size"] = getattr(find_model(own["workload"], own["model"]).config, "default_batch", None)
+            if own["batch_size"] is None:
+                raise ValueError(f"batch_size = {DEFAULT_BATCH!r}: model {own['model']!r} names no batch of its own: write a number")
         built = kind.build(**own)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
@@ -263,15 +274,3 @@ def _cost_s(settings: Settings, fields: Mapping[str, Any]) -> float:
         model = find_model(fields["workload"], fields["model"])
         cost_s += settings.cost_per_variable_s * len(model.variables) + settings.cost_per_100m_parameters_s * model.parameters / 1e8
     return cost_s
-
-
-def default_batch(workload: str, model: str) -> int:
-    """The model's own batch.
-
-    Raises:
-        ValueError: it has none.
-    """
-    found = getattr(find_model(workload, model).config, "default_batch", None)
-    if found is None:
-        raise ValueError(f"batch_size = {DEFAULT_BATCH!r}: model {model!r} names no batch of its own: write a number")
-    return int(found)

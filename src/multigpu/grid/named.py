@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
 
 from multigpu.grid.entries import ENDS, ends_of
 from multigpu.grid.expand import Condition, Values
@@ -42,11 +41,6 @@ def gpus_asked(counts: Sequence[int]) -> int:
     return min(most, here) if here else most
 
 
-def every_pair(counts: Sequence[int]) -> list[str]:
-    """Every two of these GPUs, as `device_ids`."""
-    return [f"{a},{b}" for a, b in combinations(range(gpus_asked(counts)), 2)]
-
-
 def three_pairs(counts: Sequence[int]) -> list[str]:
     """The first pair, the last, and the first GPU with the last."""
     gpus = gpus_asked(counts)
@@ -65,7 +59,7 @@ LISTS: dict[str, dict[str, Values]] = {
     },
     "device_ids": {
         "each_gpu": lambda counts: [str(number) for number in range(gpus_asked(counts))],
-        "every_pair": every_pair,
+        "every_pair": lambda counts: [f"{a},{b}" for a, b in combinations(range(gpus_asked(counts)), 2)],
         "three_pairs": three_pairs,
     },
     "placement": {
@@ -89,17 +83,12 @@ repeated.
 """
 
 
-def _cuttable(fields: Mapping[str, Any]) -> bool:
-    """Whether the model's matrices can be cut over so many devices, where the placement cuts them."""
-    if fields["placement"] != "tensor_split":
-        return True
-    return uncuttable(find_model(fields["workload"], fields["model"]), fields["devices"]) is None
-
-
 CONDITIONS: dict[str, Condition] = {
     "tensorflow_here": lambda fields, counts: fields["framework"] != "tensorflow" or framework_version("tensorflow") != "none",
     "cores_to_spare": lambda fields, counts: not fields["host_cores"] or this_machine().cores > fields["host_cores"],
-    "can_be_cut": lambda fields, counts: _cuttable(fields),
+    "can_be_cut": lambda fields, counts: (
+        fields["placement"] != "tensor_split" or uncuttable(find_model(fields["workload"], fields["model"]), fields["devices"]) is None
+    ),
     "several_copies": lambda fields, counts: (
         fields["devices"] > 2 and fields["model_parallel"] < fields["devices"] and fields["devices"] % fields["model_parallel"] == 0
     ),

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from multigpu import paths
-from multigpu.arguments import parse_counts
-from multigpu.command import Parser, add_usual, answered, count
+from multigpu.command import Parser, add_usual, answered, count, parse_counts
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.check import check_inputs
 from multigpu.kept import Status

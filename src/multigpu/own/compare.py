@@ -7,18 +7,17 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from multigpu.analysis.limits import bound_units_per_s
-from multigpu.grid.from_yaml import traced
+from multigpu.grid import traced
 from multigpu.kept import STATUSES
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of, records_here
 from multigpu.measure.process import WITH_KERAS
-from multigpu.measure.summary import Bar, Summary, new_bar
+from multigpu.measure.summary import Summary, tqdm
 from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.measure.turn import turn
@@ -29,8 +28,7 @@ from multigpu.placements import find_placement, placements
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know, model_of
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, load_job
+from multigpu.workloads.own.job import Job, JobError, load_job
 
 FIRST = ("ddp", "mirrored_nccl", "independent", "replicated_allreduce", "exp4", "exp2", "ps_gpu0")
 """Measured in this order before all others: a budget may end after any of them."""
@@ -38,88 +36,58 @@ FIRST = ("ddp", "mirrored_nccl", "independent", "replicated_allreduce", "exp4", 
 ALONE = {"torch": ("ddp", ("eager", "captured")), "tensorflow": ("replicated_allreduce", ("graph",))}
 """Of each framework, the placement in which one device trains alone, and the forms in which a step is launched (the second on GPUs)."""
 
+STEPS = (5, 10, 20, 50, 100, 200, 500)  # so many may be timed at once
 TRACED_STEPS = 3
-LAUNCH_S = 4.0
-"""What processes take to start, at least."""
-
-LEAVING_S = 2.0
-"""Kept for ending processes and for writing the page."""
-
-TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0
-"""Of a budget of so many seconds or more, the share that is kept for a trace of the fastest placement."""
-
-STEPS = (5, 10, 20, 50, 100, 200, 500)
-"""So many steps may be timed at once."""
-
-WINDOW_S = 2.0
-"""So long the timed steps of a Run may take."""
-
-OF_PASSES = 3
-"""A step with its update and its merge is taken for so many times its passes alone."""
-
-FIRST_SHARE = 1 / 3
-"""Of what is left of the budget, what a launch may take that others follow."""
-
-OF_BOUND, DISPATCHED_S = 0.3, 0.002
-"""What a step on a GPU that nobody timed is taken for: so much of what its ceilings allow, and no shorter than this."""
-
-AGAIN = tuple(status for status in STATUSES if status != "ok")
-"""What ended so is tried again when it is compared again."""
+WINDOW_S = 2.0  # that the timed steps of a Run may take
+LAUNCH_S = 4.0  # that processes take to start, at least
+LEAVING_S = 2.0  # kept for ending processes and for writing the page
+TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0  # of a budget of so many seconds or more, what is kept for a trace of the fastest placement
+FIRST_SHARE = 1 / 3  # of what is left of the budget, what a launch may take that others follow
+OF_PASSES = 3  # a step with its update and its merge is taken for so many times its passes alone
+OF_BOUND, DISPATCHED_S = 0.3, 0.002  # of its ceilings, what an untimed step on a GPU is taken to reach; and the shortest that it may be
+AGAIN = tuple(status for status in STATUSES if status != "ok")  # what ended so is tried again when it is compared again
 
 
 class OutOfTime(Exception):
     """The budget is used up, or what of it one launch may take."""
 
 
-class Budget:
+class Budget(tqdm):
     """A progress bar that ends a launch where the next Run would no longer fit, as long as it took before or else the shortest so far.
 
     ends_s: when all ends; share_s: when this launch leaves the rest to the next, if a Run of it was measured.
     """
 
-    def __init__(self, bar: Bar) -> None:
-        self.bar, self.ends_s, self.share_s = bar, 0.0, 0.0
+    def __init__(self, total: int, progress: bool) -> None:
+        self.ends_s, self.share_s = 0.0, 0.0
         self.took_s, self.label, self.began_s = dict[str, float](), "", 0.0
         self.done, self.opening_s = 0, LAUNCH_S
+        super().__init__(total=total, unit="run", disable=not progress, smoothing=0.1)
 
-    def open(self, launches: int) -> None:
+    def begin(self, launches: int) -> None:
         """Begin the first of so many launches, if a Run would be done in time as the first one was in the longest of those before."""
         self.done, self.label, self.began_s = 0, "", time.monotonic()
         self.share_s = self.began_s + (self.ends_s - self.began_s) * (1 if launches == 1 else FIRST_SHARE)
         if self.began_s + self.opening_s > self.ends_s:
             raise OutOfTime
 
-    def set_description(self, desc: str | None = None) -> None:
+    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
         self.label = desc or ""
         if self.done:
             self.began_s = time.monotonic()
             expected_s = self.took_s.get(self.label, min(self.took_s.values(), default=0.0))
             if self.began_s + expected_s > (self.share_s if self.done > 1 else self.ends_s):
                 raise OutOfTime
-        self.bar.set_description(desc)
+        super().set_description(desc, refresh)
 
-    def update(self, n: float = 1) -> bool | None:
+    def update(self, n: float | None = 1) -> bool | None:
         took_s = time.monotonic() - self.began_s
         if self.label and self.done:
             self.took_s[self.label] = took_s
         elif self.label:
             self.opening_s = max(self.opening_s, took_s)
         self.done += bool(self.label)
-        return self.bar.update(n)
-
-    def set_postfix_str(self, s: str = "") -> None:
-        self.bar.set_postfix_str(s)
-
-    def close(self) -> None:
-        self.bar.close()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is compared. runs: one device first, then placements in the order in which they are measured. refused: why others cannot be."""
-
-    runs: list[Run]
-    refused: dict[str, str]
+        return super().update(n)
 
 
 def steps_for(job: Job, described: Described, folder: Path, device_type: str, devices: int, slice_s: float) -> int:
@@ -138,8 +106,9 @@ def steps_for(job: Job, described: Described, folder: Path, device_type: str, de
 
 def asked_runs(
     job: Job, described: Described, folder: Path, names: Sequence[str] | Literal["all"], devices: int, device_type: str, a_repeat_s: float
-) -> Asked:
-    """The Runs of one device and of these placements; on GPUs the former and `ddp` also as one CUDA graph.
+) -> tuple[list[Run], dict[str, str]]:
+    """The Runs of one device and of these placements in the order in which they are measured, on GPUs the former and `ddp` also as one CUDA
+    graph; and why others cannot be.
 
     Args:
         a_repeat_s: what the timed steps of all of them may take, once each.
@@ -161,18 +130,15 @@ def asked_runs(
     alone, forms = ALONE[described.framework]
     forms = forms if device_type == "cuda" else forms[:1]
     runs, refused = [build_run(placement=alone, devices=1, execution=form, **share, **fixed) for form in forms], dict[str, str]()
-    if devices == 1:
-        return Asked(runs, refused)
-    for name in wanted:
+    for name in wanted if devices > 1 else ():
         try:
-            runs += [
-                build_run(placement=name, devices=devices, execution=form, **fixed) for form in (forms if name == alone else forms[:1])
-            ]
+            own = forms if name == alone else forms[:1]
+            runs += [build_run(placement=name, devices=devices, execution=form, **fixed) for form in own]
         except ValueError as error:
             refused[name] = str(error)
-    if not {run.placement for run in runs if run.devices > 1} & set(every if names == "all" else names):
+    if devices > 1 and not {run.placement for run in runs if run.devices > 1} & set(every if names == "all" else names):
         raise ValueError("; ".join(refused.values()) or "no placement was named: choose placements='all' or names of some")
-    return Asked(runs, refused)
+    return runs, refused
 
 
 def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) -> None:
@@ -184,14 +150,13 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
     launches = list(dict.fromkeys(map(launch_of, points)))
     for place, launch in enumerate(launches):
         with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory, contextlib.suppress(OutOfTime):
-            plan, known = make_plan(
-                TIMED, [item_of(p) for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN, environment=WITH_KERAS
-            )
+            own = [item_of(point) for point in points if launch_of(point) == launch]
+            plan, known = make_plan(TIMED, own, store.root, scratch, memory, AGAIN, environment=WITH_KERAS)
             items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
             bar.label = ""
             bar.update(known)
             if items:
-                bar.open(len(launches) - place)
+                bar.begin(len(launches) - place)
                 cold = items[0].model_copy(update={"run": items[0].run.model_copy(update={"timed_steps": STEPS[0]}), "repeat": 0})
                 attempt = store.next_attempt(plan.machine, plan.key(cold))
                 items = [cold.model_copy(update={"attempt": attempt}), *items]
@@ -223,9 +188,7 @@ def compare(
     """
     began_s = time.monotonic()
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise ValueError(
-            "compare starts processes of its own: call it without torchrun, and multigpu.compared(folder) in a script under it"
-        )
+        raise ValueError("compare starts processes of its own: call it without torchrun, and under it multigpu.compared(folder)")
     named = job if isinstance(job, str) else ""
     loaded = load_job(job) if isinstance(job, str) else job
     if not isinstance(loaded, Job):
@@ -239,22 +202,22 @@ def compare(
     folder = Path(out).resolve()
     know(folder / "jobs")
     described = describe(loaded, folder / "jobs", count, named, timed=kind == "cpu")
-    asked = asked_runs(loaded, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats))
-    for run in asked.runs:
+    runs, refused = asked_runs(loaded, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats))
+    for run in runs:
         check_devices(run)
     needed_s = time.monotonic() - began_s + LAUNCH_S + LEAVING_S + described.step_here_s * STEPS[0]
     if needed_s > budget_s:
         raise ValueError(f"budget_s = {budget_s:g} is too short for one placement of this job, which takes {needed_s:.0f} s or more")
     store = RecordStore(folder / "records")
     store.check_writable(this_machine().name)
-    keep(folder, described, asked.runs, asked.refused, budget_s)
-    points = [Point(run, repeat, timeout_s=max(30.0, budget_s)) for repeat in range(repeats) for run in asked.runs]
+    keep(folder, described, runs, refused, budget_s)
+    points = [Point(run, repeat, timeout_s=max(30.0, budget_s)) for repeat in range(repeats) for run in runs]
 
     def result_of() -> Result:
-        return Result.of(described, asked.runs, asked.refused, records_here(points, store), folder, budget_s)
+        return Result.of(described, runs, refused, records_here(points, store), folder, budget_s)
 
     share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
-    bar = Budget(new_bar(len(points) + len(set(map(launch_of, points))) + 2, progress))
+    bar = Budget(len(points) + len(set(map(launch_of, points))) + 2, progress)
     asked_s = time.monotonic()
     with turn():
         began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
@@ -277,15 +240,7 @@ def compare(
 def compare_command(arguments: argparse.Namespace) -> int:
     """Compare the placements of a user's job; the exit code."""
     names = "all" if arguments.placements == "all" else arguments.placements.split(",")
-    result = compare(
-        arguments.job,
-        arguments.devices,
-        names,
-        arguments.budget_s,
-        arguments.out,
-        arguments.device_type,
-        arguments.repeats,
-        not arguments.quiet,
-    )
+    same = ("job", "devices", "budget_s", "out", "device_type", "repeats")
+    result = compare(**{name: getattr(arguments, name) for name in same}, placements=names, progress=not arguments.quiet)
     print("\n".join(lines(result)))
     return 0

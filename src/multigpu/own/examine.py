@@ -18,18 +18,11 @@ import numpy as np
 
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, pack, telling
+from multigpu.workloads.own.job import Job, JobError, pack, telling
 
-SAMPLES = 4
-"""With which a model is tried where it takes them: few, since this is a CPU, and more than one, which batch norm wants."""
-
-FLAT = 1e-12
-"""A gradient in fp64 that is smaller than this share of the largest is zero but for rounding."""
-
-EQUAL = 1e-9
-"""How far two losses of one computation in fp64 may be apart, relative to them."""
-
+SAMPLES = 4  # with which a model is tried where it takes them: few, since this is a CPU, and more than one, which batch norm wants
+FLAT = 1e-12  # of the largest gradient in fp64: a smaller one is zero but for rounding
+EQUAL = {"fp64": 1e-9, "fp32": 1e-5}  # how far two losses of one computation may be apart, relative to them
 
 Precision = Literal["fp32", "fp64"]
 
@@ -130,29 +123,29 @@ class Examination:
         """The precision in which placements of this model can be compared, or None and why not. left_out: whether it drew at random."""
         precision: Precision = "fp64"
         try:
-            model = self.plain(precision)
-            first = self.step(self.cut(rows), model, precision)
+            model, first = self._plain_step(rows, precision)
         except JobError:
             precision = "fp32"
-            model = self.plain(precision)
-            first = self.step(self.cut(rows), model, precision)
+            model, first = self._plain_step(rows, precision)
             self.notes.append("it does not compute in fp64, so placements are compared in fp32, less exactly")
         if precision == "fp64":
             sizes = {name: float(abs(gradient).max()) for name, gradient in first.gradients.items() if gradient is not None}
             self.flat = [name for name, size in sizes.items() if size <= FLAT * max(sizes.values())]
         if first.random:
-            return (
-                None,
-                "it draws random numbers in its forward pass outside of the library's dropout layers: no two processes draw the same",
-            )
+            drawn = "it draws random numbers in its forward pass outside of the library's dropout layers"
+            return None, f"{drawn}: no two processes draw the same"
         if left_out:
             self.notes.append("placements are compared with dropout set to 0, and timed with it")
         second = self.step(self.cut(rows), model, precision)
-        if abs(first.loss - second.loss) > (EQUAL if precision == "fp64" else 1e-5) * max(1e-12, abs(first.loss)):
+        if abs(first.loss - second.loss) > EQUAL[precision] * max(1e-12, abs(first.loss)):
             return None, "a second pass over one batch gives another loss: it keeps a state outside of its parameters"
         if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
             self._joined(rows, model)
         return precision, ""
+
+    def _plain_step(self, rows: int | None, precision: Precision) -> tuple[Any, Tried]:
+        model = self.plain(precision)
+        return model, self.step(self.cut(rows), model, precision)
 
     def _joined(self, rows: int, model: Any) -> None:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained depends on how a batch is shared out."""
@@ -179,18 +172,17 @@ class Examination:
         tried, rows = self.tried()
         arrays = self.cut(rows)
         tables = self.tables(tried, arrays)
-        idle = [name.removeprefix("model.") for name in self.shapes if tried.gradients[name] is None]
-        fixed = [*self.frozen, *(name for name in self.shapes if tried.gradients[name] is None)]
+        idle = [name for name in self.shapes if tried.gradients[name] is None]
+        fixed = [*self.frozen, *idle]
         if idle:
-            self.notes.append(f"{len(idle)} parameters get no gradient and are left as they are, {idle[0]} among them")
+            named = idle[0].removeprefix("model.")
+            self.notes.append(f"{len(idle)} parameters get no gradient and are left as they are, {named} among them")
         if wrong := [name for name, gradient in tried.gradients.items() if gradient is not None and not np.isfinite(gradient).all()]:
             raise JobError(f"the first batch gives {wrong[0].removeprefix('model.')} a gradient that is not finite ({self.job.made_at})")
         checked_in, unchecked = self.comparability(rows, tried.random)
-        flat = [name for name in self.flat if name not in fixed]
-        if flat:
-            self.notes.append(
-                f"{len(flat)} parameters have a gradient that is zero but for rounding, as a bias before batch norm has: they need not move"
-            )
+        if flat := [name for name in self.flat if name not in fixed]:
+            what = "parameters have a gradient that is zero but for rounding, as a bias before batch norm has"
+            self.notes.append(f"{len(flat)} {what}: they need not move")
         count = len(arrays[0])
         rest: dict[str, Any] = {
             "variables": [(name, shape) for name, shape in self.shapes.items() if name not in fixed],

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, Tensors
 from multigpu.own.examine import Examination, Precision, Tried, shortest
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError
+from multigpu.workloads.own.job import Job, JobError
 from multigpu.workloads.own.tensorflow import OwnStep, comparable
 
 

@@ -16,10 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.measure.machine import cores_here
 from multigpu.own.examine import Examination, Precision, Tried
+from multigpu.workloads.own.batches import put_together
 from multigpu.workloads.own.description import Table
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError
-from multigpu.workloads.own.structure import put_together
+from multigpu.workloads.own.job import Job, JobError
 from multigpu.workloads.own.torch import ids_of, loss_of, own_module, tensors_of, variables_of, without_dropout
 
 

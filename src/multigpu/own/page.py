@@ -10,10 +10,9 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 
 from multigpu.analysis.compare import scaling
-from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import read_study
-from multigpu.analysis.show import table
+from multigpu.analysis.show import table, text
 from multigpu.analysis.words import devices_text
 from multigpu.own.placed import USUAL
 from multigpu.placements import placements
@@ -27,12 +26,11 @@ NEAR = 4.0
 """A published job is near whose parameters, and operations of a sample, are within so many times the user's."""
 
 
-def times_apart(own: Model, row: pd.Series) -> tuple[float, float]:
-    """How many times more (or fewer) parameters, and operations of a sample, a published row's model has."""
+def apart(own: Model, row: pd.Series) -> tuple[float, float]:
+    """How far a published row's model is in parameters and in operations of a sample, as logarithms of ratios."""
     model = find_model(row["workload"], row["model"])
-    length = 1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"])
-    ratios = (model.parameters / own.parameters, length * model.forward_flops_per_unit / own.forward_flops_per_unit)
-    return max(ratios[0], 1 / ratios[0]), max(ratios[1], 1 / ratios[1])
+    operations = model.forward_flops_per_unit * (1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"]))
+    return abs(math.log(model.parameters / own.parameters)), abs(math.log(operations / own.forward_flops_per_unit))
 
 
 def beside(result: Result) -> pd.DataFrame:
@@ -49,16 +47,14 @@ def beside(result: Result) -> pd.DataFrame:
     study = scaling(where(read_study().everywhere, framework=run.framework, devices=[1, run.devices]))
     rows = study[study["devices"].eq(run.devices) & study["execution"].isin(USUAL) & study["efficiency_best"].notna() & study["n"].gt(1)]
     rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
-    apart = pd.DataFrame([times_apart(run.description, row) for _, row in rows.iterrows()], columns=["parameters", "operations"])
-    rows["apart"] = [math.log(one) + math.log(other) for one, other in zip(apart["parameters"], apart["operations"], strict=True)]
-    rows = rows[(apart <= NEAR).all(axis=1)]
+    far = pd.DataFrame([apart(run.description, row) for _, row in rows.iterrows()], columns=["parameters", "operations"])
+    rows = rows.assign(apart=far.sum(axis=1))[(far <= math.log(NEAR)).all(axis=1)]
     if rows.empty:
         raise Missing(f"no published job on {run.devices} GPUs has about as many parameters and operations a sample as this model")
     job = ["apart", "machine", "model", "batch_size", "precision", "layout", "optimizer", "inputs", "scaling", "framework_version"]
     rows["met"] = rows.groupby(job, dropna=False)["placement"].transform("nunique")
     rows = rows.sort_values(["apart", "met", "n"], ascending=[True, False, False], kind="stable")
-    first = rows.iloc[[0]][job]
-    there = rows.merge(first, on=job).drop_duplicates("placement")
+    there = rows.merge(rows.iloc[[0]][job], on=job).drop_duplicates("placement")
     place = "{model}, {precision}, {batch_size} per GPU, {machine}".format(**there.iloc[0])
     ends = ("", "_low", "_high")
     there = there.assign(name=there["placement"], place=place, **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends})
@@ -72,6 +68,15 @@ COLUMNS = (
     "placement = name | which = title | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
     " | peak_memory_gib | moved a step = moved_bytes | beside one process = equal"
 )
+PRINTED = {
+    "placement": "{name}",
+    "samples/s": "{rate:rate interval}",
+    "times one device": "{speedup:times interval}",
+    "step": "{step_s:ms}",
+    "moved": "{moved_bytes:bytes}",
+    "beside one process": "{equal}",
+}
+"""The table on a terminal: heading -> a row's text."""
 
 
 def answer(result: Result) -> str:
@@ -105,49 +110,35 @@ def remarks(result: Result) -> list[str]:
     return found
 
 
+def measured(result: Result) -> pd.DataFrame:
+    """The table of placements, in seconds and with titles."""
+    rows = result.table()
+    return rows.assign(step_s=rows["step_ms"] / 1e3, title=[titled(name) for name in rows["name"]])
+
+
+def causes(result: Result) -> pd.DataFrame:
+    """Where a step goes, in seconds: cause, time, time_low, time_high, known_by (Missing where that is not known)."""
+    found = result.why_not_scaling()
+    return found.assign(**{f"time{end}": found[f"ms{end}"] / 1e3 for end in ("", "_low", "_high")})
+
+
 def lines(result: Result) -> list[str]:
     """The comparison as text: the answer, the table, where a step goes, and what to know of it."""
-    told = result.table()
-    rows = [
-        {
-            "placement": row["name"],
-            "samples/s": format(Estimate(row["rate"], row["rate_low"], row["rate_high"]), "rate interval"),
-            "times one device": format(Estimate(row["speedup"], row["speedup_low"], row["speedup_high"]), "times interval"),
-            "step": format(Estimate(row["step_ms"] / 1e3), "ms"),
-            "moved": format(Estimate(row["moved_bytes"]), "bytes"),
-            "beside one process": row["equal"],
-        }
-        for _, row in told.iterrows()
-    ]
-    found = [answer(result), "", pd.DataFrame(rows).to_string(index=False), ""]
+    rows = measured(result)
+    printed = pd.DataFrame({heading: text(rows, form) for heading, form in PRINTED.items()})
     try:
-        causes = result.why_not_scaling()
-        found += [
-            f"{format(Estimate(row['ms'] / 1e3, row['ms_low'] / 1e3, row['ms_high'] / 1e3), 'ms interval')}  {row['cause']}"
-            for _, row in causes.iterrows()
-        ]
+        parts = list(text(causes(result), "{time:ms interval}  {cause}"))
     except Missing as missing:
-        found.append(str(missing))
-    return [*found, "", *remarks(result), f"Page: {result.folder / 'index.html'}"]
-
-
-def shown_table(result: Result) -> str:
-    """The table of placements as HTML."""
-    rows = result.table()
-    rows["step_s"] = rows["step_ms"] / 1e3
-    rows["title"] = [titled(name) for name in rows["name"]]
-    return str(table(rows, COLUMNS, note="Samples/s of all devices; in brackets the 95% interval over repeats."))
+        parts = [str(missing)]
+    return [answer(result), "", printed.to_string(index=False), "", *parts, "", *remarks(result), f"Page: {result.folder / 'index.html'}"]
 
 
 def shown_causes(result: Result) -> str:
     """Where a step goes, as HTML, or why that is not known."""
     try:
-        causes = result.why_not_scaling()
+        return str(table(causes(result), "cause | of a step = time:ms interval | known_by"))
     except Missing as missing:
         return f"<p>{escape(str(missing))}</p>"
-    for end in ("", "_low", "_high"):
-        causes[f"time{end}"] = causes[f"ms{end}"] / 1e3
-    return str(table(causes, "cause | of a step = time:ms interval | known_by"))
 
 
 def shown_beside(result: Result) -> str:
@@ -175,7 +166,7 @@ def page(result: Result, whole: bool = True) -> str:
         answer=answer(result),
         machine=result.records[0].machine.name,
         run=run,
-        table=shown_table(result),
+        table=str(table(measured(result), COLUMNS, note="Samples/s of all devices; in brackets the 95% interval over repeats.")),
         causes=shown_causes(result),
         beside=shown_beside(result),
         remarks=remarks(result),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,16 +56,15 @@ class Placed:
         return f"{self.name}, {self.rate:rate interval}{gain}"
 
     def wrap(self, module: Any) -> Any:
-        """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`).
+        """The user's module under this placement: of PyTorch, for a loop of their own that `torchrun` starts (`own.wrap_torch`); of Keras,
+        or a function that makes it, a model that `fit` trains so on the joined batches of all devices, to be compiled under
+        `model.distribute_strategy.scope()` (`own.wrap_tensorflow`).
 
         Raises:
-            ValueError: it is one of Keras, which makes its models under a strategy instead.
+            ValueError: it cannot be had here, or only this engine trains so; the sentence says what can be.
         """
-        if self.run.framework != "torch":
-            raise ValueError("wrap serves nn.Module alone: make a Keras model inside tf.distribute.MirroredStrategy().scope()")
-        from multigpu.own.wrap import wrapped
-
-        return wrapped(self.run, self.described, self.folder, module)
+        library = importlib.import_module(f"multigpu.own.wrap_{self.run.framework}")
+        return library.wrapped(self.run, self.described, self.folder, module)
 
 
 def times_of(whole: Estimate, share: float) -> Estimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +57,10 @@ class Result:
         table["name"] = pd.Series([called(row) for _, row in table.iterrows()], table.index, dtype="string")
         table = table.sort_values("name", key=lambda names: names.map(order.index), kind="stable").reset_index(drop=True)
         ones = table[table["devices"] == 1].sort_values("rate", ascending=False)  # at its best
-        base = pd.DataFrame([ones.iloc[0] if len(ones) else pd.Series(np.nan, table.columns)] * len(table), index=table.index)
-        table = pd.concat([table, ratio_columns(table, base.astype(table.dtypes), "speedup")], axis=1) if len(ones) else table
-        if not len(ones):
+        if len(ones):
+            base = pd.DataFrame([ones.iloc[0]] * len(table), index=table.index).astype(table.dtypes)
+            table = pd.concat([table, ratio_columns(table, base, "speedup")], axis=1)
+        else:
             table[["speedup", "speedup_low", "speedup_high"]] = np.nan
         return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
 
@@ -93,8 +94,12 @@ class Result:
 
     def equivalence(self, name: str) -> Equivalence | None:
         """How a placement compared with one process; None: it was not compared."""
-        own = [r.measurement for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]
-        return next((m.equivalence for m in own if m), None)
+        return next((record.measurement.equivalence for record in self._ok(name) if record.measurement), None)
+
+    def _ok(self, name: str, traced: bool = False) -> list[Record]:
+        """A placement's Records that hold a measurement: timed, or traced."""
+        own = [record for record in self.records if record.status == "ok" and called(record.run) == name]
+        return [record for record in own if bool(record.run.traced_steps) == traced]
 
     def _equal(self, name: str) -> bool:
         compared = self.equivalence(name)
@@ -103,14 +108,15 @@ class Result:
     @property
     def best(self) -> Placed | None:
         """The fastest that trains what one process on the joined batch does, one device among them; None where nothing was measured."""
-        fit = [name for name in self.names if self._equal(name)]
-        return max((self[name] for name in fit), key=lambda placed: placed.rate.value, default=None)
+        return self._first(self.names)
 
     @property
     def fastest(self) -> Placed | None:
         """As `best`, of placements on several devices alone."""
-        fit = [placed for placed in map(self.__getitem__, self.names) if placed.run.devices > 1 and self._equal(placed.name)]
-        return max(fit, key=lambda placed: placed.rate.value, default=None)
+        return self._first(name for name in self.names if self[name].run.devices > 1)
+
+    def _first(self, names: Iterable[str]) -> Placed | None:
+        return max((self[name] for name in names if self._equal(name)), key=lambda placed: placed.rate.value, default=None)
 
     @property
     def rivals(self) -> list[str]:
@@ -128,17 +134,16 @@ class Result:
         """A row a placement, one device first and then the fastest: rate and speedup with intervals, step, memory, bytes, and whether
         it trained as one process does.
         """
-        compared = [self.equivalence(name) for name in self.names]
         found = self.frame[["name", "devices", "rate", "rate_low", "rate_high", "speedup", "speedup_low", "speedup_high"]].copy()
         found["step_ms"] = 1e3 * self.frame["step_time_s"]
         found["peak_memory_gib"] = self.frame["peak_memory_gib"]
         found["moved_bytes"] = self.frame["moved_bytes"]
         found["repeats"] = self.frame["n"]
-        found["equal"] = [self._says(name, one) for name, one in zip(self.names, compared, strict=True)]
+        found["equal"] = [self._says(name) for name in self.names]
         return found.sort_values(["devices", "rate"], ascending=[True, False], kind="stable").reset_index(drop=True)
 
-    def _says(self, name: str, compared: Equivalence | None) -> str:
-        semantics = find_placement(self[name].run.placement).semantics
+    def _says(self, name: str) -> str:
+        semantics, compared = find_placement(self[name].run.placement).semantics, self.equivalence(name)
         if not semantics.is_equal_training and self[name].run.devices > 1:
             return f"{semantics.kind}: trains something else"
         if compared is None:
@@ -190,11 +195,8 @@ class Result:
 
     def _parts(self, placed: Placed) -> dict[str, float] | None:
         """The parts of a placement's step, s, from a trace of it; None without one."""
-        own = [record for record in self.records if record.run.traced_steps and record.status == "ok" and called(record.run) == placed.name]
-        timed = [
-            record for record in self.records if not record.run.traced_steps and record.status == "ok" and called(record.run) == placed.name
-        ]
-        return step_parts(causes_frame(own), float(placed.row["step_time_s"]), wait_of(timed)) if own else None
+        traced, timed = (self._ok(placed.name, traced) for traced in (True, False))
+        return step_parts(causes_frame(traced), float(placed.row["step_time_s"]), wait_of(timed)) if traced else None
 
     def _traced(self, placed: Placed, more: Estimate) -> list[tuple[str, Estimate]]:
         """What a placement takes more, divided as its traced step waited."""
@@ -240,8 +242,7 @@ class Result:
         return Estimate(rate, low, high, placed.rate.keys, "samples/s")
 
     def _steps(self, name: str) -> tuple[float, ...]:
-        own = [r for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]
-        return tuple(record.measurement.wall_s / record.run.timed_steps for record in own if record.measurement)
+        return tuple(record.measurement.wall_s / record.run.timed_steps for record in self._ok(name) if record.measurement)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

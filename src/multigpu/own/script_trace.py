@@ -143,14 +143,8 @@ def devices_of(trace: dict[str, Any], rank: int) -> list[Device]:
     return found
 
 
-def paired(devices: Sequence[Device]) -> bool:
-    """Whether the devices' collectives are the same ones: several devices, and as many of them on each."""
-    counts = {len(device.collectives) for device in devices}
-    return len(devices) > 1 and len(counts) == 1 and counts != {0}
-
-
-def shares_of(device: Device, begun: Sequence[float] | None) -> dict[str, float]:
-    """The parts of one device's window, as shares of it. begun: of each collective when the last rank began it; None: not known."""
+def shares_of(device: Device, begun: Sequence[float]) -> dict[str, float]:
+    """The parts of one device's window, as shares of it. begun: of each collective when the last rank began it; empty: not known."""
     whole = device.window[1] - device.window[0]
     together = zip(device.collectives, begun, strict=True) if begun else ()
     waiting = uncovered([(start, min(end, max(start, last))) for (start, end), last in together], device.compute)
@@ -185,8 +179,9 @@ def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
         devices += own
     if len({device.rank for device in devices}) < len(devices):
         raise ValueError(f"two of the {len(devices)} traces are of rank {devices[-1].rank}: give one file a rank")
-    together = list(zip(*(device.collectives for device in devices), strict=True)) if paired(devices) else None
-    begun = [max(start for start, _ in each) for each in together] if together else None
+    same = len(devices) > 1 and len({len(device.collectives) for device in devices}) == 1
+    together = list(zip(*(device.collectives for device in devices), strict=True)) if same else []
+    begun = [max(start for start, _ in each) for each in together]
     kernels = pd.DataFrame([kernel for device in devices for kernel in device.kernels], columns=["name", "seconds"])
     longest = kernels.groupby("name", sort=False)["seconds"].agg(["size", "sum"]).nlargest(KERNELS, "sum")
     overlap = {}

@@ -21,8 +21,7 @@ from statistics import median
 from typing import Any
 
 from multigpu import paths
-from multigpu.arguments import parse_fields
-from multigpu.command import Parser, add_usual, answered, count
+from multigpu.command import Parser, add_usual, answered, count, parse_fields
 from multigpu.grid.entries import FEWEST
 from multigpu.kept import made_here
 from multigpu.measure.libraries import tensorflow_environment

@@ -1,6 +1,6 @@
 """The study's experiments by part, each with the seconds that it takes one core: about ten minutes for all.
 
-A part is a file of `grids/synchrony/`, written as `grid/from_yaml.py` explains; its points have fields of an Experiment (of another kind in
+A part is a file of `grids/synchrony/`, written as `multigpu.grid` explains; its points have fields of an Experiment (of another kind in
 the files that `KINDS` names), and a few that stand for a formula (`build`). Times are in units of the law's mean (1 s) except those of
 real runs and of the empirical law.
 """

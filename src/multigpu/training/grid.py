@@ -1,6 +1,6 @@
 """The grids of training: what is trained for which question, what matters most first, with its cost. Imports no framework.
 
-They are files of `grids/training/`, written as `grid/from_yaml.py` explains; their points have fields of a TrainingRun and of its Run.
+They are files of `grids/training/`, written as `multigpu.grid` explains; their points have fields of a TrainingRun and of its Run.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from multigpu import paths
-from multigpu.arguments import parse_fields
-from multigpu.command import Parser, add_usual, answered, name
+from multigpu.command import Parser, add_usual, answered, name, parse_fields
 from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
 from multigpu.hosts.launching import Company, follow

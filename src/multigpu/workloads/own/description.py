@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.workloads.base import Init, Model, Optimizer, Variable
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import load_job, unpack
+from multigpu.workloads.own.job import Job, load_job, unpack
 
 FOLDERS = "MULTIGPU_JOBS"
 """The environment variable that names the folders of descriptions, as PATH names folders of programs."""
@@ -82,10 +81,9 @@ class Described(BaseModel):
         return load_job(self.job) if self.file else unpack(folder / self.job)
 
 
-class Config(BaseModel):
+class Config(NamedTuple):
     """What the builders of a user's model read: the description and its folder."""
 
-    model_config = ConfigDict(frozen=True)
     described: Described
     folder: Path
 
@@ -124,21 +122,14 @@ def _read(path: Path, modified_ns: int) -> Model:
 class Models(Mapping[str, Model]):
     """The jobs described in the folders that `FOLDERS` names, by name."""
 
-    @property
-    def folders(self) -> list[Path]:
-        return [Path(part) for part in os.environ.get(FOLDERS, "").split(os.pathsep) if part]
-
     def __getitem__(self, name: str) -> Model:
-        for folder in self.folders:
+        for folder in known():
             if (path := folder / f"{name}.json").is_file():
                 return _read(path, path.stat().st_mtime_ns)
         raise KeyError(name)
 
-    def __contains__(self, name: object) -> bool:
-        return any((folder / f"{name}.json").is_file() for folder in self.folders)
-
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({path.stem for folder in self.folders for path in folder.glob("*.json")}))
+        return iter(sorted({path.stem for folder in known() for path in folder.glob("*.json")}))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -146,6 +137,10 @@ class Models(Mapping[str, Model]):
 
 def know(folder: Path) -> None:
     """Have this process, and those that it starts, find the jobs described in this folder."""
-    known = os.environ.get(FOLDERS, "").split(os.pathsep)
-    if str(folder) not in known:
-        os.environ[FOLDERS] = os.pathsep.join([str(folder), *filter(None, known)])
+    if folder not in known():
+        os.environ[FOLDERS] = os.pathsep.join(map(str, [folder, *known()]))
+
+
+def known() -> list[Path]:
+    """The folders of jobs that this process finds."""
+    return [Path(part) for part in os.environ.get(FOLDERS, "").split(os.pathsep) if part]

@@ -1,13 +1,22 @@
-"""What a user says of a training job of their own. Imports no framework."""
+"""What a user says of a training job of their own; the job from its file or from memory, in every process that trains it, and what is wrong
+with it in one sentence. Imports no framework.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import linecache
+import pickle
 import sys
-from collections.abc import Callable
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from multigpu import paths
 from multigpu.workloads.base import Optimizer
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -75,3 +84,113 @@ class Job:
     def title(self) -> str:
         """Its name, or the model's."""
         return self.name or getattr(self.model, "__name__", type(self.model).__name__).strip("<>")
+
+
+LIBRARIES = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+PACKAGE = str(Path(__file__).resolve().parents[2])
+
+
+class JobError(ValueError):
+    """A user's job cannot be trained; the sentence names what failed and the user's own line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback (IPython asks for it)."""
+        return [str(self)]
+
+
+def own_line(error: BaseException) -> str:
+    """The innermost line of the user's own files on the way to the error, with its text; "" where there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>")):
+            text = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+            return f"{Path(frame.filename).name}, line {frame.lineno}" + (f": {text}" if text else "")
+    return ""
+
+
+def sentence(what: str, error: BaseException, place: str = "") -> str:
+    """What failed, why, and where."""
+    why = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()) or "no message"
+    place = own_line(error) or place
+    return f"{what} fails with {type(error).__name__}: {why[:300]}" + (f" ({place})" if place else "")
+
+
+@contextmanager
+def telling(what: str, place: str = "") -> Iterator[None]:
+    """Turn what a user's code raises into a sentence; memory that is full stays what it is.
+
+    Raises:
+        JobError: the code inside failed.
+    """
+    try:
+        yield
+    except (JobError, MemoryError):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            raise
+        raise JobError(sentence(what, error, place)) from error
+
+
+def load_job(named: str) -> Job:
+    """The job called NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the repository.
+
+    Raises:
+        JobError: there is no such file or name, the file fails, or what it names is no job.
+    """
+    text, _, name = named.rpartition(":")
+    if not text or not name.isidentifier():
+        raise JobError(f"{named!r} names no job: give FILE.py:NAME, the file and the name of a multigpu.Job in it")
+    path = Path(text) if Path(text).is_file() else paths.REPOSITORY / text
+    if not path.is_file():
+        raise JobError(f"{text} is no file: give FILE.py:NAME")
+    path = path.resolve()
+    module_name = f"multigpu_job_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise JobError(f"{path.name} is no Python file: give FILE.py:NAME")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    with telling(f"{path.name}"):
+        spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if not isinstance(found, Job):
+        known = [other for other, value in vars(module).items() if isinstance(value, Job)]
+        there = f"its jobs are {', '.join(known)}" if known else "write NAME = multigpu.Job(...) in it"
+        raise JobError(f"{path.name} has no multigpu.Job called {name!r}: {there}")
+    return found
+
+
+def pack(job: Job) -> bytes:
+    """The job for other processes, what is defined in a script or in a notebook's cell by its content.
+
+    Raises:
+        JobError: it holds what cannot travel, and how to move it to a file.
+    """
+    import cloudpickle
+
+    own = [sys.modules[name] for name in {getattr(part, "__module__", "") for part in (job.model, job.batch, job.loss)} if name]
+    own = [one for one in own if one.__name__.startswith("multigpu_job_")]
+    for module in own:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps((list(sys.path), job)))
+    except Exception as error:
+        raise JobError(
+            f"job {job.title!r} cannot be handed to other processes ({type(error).__name__}: {error}): move what defines it to a file"
+            " and name it, FILE.py:NAME"
+        ) from None
+    finally:
+        for module in own:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def unpack(path: Path) -> Job:
+    """The job that this machine's own `pack` wrote to a file."""
+    places, job = pickle.loads(path.read_bytes())
+    sys.path.extend(place for place in places if place not in sys.path)
+    assert isinstance(job, Job)
+    return job

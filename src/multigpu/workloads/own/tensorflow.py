@@ -15,11 +15,9 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model
-from multigpu.workloads.own.batches import Streamed
+from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import Described, Leaves
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, telling
-from multigpu.workloads.own.structure import put_together
+from multigpu.workloads.own.job import Job, JobError, telling
 
 LARGEST_SEED = 2**24
 """Below it every whole number is a float32, in which a step's state travels."""

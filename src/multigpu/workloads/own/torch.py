@@ -18,11 +18,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader
 
 from multigpu.workloads.base import Model
-from multigpu.workloads.own.batches import Streamed
+from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import PREFIX, Described, Table
-from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, telling
-from multigpu.workloads.own.structure import put_together
+from multigpu.workloads.own.job import Job, JobError, telling
 
 _controlled = False
 

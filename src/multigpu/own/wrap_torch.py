@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,9 @@ from multigpu.engines.torch.trainer import open_context
 from multigpu.inputs.batch import Batch
 from multigpu.measure.machine import threads_for
 from multigpu.run import Run
+from multigpu.workloads.own.batches import checked_rows, taken_apart
 from multigpu.workloads.own.description import PREFIX, Described, know
-from multigpu.workloads.own.loading import pack
-from multigpu.workloads.own.structure import checked_rows, taken_apart
+from multigpu.workloads.own.job import pack
 from multigpu.workloads.own.torch import tensors_of
 
 TIMEOUT_S = 600.0
@@ -68,15 +66,13 @@ class Trained:
         self.memory = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
         shared = Path(told.from_first(self.memory.name))
         job = replace(described.load(folder / "jobs"), model=module.cpu())
-        with self._own_job(run, job) as own:
-            capacity = {name: table.ids * run.batch_size for name, table in described.tables.items()}
-            context = open_context(own, self.rank, threads_for(self.replicas), capacity, shared, TIMEOUT_S)
-            self.device, self.trainer = context.device, build_trainer(context)
-        self.run = own
+        self.run = self._own_run(run, job)
+        capacity = {name: table.ids * run.batch_size for name, table in described.tables.items()}
+        context = open_context(self.run, self.rank, threads_for(self.replicas), capacity, shared, TIMEOUT_S)
+        self.device, self.trainer = context.device, build_trainer(context)
 
-    @contextmanager
-    def _own_job(self, run: Run, job: Any) -> Iterator[Run]:
-        """The Run of this very module, described where its values lie: in memory, as long as it is built."""
+    def _own_run(self, run: Run, job: Any) -> Run:
+        """The Run of this very module, described where its values lie: in memory."""
         folder = Path(self.memory.name) / "jobs"
         folder.mkdir()
         know(folder)
@@ -89,7 +85,7 @@ class Trained:
         (folder / f"{name}.job").write_bytes(pack(job))
         own = self.described.model_copy(update={"name": name, "job": f"{name}.job", "file": False, "values": f"{name}.values"})
         (folder / f"{name}.json").write_text(own.model_dump_json())
-        yield run.model_copy(update={"model": name})
+        return run.model_copy(update={"model": name})
 
     def step(self, batch: Any) -> float:
         """Train on this process's batch, built as the job's; the joined batch's mean loss.
