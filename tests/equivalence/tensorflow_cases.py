@@ -23,7 +23,7 @@ from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 STEPS = 3
 SHORT = 35
@@ -181,7 +181,7 @@ def train_case(case: Case) -> dict[str, Any]:
     from multigpu.engines.tensorflow.variables import initial_values
 
     run = case.run
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     devices = Devices(run)
     context = Context(run, devices, is_even(source, run.devices), dynamic=source.period != 1)
     trainer, feed = build_trainer(context), make_feed(source, devices)
@@ -224,7 +224,7 @@ def unsized_case(case: Case) -> dict[str, Any]:
         next(node for node in graphs.nodes if node.name == sent).op = "MadeByAnOptimiser"
         return Graphs(graphs.nodes, {name: outputs for name, outputs in graphs.outputs.items() if name != sent})
 
-    source = workloads()[case.run.workload].inputs[case.run.inputs](case.run, case.run.description)
+    source = open_source(case.run)
     devices = Devices(case.run)
     trainer = build_trainer(engine.Context(case.run, devices, even=True, dynamic=False))
     with pytest.MonkeyPatch.context() as patch:
@@ -260,7 +260,7 @@ def saved_case(case: Case) -> dict[str, Any]:
         return [sum(shares) for shares in zip(*trainer.loss_shares(), strict=True)]
 
     run = case.run
-    source, devices = workloads()[run.workload].inputs[run.inputs](run, run.description), Devices(run)
+    source, devices = open_source(run), Devices(run)
     shards, trainer, other = make_feed(source, devices).shards(0), made(run), made(run.model_copy(update={"seed": 7}))
     for _ in range(2):
         trainer.step(shards)
@@ -295,7 +295,7 @@ def expect_case(case: Case) -> dict[str, Any]:
     from multigpu.engines.tensorflow.variables import initial_values
 
     run = case.run
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     context = Context(run, Devices(run), is_even(source, run.devices), dynamic=source.period != 1)
     values, losses = reference(context, source, list(range(run.devices)))
     start = {variable.name: value for variable, value in initial_values(run.description, run.seed)}

@@ -14,7 +14,7 @@ import pytest
 from multigpu.inputs import corpora
 from multigpu.inputs.buckets import BUCKETS, bucket_of
 from multigpu.inputs.corpora import check_text, read_parallel
-from multigpu.inputs.hashing import file_digest
+from multigpu.inputs.files import file_digest
 from multigpu.inputs.vocabulary import words
 from multigpu.paths import CORPUS, REPOSITORY
 

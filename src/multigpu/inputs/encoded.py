@@ -15,9 +15,8 @@ import numpy as np
 
 from multigpu import paths
 from multigpu.inputs.batch import Batch, batch_of_rows
-from multigpu.inputs.check import named_files
 from multigpu.inputs.epochs import ShuffledEpochs
-from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.made_jpegs import made_folder
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.files import fingerprint
 from multigpu.inputs.review_lines import Review
 
 LAW_VERSION = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.inputs.corpora import TextFile, check_text
-from multigpu.inputs.hashing import file_digest
+from multigpu.inputs.files import file_digest
 
 FIELDS = {"reviewerID": "a text", "asin": "a text", "reviewText": "a text", "overall": "a number"}
 """What every line has; other fields are not read."""

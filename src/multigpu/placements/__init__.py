@@ -1,4 +1,4 @@
-"""Placements, discovered by file: a module here that defines `PLACEMENT` is one."""
+"""Placements, discovered by file: a module here that defines `PLACEMENT` is one, of the file's name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SPLIT
 
+FILES = {info.name for info in pkgutil.iter_modules(__path__)}
+
+
+@cache
+def _row(file: str) -> Placement | None:
+    """The row of a file here; None of one that holds none."""
+    return getattr(importlib.import_module(f"{__name__}.{file}"), "PLACEMENT", None)
+
 
 @cache
 def placements() -> dict[str, Placement]:
     """Every placement by name, in alphabetical order."""
-    found = {}
-    for info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        if hasattr(module, "PLACEMENT"):
-            found[module.PLACEMENT.name] = module.PLACEMENT
-    return found
+    return {name: row for name in sorted(FILES) if (row := _row(name))}
 
 
 def every_placement() -> dict[str, Placement]:
@@ -28,15 +31,15 @@ def every_placement() -> dict[str, Placement]:
 
 
 def find_placement(name: str) -> Placement:
-    """The row called `name` (`every_placement`).
+    """The row called `name` (`every_placement`); no other one is read.
 
     Raises:
         ValueError: no such placement; the sentence names the known ones.
     """
-    known = every_placement()
-    if name not in known:
-        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(known)}")
-    return known[name]
+    row = SPLIT.get(name) or (_row(name) if name in FILES else None)
+    if row is None:
+        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(every_placement())}")
+    return row
 
 
 def unsupported_reason(placement: Placement, framework: str, processes: str, execution: str) -> str | None:

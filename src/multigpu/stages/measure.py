@@ -25,13 +25,13 @@ from multigpu.arguments import parse_fields
 from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid.entries import FEWEST
 from multigpu.kept import made_here
+from multigpu.measure.held import turn
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
 from multigpu.measure.process import ask
 from multigpu.measure.sweep import measure as measure_points
 from multigpu.measure.timed import check_devices
-from multigpu.measure.turn import turn
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run

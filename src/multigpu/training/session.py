@@ -24,7 +24,7 @@ from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.history import History
 from multigpu.training.towers import Tower, open_process, replicas_of
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 if TYPE_CHECKING:
     from multigpu.measure.experiment import Seat
@@ -47,7 +47,7 @@ class TrainingSession:
         self.training, self.run, self.rank, self.threads = item.training, item.run, seat.rank, threads
         self.duties, self.folder, self.stage, self.startup_s = duties, item.folder, seat.stage, seat.startup_s
         run = self.run
-        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        self.source: Source = open_source(run)
         self.process = open_process(run, seat.rank, threads, self.source, seat.shared, item.timeout_s)
         self.context, self.devices = self.process.context, self.process.devices
         self.shards = [duties.shard(own) for own in self.process.ranks]

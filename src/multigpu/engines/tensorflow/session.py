@@ -23,7 +23,7 @@ from multigpu.inputs.encoded import EncodedImages
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 
 class Session:
@@ -35,7 +35,7 @@ class Session:
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
         self.began = time.perf_counter()
         self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
-        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        self.source: Source = open_source(run)
         self.strategy, self.devices = self._set_up(rank)
         dynamic = run.description.unit == "words" and self.source.period != 1 and run.batching != "fixed"
         self.context = Context(run, self.devices, is_even(self.source, len(run.shard_sizes)), dynamic, self.strategy)

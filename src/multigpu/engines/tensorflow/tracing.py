@@ -15,8 +15,8 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from multigpu.engines.tensorflow.trainer import Trainer
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space
+from multigpu.measure.timing import advance
 from multigpu.measure.trace import Missing
-from multigpu.measure.window import advance
 from multigpu.run import Run
 
 TRACES = "MULTIGPU_TRACES"

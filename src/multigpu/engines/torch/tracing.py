@@ -25,10 +25,9 @@ from typing import Any, cast
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from multigpu.measure.chrome import DEVICE_EVENTS, device_kind, device_of
-from multigpu.measure.timing import TimedDevice
+from multigpu.measure.timing import TimedDevice, advance
 from multigpu.measure.trace import Kind, Missing, Phase
 from multigpu.measure.traced import Activity, Host, named_phases, replica_trace
-from multigpu.measure.window import advance
 from multigpu.run import Run
 
 TRACES = "MULTIGPU_TRACES"
