@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from multigpu.placements import find_placement, placements, unsupported_reason
-from multigpu.placements.refusals import IN_LAYERS, NOT_BUILT, NOT_RECORDED, ONE_POOL, ONE_PROGRAM, Refusal, refusal
-from multigpu.placements.row import HOST_IN_THE_MIDDLE, Placement
+from multigpu.placements.refusals import HOST_IN_THE_MIDDLE, IN_LAYERS, NOT_BUILT, NOT_RECORDED, ONE_POOL, ONE_PROGRAM, Refusal, refusal
+from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SPLIT
 from multigpu.run import Execution, build_run
 

@@ -1,6 +1,6 @@
 """Layers over devices."""
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, Look, Placement
 
 PLACEMENT = Placement(
     name="layer_split",
@@ -13,5 +13,5 @@ PLACEMENT = Placement(
     compute="sections",
     merge="sections",
     update="sections",
-    engines=(Engine(processes="one"),),
+    engines=(DISPATCHED,),
 )
