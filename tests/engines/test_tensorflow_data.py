@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.inputs.encoded import jpeg_folder
-from multigpu.inputs.made_jpegs import made_folder
+from multigpu.inputs.encoded import jpeg_folder, made_folder
 from multigpu.run import Run, build_run
 
 
@@ -20,8 +19,8 @@ def make(folder: Path, **more: object) -> Run:
 
 
 def test_batches_agree_with_the_source_within_what_decoders_differ(tmp_path: Path, tf: Any) -> None:
-    from multigpu.engines.tensorflow.data import DataFeed
     from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import DataFeed
 
     run = make(made_folder(tmp_path, 8))
     source = jpeg_folder(run, run.description)
@@ -43,8 +42,8 @@ def test_batches_agree_with_the_source_within_what_decoders_differ(tmp_path: Pat
 
 
 def test_a_file_that_is_no_jpeg_is_one_sentence(tmp_path: Path, tf: Any) -> None:
-    from multigpu.engines.tensorflow.data import DataFeed
     from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import DataFeed
 
     folder = made_folder(tmp_path, 4)
     for file in folder.rglob("*.jpg"):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.measure.libraries import tensorflow_environment
+from multigpu.measure.process import tensorflow_environment
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.step_bytes import step_bytes

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu.inputs.buckets import bucket_of, plan_batches, plan_epoch
 from multigpu.inputs.drawn_text import bucket_means_000, lengths_000
+from multigpu.inputs.plans import bucket_of, plan_batches, plan_epoch
 from multigpu.inputs.text import catalogs, text_files
 from tests.inputs.stand_ins import make_run, make_text_model, same
 from tests.inputs.test_text import corpus_files

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu.inputs.buckets import bucket_of, plan_epoch
+from multigpu.inputs.plans import bucket_of, plan_epoch
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)
 

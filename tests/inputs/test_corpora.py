@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from multigpu.inputs import corpora
-from multigpu.inputs.buckets import BUCKETS, bucket_of
 from multigpu.inputs.corpora import check_text, read_parallel
 from multigpu.inputs.files import file_digest
+from multigpu.inputs.plans import BUCKETS, bucket_of
 from multigpu.inputs.vocabulary import words
 from multigpu.paths import CORPUS, REPOSITORY
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multigpu.inputs import lengths as law
-from multigpu.inputs.buckets import bucket_of
+from multigpu.inputs.plans import bucket_of
 from multigpu.paths import REPOSITORY
 from multigpu.published import load_published, published_value
 

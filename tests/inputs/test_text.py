@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multigpu.inputs.batch import Batch
-from multigpu.inputs.buckets import bucket_of
 from multigpu.inputs.drawn_text import bucket_means_000, lengths_000, synthetic_text
+from multigpu.inputs.plans import bucket_of
 from multigpu.inputs.text import CorpusText, catalogs, text_files
 from multigpu.inputs.vocabulary import EOS, SOS, UNK
 from tests.inputs.stand_ins import make_run, make_text_model, same

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from multigpu.inputs.made_jpegs import made_folder
+from multigpu.inputs.encoded import made_folder
 from multigpu.inputs.pictures import ImageFolder
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multigpu.inputs.batch import Batch, batch_of_rows
-from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.files import fingerprint, named_files, no_files
-from multigpu.inputs.planted_reviews import PlantedReviews
-from multigpu.inputs.review_lines import ReviewFile, read_reviews, review_words
+from multigpu.inputs.plans import ShuffledEpochs
+from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
 from multigpu.inputs.vocabulary import SPECIAL, UNK, most_frequent
 from multigpu.workloads.deepconn.description import TABLE
 

@@ -26,10 +26,9 @@ from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid.entries import FEWEST
 from multigpu.kept import made_here
 from multigpu.measure.held import turn
-from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
-from multigpu.measure.process import ask
+from multigpu.measure.process import ask, tensorflow_environment
 from multigpu.measure.sweep import measure as measure_points
 from multigpu.measure.timed import check_devices
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from multigpu.engines.tensorflow.build import build_trainer
-from multigpu.engines.tensorflow.data import DataFeed
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import Feed, Shard, is_even, make_feed
+from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, make_feed
 from multigpu.engines.tensorflow.tensorboard import folder_of, write_events
 from multigpu.engines.tensorflow.tracing import trace
 from multigpu.engines.tensorflow.trainer import Context, Trainer

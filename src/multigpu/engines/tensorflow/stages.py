@@ -22,8 +22,7 @@ from multigpu.engines.tensorflow.graphs import Graphs
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
-from multigpu.inputs.batch import Batch, Source
-from multigpu.inputs.feeding import plain_arrays
+from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of

@@ -18,8 +18,7 @@ from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_value, make_optimizer
-from multigpu.inputs.batch import Batch, Source
-from multigpu.inputs.feeding import plain_arrays
+from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of

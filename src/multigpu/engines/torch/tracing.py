@@ -24,9 +24,8 @@ from typing import Any, cast
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from multigpu.measure.chrome import DEVICE_EVENTS, device_kind, device_of
 from multigpu.measure.timing import TimedDevice, advance
-from multigpu.measure.trace import Kind, Missing, Phase
+from multigpu.measure.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
 from multigpu.measure.traced import Activity, Host, named_phases, replica_trace
 from multigpu.run import Run
 
