@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from multigpu.conditions import check_conditions
-from multigpu.placements import find_placement, unsupported_reason
+from multigpu.placements import find_placement, row_of, unsupported_reason
 from multigpu.placements.checks import PARTITIONED, check_partition, check_travel
 from multigpu.placements.semantics import Semantics
 from multigpu.placements.stage_split import SPLIT
@@ -238,7 +238,8 @@ class Run(Asked):
     @property
     def degree(self) -> int:
         """Devices that share one copy of the model: neighbours by rank."""
-        shared = self.model_parallel is not None or find_placement(self.placement).compute in PARTITIONED
+        row = row_of(self.placement)  # None where a Run stands for all placements
+        shared = self.model_parallel is not None or (row is not None and row.compute in PARTITIONED)
         return (self.model_parallel or self.devices) if shared else 1
 
     @property
@@ -262,7 +263,8 @@ class Run(Asked):
         if self.scaling == "weak":
             return [self.batch_size * self.degree] * self.copies
         share, rest = divmod(self.batch_size, self.copies)
-        if find_placement(self.placement).loss == "gpu0":
+        row = row_of(self.placement)
+        if row is not None and row.loss == "gpu0":
             return [share] * (self.devices - 1) + [share + rest]
         return [share + (rank < rest) for rank in range(self.copies)]
 

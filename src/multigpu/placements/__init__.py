@@ -30,14 +30,18 @@ def every_placement() -> dict[str, Placement]:
     return {**placements(), **SPLIT}
 
 
+def row_of(name: str) -> Placement | None:
+    """The row called `name`, None where there is none; no other one is read."""
+    return SPLIT.get(name) or (_row(name) if name in FILES else None)
+
+
 def find_placement(name: str) -> Placement:
-    """The row called `name` (`every_placement`); no other one is read.
+    """The row called `name` (`every_placement`).
 
     Raises:
         ValueError: no such placement; the sentence names the known ones.
     """
-    row = SPLIT.get(name) or (_row(name) if name in FILES else None)
-    if row is None:
+    if (row := row_of(name)) is None:
         raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(every_placement())}")
     return row
 
