@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from multigpu.engines.torch.alignment import BOUNDARY, arranged, parts_by_place
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.server import ServerTrainer
+from multigpu.engines.torch.stores import BOUNDARY, arranged, parts_by_place
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import HOST, Assigned, assign

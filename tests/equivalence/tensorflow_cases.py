@@ -170,13 +170,20 @@ def must_compile(node: Any) -> bool:
     return "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b
 
 
+def where_ops_ran(nodes: list[Any], devices: Any) -> list[tuple[str, str, str, int]]:
+    """Part, variable (or replica), kind and place of every operation of a step's parts: the partition's device, not the requested one."""
+    from multigpu.engines.tensorflow.graphs import PARTS
+
+    parts = [(node.name.split("/"), node) for node in nodes if not node.op.startswith(("_", "Const"))]
+    return [(own[0], own[1], node.op, devices.place(node.device)) for own, node in parts if own[0] in PARTS and len(own) > 2]
+
+
 def train_case(case: Case) -> dict[str, Any]:
     """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, what was
     compiled where, and the reference."""
     from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.feed import is_even, make_feed
-    from multigpu.engines.tensorflow.graphs import where_ops_ran
     from multigpu.engines.tensorflow.trainer import Context
     from multigpu.engines.tensorflow.variables import initial_values
 
@@ -201,7 +208,7 @@ def train_case(case: Case) -> dict[str, Any]:
         "counted": counted,
         "predicted": step_bytes(run, first[0].batch.lookups, distinct),
         "compiled": [(*node.name.split("/")[:2], devices.place(node.device)) for node in trainer.graphs.nodes if must_compile(node)],
-        "ran": [(ran.part, ran.name, ran.op, ran.place) for ran in where_ops_ran(trainer.graphs, devices)],
+        "ran": where_ops_ran(trainer.graphs.nodes, devices),
         "references": [reference(context, source, ranks) for ranks in groups],
         "start": {variable.name: value for variable, value in initial_values(run.description, run.seed)},
     }

@@ -20,7 +20,7 @@ from multigpu.inputs import corpora
 from multigpu.inputs.corpora import check_text, read_parallel
 from multigpu.inputs.files import file_digest
 from multigpu.inputs.plans import BUCKETS, bucket_of
-from multigpu.inputs.vocabulary import SPECIAL, UNK, Vocabulary, count_vocabulary, words
+from multigpu.inputs.sentences import SPECIAL, UNK, Vocabulary, count_vocabulary, words
 from multigpu.paths import CORPUS, REPOSITORY
 
 

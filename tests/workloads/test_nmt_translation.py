@@ -15,7 +15,7 @@ import torch
 
 from multigpu.engines.torch.variables import initial_values
 from multigpu.inputs import pieces as pieces_module
-from multigpu.inputs.vocabulary import EOS, SOS
+from multigpu.inputs.sentences import EOS, SOS
 from multigpu.training.record import MORE_IS_BETTER
 from multigpu.workloads.base import Optimizer
 from multigpu.workloads.nmt.description import NmtConfig, describe

@@ -1,8 +1,12 @@
-"""What the engines of all frameworks have in common: what follows from a Run alone, its stages, and shards that stages share."""
+"""What the engines of all frameworks have in common: what follows from a Run alone, its stages, and how a user's model is compared.
+
+Imports no framework.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +14,7 @@ from typing import Any
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import Assigned, assign
+from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of
 from multigpu.workloads import workloads
@@ -74,3 +79,36 @@ class OneShard:
         counted = own.batches[index][0]
         own.batches[index] = [counted, *(replace(counted, units=0, padded_units=0) for _ in own.devices.ranks[1:])]
         return shards
+
+
+STEPS = 3
+SAMPLES = 4
+"""Of a shard of the compared steps, where the model takes batches of any size."""
+
+TOLERANCE = {("fp64", "sgd"): 1e-8, ("fp64", "adam"): 1e-5, ("fp32", "sgd"): 1e-3, ("fp32", "adam"): 5e-2}
+"""How far variables may be from the reference's, over how far the reference moved, by precision and rule. Sums of another order differ in
+the last bits, which a deep model multiplies from step to step, and Adam where a gradient is next to nothing.
+"""
+
+
+_known: dict[Run, Equivalence | None] = {}
+
+
+def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
+    """What a Run's comparison found, as parts of a Record say it. A process compares a Run once: repeats would only say it again."""
+    if run not in _known:
+        _known[run] = compare()
+    found = _known[run]
+    return {"equivalence": found.model_dump() if found else None}
+
+
+def compared(run: Run, precision: str, any_rows: bool) -> Run:
+    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on few samples."""
+    size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
+    form = "eager" if run.framework == "torch" else run.execution
+    return run.model_copy(update={"precision": precision, "batch_size": size, "execution": form})
+
+
+def tolerance_of(run: Run, precision: str) -> float:
+    """How far variables may be apart when the Run was compared in this precision."""
+    return max(run.semantics.tolerance, TOLERANCE[precision, "sgd" if run.rule.name == "sgd" else "adam"])

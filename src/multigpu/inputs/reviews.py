@@ -18,7 +18,7 @@ from multigpu.inputs.batch import Batch, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
-from multigpu.inputs.vocabulary import SPECIAL, UNK, most_frequent
+from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
 from multigpu.workloads.deepconn.description import TABLE
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LAYOUT_VERSION, LONGEST, batching_mark, fixed_width, refuse_fields, vocabulary_sizes
 from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.plans import bucket_of, plan_batches
-from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, text_batch
-from multigpu.inputs.vocabulary import count_vocabulary
+from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, count_vocabulary, text_batch
 from multigpu.paths import CORPUS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.compared import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.context import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import DTYPES, give_back_memory

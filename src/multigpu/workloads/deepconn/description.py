@@ -6,10 +6,11 @@ other one what other users wrote about the item. The towers have variables of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -180,6 +181,13 @@ def stage_arrays(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, np
     config: DeepconnConfig = model.config
     halves = np.split(arrays["words"], [config.length], axis=1)
     return {f"{tower}_words": half for tower, half in zip(TOWERS, halves, strict=True)} | {"ratings": arrays["ratings"]}
+
+
+def through_tower(stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any) -> Any:
+    """One text of each row through all stages of its tower, whatever the framework: (B, length, embedding) -> (B, dense)."""
+    for stage in ("conv", "pool", "flatten", "dense"):
+        text = stages[f"{tower}_{stage}"](values, [text], [])
+    return text
 
 
 DOCUMENT = Optimizer("adam", rate=1e-4)

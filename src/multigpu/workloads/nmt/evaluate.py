@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from multigpu.inputs.batch import Source
 from multigpu.inputs.drawn_text import LONGEST
 from multigpu.inputs.pieces import SELECTIONS, PieceCorpus, PieceText
-from multigpu.inputs.vocabulary import EOS, SOS
+from multigpu.inputs.sentences import EOS, SOS
 from multigpu.run import Run
 from multigpu.workloads.nmt.torch import Nmt
 
