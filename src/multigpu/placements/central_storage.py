@@ -1,5 +1,3 @@
-"""Central storage."""
-
 from multigpu.placements.row import OUTSIDE_A_GRAPH, Engine, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Replicated, overlapped all-reduce."""
-
 from multigpu.placements.row import WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(

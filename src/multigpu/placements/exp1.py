@@ -1,5 +1,3 @@
-"""Variables and embeddings on the CPU, update on GPUs."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, NOT_CAPTURED, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Variables, embeddings and update on the CPU."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, NOT_CAPTURED, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Variables sharded over GPUs, embeddings on the CPU."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, NOT_CAPTURED, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Variables and embeddings sharded over GPUs."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Independent replicas."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
 from multigpu.placements.semantics import Semantics
 

@@ -1,5 +1,3 @@
-"""Layers over devices."""
-
 from multigpu.placements.row import DISPATCHED, Look, Placement
 
 PLACEMENT = Placement(

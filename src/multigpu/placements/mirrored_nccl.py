@@ -1,5 +1,3 @@
-"""Mirrored, NCCL."""
-
 from multigpu.placements.row import OUTSIDE_A_GRAPH, OWN_COLLECTIVE, Engine, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Mirrored, reduction to one device."""
-
 from multigpu.placements.row import OUTSIDE_A_GRAPH, OWN_COLLECTIVE, Engine, Look, Placement
 
 PLACEMENT = Placement(

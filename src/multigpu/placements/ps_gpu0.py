@@ -1,5 +1,3 @@
-"""Parameter server on the first GPU."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(

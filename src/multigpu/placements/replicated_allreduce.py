@@ -1,5 +1,3 @@
-"""Replicated, all-reduce after backward."""
-
 from multigpu.placements.row import DISPATCHED, WHOLE_STEP, Engine, Look, Placement
 
 PLACEMENT = Placement(

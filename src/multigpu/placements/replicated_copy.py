@@ -1,5 +1,3 @@
-"""Replicated, merged by plain copies."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Replicated, merged by a ring written out."""
-
 from multigpu.placements.row import KERNEL_BY_KERNEL, Look, Placement
 
 PLACEMENT = Placement(

@@ -1,5 +1,3 @@
-"""Replicated, merged by a central server."""
-
 from multigpu.placements.row import KERNEL_BY_KERNEL, Look, Placement
 
 PLACEMENT = Placement(
