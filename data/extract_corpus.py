@@ -24,7 +24,7 @@ from pathlib import Path
 
 import polib
 
-from multigpu.inputs.vocabulary import words
+from multigpu.inputs.sentences import words
 from multigpu.paths import CORPUS, REPOSITORY
 
 CATALOGS = Path("/usr/share/locale/de/LC_MESSAGES")

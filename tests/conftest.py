@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from multigpu.measure.held import LOCK_VARIABLE
 from multigpu.measure.process import NO_KERAS
 from multigpu.measure.surroundings import SHARE_VARIABLE
-from multigpu.measure.turn import LOCK_VARIABLE
 from multigpu.paths import RUNS
 from multigpu.record import Record, RecordStore
 from multigpu.remembered import remembered

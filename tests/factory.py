@@ -10,7 +10,7 @@ import numpy as np
 from multigpu.kept import Status
 from multigpu.measure.machine import DeviceState, Machine
 from multigpu.placements import find_placement
-from multigpu.placements.partition_check import PARTITIONED
+from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.record import Measurement, Record, RecordStore

@@ -164,9 +164,9 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_p
    framework: tensorflow, processes: one, execution: graph, when: tensorflow_here}
 """
     *images, graph = read_rows(written(tmp_path, text), [1])
-    assert [row.built.model for row in images] == [model.name for model in FOR_CIFAR]
-    assert [row.built.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR]
-    assert [row.cost_s for row in images] == [round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR]
+    assert [row.built.model for row in images] == [*FOR_CIFAR]
+    assert [row.built.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR.values()]
+    assert [row.cost_s for row in images] == [round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR.values()]
     assert graph.cost_s == named.launches_s(graph.built) > 0
     monkeypatch.setattr(named, "framework_version", lambda framework: "none")
     assert len(read_rows(written(tmp_path, text), [1])) == len(images)

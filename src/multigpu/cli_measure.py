@@ -14,7 +14,7 @@ from multigpu.grid import default_grid, every_grid, find_grid
 from multigpu.grid.entries import Planned, affordable, cost_s, having, pace, points
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
-from multigpu.inputs.check import check_inputs
+from multigpu.inputs.files import check_inputs
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.lanes import measure_shared

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 from multigpu.cli_measure import store_of
 from multigpu.hosts.launching import PORT
 from multigpu.later import later
-from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import find_nvml, framework_version, gpu_count, gpu_handle, this_machine
 from multigpu.measure.private_network import OPEN_PORTS, why_not
-from multigpu.measure.process import NO_KERAS
+from multigpu.measure.process import NO_KERAS, tensorflow_environment
 from multigpu.measure.surroundings import GpuLook, gpu_look
 from multigpu.placements import placements
 from multigpu.record import RecordStore

@@ -1,10 +1,12 @@
-"""Functions that are named before the module that holds them is loaded."""
+"""What is named before it is made: functions of modules that are not loaded yet, and values of a mapping."""
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
 
 
 def later(path: str) -> Callable[..., Any]:
@@ -14,3 +16,25 @@ def later(path: str) -> Callable[..., Any]:
         return pkgutil.resolve_name(path)(*arguments, **named)
 
     return call
+
+
+class Later(Mapping[str, Value]):
+    """Values by name, each made when it is first asked for: names alone make none."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Value]]) -> None:
+        self.makers = dict(makers)
+        self.made: dict[str, Value] = {}
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self.made:
+            self.made[name] = self.makers[name]()
+        return self.made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.makers)
+
+    def __len__(self) -> int:
+        return len(self.makers)

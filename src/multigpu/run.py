@@ -7,11 +7,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from multigpu.conditions import check_conditions
-from multigpu.placements import find_placement, placements, unsupported_reason
-from multigpu.placements.partition_check import PARTITIONED, check_partition
+from multigpu.placements import find_placement, row_of, unsupported_reason
+from multigpu.placements.checks import PARTITIONED, check_partition, check_travel
 from multigpu.placements.semantics import Semantics
 from multigpu.placements.stage_split import SPLIT
-from multigpu.placements.travel_check import check_travel
 from multigpu.schema import Asked
 from multigpu.stages.check import check_stages
 from multigpu.workloads import find_model, workloads
@@ -239,8 +238,8 @@ class Run(Asked):
     @property
     def degree(self) -> int:
         """Devices that share one copy of the model: neighbours by rank."""
-        placement = placements().get(self.placement)
-        shared = self.model_parallel is not None or (placement is not None and placement.compute in PARTITIONED)
+        row = row_of(self.placement)  # None where a Run stands for all placements
+        shared = self.model_parallel is not None or (row is not None and row.compute in PARTITIONED)
         return (self.model_parallel or self.devices) if shared else 1
 
     @property
@@ -259,13 +258,13 @@ class Run(Asked):
     @property
     def shard_sizes(self) -> list[int]:
         """Rows of each replica's shard of one step (sentences, images, ...); a replica is a copy of the model, on however many devices."""
-        placement = placements().get(self.placement)
         if self.placement in SPLIT:  # one model on all devices
             return [self.batch_size]
         if self.scaling == "weak":
             return [self.batch_size * self.degree] * self.copies
         share, rest = divmod(self.batch_size, self.copies)
-        if placement is not None and placement.loss == "gpu0":
+        row = row_of(self.placement)
+        if row is not None and row.loss == "gpu0":
             return [share] * (self.devices - 1) + [share + rest]
         return [share + (rank < rest) for rank in range(self.copies)]
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from multigpu.engines.torch.alignment import BOUNDARY, arranged, parts_by_place
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.server import ServerTrainer
+from multigpu.engines.torch.stores import BOUNDARY, arranged, parts_by_place
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import HOST, Assigned, assign
@@ -64,7 +64,7 @@ def test_there_are_placements_to_test() -> None:
 @pytest.mark.parametrize("item_bytes", ITEM_BYTES)
 def test_variables_of_document_001_begin_aligned(placement: Placement, item_bytes: int) -> None:
     """All of them, but for `trivial` on several devices: three of its variables are odd, and two devices may hold some."""
-    for model in (*FOR_IMAGENET, *FOR_CIFAR):
+    for model in (*FOR_IMAGENET.values(), *FOR_CIFAR.values()):
         for devices in DEVICES:
             for dense in stretches(placement, model, devices):
                 found = misaligned(arranged(dense, item_bytes), item_bytes)
@@ -79,7 +79,7 @@ def test_variables_of_document_001_begin_aligned(placement: Placement, item_byte
 
 @by_placement
 def test_a_layout_holds_each_variable_once_and_each_place_together(placement: Placement) -> None:
-    for model in (*FOR_IMAGENET, *FOR_CIFAR, *SMALL):
+    for model in (*FOR_IMAGENET.values(), *FOR_CIFAR.values(), *SMALL.values()):
         for devices in DEVICES:
             for dense in stretches(placement, model, devices):
                 order = arranged(dense, 4)
@@ -97,7 +97,7 @@ def test_a_layout_holds_each_variable_once_and_each_place_together(placement: Pl
 
 
 def test_what_is_aligned_already_keeps_the_order_of_declaration() -> None:
-    (model,) = [m for m in FOR_IMAGENET if m.name == "resnet50_v1.5"]
+    model = FOR_IMAGENET["resnet50_v1.5"]
     for placement in WITH_STORES:
         for dense in stretches(placement, model, 1):
             assert arranged(dense, 4) == dense

@@ -13,9 +13,9 @@ import torch.distributed as dist
 
 from multigpu.engines.torch import split
 from multigpu.engines.torch.devices import give_back_memory
-from multigpu.engines.torch.parts import Group
+from multigpu.engines.torch.host_memory import SharedMemory
 from multigpu.engines.torch.session import Session
-from multigpu.engines.torch.shared import SharedMemory
+from multigpu.engines.torch.split import Group
 from multigpu.engines.torch.trainer import Context
 from multigpu.run import Run
 from tests.training.cases import Case, session_of, training

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.parts import Group, GroupParts
+from multigpu.engines.torch.split import Group, GroupParts
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements.refusals import IN_LAYERS, refusal
 from multigpu.placements.tensor_split import PLACEMENT as TENSOR_SPLIT

@@ -14,7 +14,7 @@ from multigpu.engines.torch.devices import all_devices
 from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Copy
-from multigpu.measure.memory import memory_folder
+from multigpu.measure.held import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
 from tests.equivalence.cases import Case, dispatched, predicted_of, reference_of, train_dispatched

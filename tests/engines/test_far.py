@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from multigpu.engines.tensorflow import far, processes
-from multigpu.engines.tensorflow.far import KEY_VARIABLE, Gathering, attend, join
-from multigpu.engines.tensorflow.members import free_ports
+from multigpu.engines.tensorflow import members, processes
+from multigpu.engines.tensorflow.members import KEY_VARIABLE, Gathering, attend, free_ports, join
 from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.measure.plan import Plan
 from multigpu.run import Run
 from tests.factory import make_machine
 
-JOINS = "import sys, time; from multigpu.engines.tensorflow.far import join; join(sys.argv[1], int(sys.argv[2])).recv()"
+JOINS = "import sys, time; from multigpu.engines.tensorflow.members import join; join(sys.argv[1], int(sys.argv[2])).recv()"
 
 
 def plan_of(host: int, port: int, hosts: int = 2) -> Plan:
@@ -40,7 +39,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> Any:
         started.append(subprocess.Popen([sys.executable, "-c", JOINS, *words]))
         return started[-1]
 
-    monkeypatch.setattr(far, "start_member", start)
+    monkeypatch.setattr(members, "start_member", start)
     (port,), ended = free_ports(1), []
 
     def program() -> None:
@@ -80,7 +79,7 @@ def test_a_host_starts_members_that_come_by_themselves_and_ends_them(met: Any) -
     "said", [b"", b"\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04wrong"], ids=["silent", "half", "web", "wrong"]
 )
 def test_one_that_says_nothing_of_use_keeps_no_member_out(met: Any, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far, "GREETING_S", 0.5)
+    monkeypatch.setattr(members, "GREETING_S", 0.5)
     gathering, began = met[0], time.monotonic()
     with socket.create_connection(("127.0.0.1", int(gathering.place.split(":")[1]))) as visitor:
         visitor.sendall(said)

@@ -17,8 +17,7 @@ import torch
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.loader import Workers
-from multigpu.inputs.encoded import jpeg_folder, normalised
-from multigpu.inputs.made_jpegs import made_folder
+from multigpu.inputs.encoded import jpeg_folder, made_folder, normalised
 from multigpu.run import Run, build_run
 from multigpu.workloads import workloads
 

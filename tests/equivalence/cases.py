@@ -24,10 +24,10 @@ from multigpu.engines.torch.reference import train_averaged, train_reference
 from multigpu.engines.torch.trainer import Context, open_context
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
-from multigpu.placements.partition_check import PARTITIONED
+from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 from tests.equivalence.partitions import partitioned_runs
 from tests.forked import forking
 
@@ -172,7 +172,7 @@ def all_cases() -> list[Case]:
 
 def make_context(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Context, Any]:
     """A replica's context and its source. wire: one that stands in for a process group's."""
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     devices = Devices([Device(run, rank, threads=1)])
     return Context(run, devices, wire or Wire(rank, run.devices), source.capacity, shared, 60.0), source
 
@@ -186,7 +186,7 @@ def replica(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tupl
 def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, list[Feed]]:
     """The trainer of all replicas in this process and their feeds. fed: another Run whose shards they are given."""
     fed = fed or run
-    source = workloads()[fed.workload].inputs[fed.inputs](fed, fed.description)
+    source = open_source(fed)
     context = open_context(run, 0, 1, source.capacity, shared, 60.0)
     trainer, devices = build_trainer(context), context.devices
     sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from multigpu.measure.libraries import tensorflow_environment
+from multigpu.measure.process import tensorflow_environment
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 STEPS = 3
 SHORT = 35
@@ -170,18 +170,25 @@ def must_compile(node: Any) -> bool:
     return "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b
 
 
+def where_ops_ran(nodes: list[Any], devices: Any) -> list[tuple[str, str, str, int]]:
+    """Part, variable (or replica), kind and place of every operation of a step's parts: the partition's device, not the requested one."""
+    from multigpu.engines.tensorflow.graphs import PARTS
+
+    parts = [(node.name.split("/"), node) for node in nodes if not node.op.startswith(("_", "Const"))]
+    return [(own[0], own[1], node.op, devices.place(node.device)) for own, node in parts if own[0] in PARTS and len(own) > 2]
+
+
 def train_case(case: Case) -> dict[str, Any]:
     """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, what was
     compiled where, and the reference."""
     from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.feed import is_even, make_feed
-    from multigpu.engines.tensorflow.graphs import where_ops_ran
     from multigpu.engines.tensorflow.trainer import Context
     from multigpu.engines.tensorflow.variables import initial_values
 
     run = case.run
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     devices = Devices(run)
     context = Context(run, devices, is_even(source, run.devices), dynamic=source.period != 1)
     trainer, feed = build_trainer(context), make_feed(source, devices)
@@ -201,7 +208,7 @@ def train_case(case: Case) -> dict[str, Any]:
         "counted": counted,
         "predicted": step_bytes(run, first[0].batch.lookups, distinct),
         "compiled": [(*node.name.split("/")[:2], devices.place(node.device)) for node in trainer.graphs.nodes if must_compile(node)],
-        "ran": [(ran.part, ran.name, ran.op, ran.place) for ran in where_ops_ran(trainer.graphs, devices)],
+        "ran": where_ops_ran(trainer.graphs.nodes, devices),
         "references": [reference(context, source, ranks) for ranks in groups],
         "start": {variable.name: value for variable, value in initial_values(run.description, run.seed)},
     }
@@ -224,7 +231,7 @@ def unsized_case(case: Case) -> dict[str, Any]:
         next(node for node in graphs.nodes if node.name == sent).op = "MadeByAnOptimiser"
         return Graphs(graphs.nodes, {name: outputs for name, outputs in graphs.outputs.items() if name != sent})
 
-    source = workloads()[case.run.workload].inputs[case.run.inputs](case.run, case.run.description)
+    source = open_source(case.run)
     devices = Devices(case.run)
     trainer = build_trainer(engine.Context(case.run, devices, even=True, dynamic=False))
     with pytest.MonkeyPatch.context() as patch:
@@ -260,7 +267,7 @@ def saved_case(case: Case) -> dict[str, Any]:
         return [sum(shares) for shares in zip(*trainer.loss_shares(), strict=True)]
 
     run = case.run
-    source, devices = workloads()[run.workload].inputs[run.inputs](run, run.description), Devices(run)
+    source, devices = open_source(run), Devices(run)
     shards, trainer, other = make_feed(source, devices).shards(0), made(run), made(run.model_copy(update={"seed": 7}))
     for _ in range(2):
         trainer.step(shards)
@@ -295,7 +302,7 @@ def expect_case(case: Case) -> dict[str, Any]:
     from multigpu.engines.tensorflow.variables import initial_values
 
     run = case.run
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     context = Context(run, Devices(run), is_even(source, run.devices), dynamic=source.period != 1)
     values, losses = reference(context, source, list(range(run.devices)))
     start = {variable.name: value for variable, value in initial_values(run.description, run.seed)}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from multigpu.engines.torch.averaged import TRAINED
 from multigpu.engines.torch.fully_sharded import CountedScatter
+from multigpu.engines.torch.replicated import TRAINED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run

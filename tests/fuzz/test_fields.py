@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu.inputs.check import check_inputs
+from multigpu.inputs.files import check_inputs
 from multigpu.measure.point import key_here
 from multigpu.measure.sharing import lanes_of
 from multigpu.measure.timed import check_devices

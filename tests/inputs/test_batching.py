@@ -1,4 +1,4 @@
-"""Which sentences share a step: own buckets, a shared bucket, or one width."""
+"""Which sentences share a step: a corpus's own buckets, a shared bucket, or one width; document 000's buckets and lengths."""
 
 from __future__ import annotations
 
@@ -11,13 +11,105 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu.inputs.buckets import bucket_of, plan_batches, plan_epoch
+from multigpu.inputs import lengths as law
 from multigpu.inputs.drawn_text import bucket_means_000, lengths_000
+from multigpu.inputs.plans import bucket_of, plan_batches, plan_epoch
 from multigpu.inputs.text import catalogs, text_files
+from multigpu.paths import REPOSITORY
+from multigpu.published import load_published, published_value
 from tests.inputs.stand_ins import make_run, make_text_model, same
 from tests.inputs.test_text import corpus_files
 
-SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=6)
+SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)
+
+
+def test_buckets_are_those_of_document_000():
+    words = np.array([0, 1, 9, 10, 19, 20, 39, 40, 49, 50, 51, 1000])
+    assert bucket_of(words).tolist() == [0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 5, 5]
+
+
+@given(st.lists(st.integers(0, 5), min_size=40, max_size=300), SIZES)
+def test_shards_are_of_one_bucket_until_the_epoch_runs_out(buckets: list[int], sizes: list[int]):
+    if len(buckets) < sum(sizes):
+        return
+    array = np.array(buckets)
+    plan = plan_epoch(array, sizes)
+    bounds = np.cumsum([0, *sizes])
+    shards = [step[bounds[rank] : bounds[rank + 1]] for step in plan for rank in range(len(sizes))]
+    mixed = [len(set(array[shard].tolist())) > 1 for shard in shards]
+    rest = sum(len(shard) for shard in shards[mixed.index(True) :]) if any(mixed) else 0
+    # at most one batch less a sentence waits in each of the six buckets, and less than a joined batch is filled up
+    assert rest <= 6 * (max(sizes) - 1) + sum(sizes)
+
+
+def test_shards_of_one_step_sit_in_different_buckets():
+    # sentences of buckets 0 and 1 take turns, so two shards of two fill up in turn
+    plan = plan_epoch(np.array([0, 1, 0, 1, 1, 0, 0, 1]), [2, 2])
+    assert plan.tolist() == [[0, 2, 1, 3], [5, 6, 4, 7]]
+
+
+def test_a_smaller_shard_takes_what_was_too_little_for_a_larger_one():
+    # two of bucket 1 wait while rank 0 needs three; rank 1 needs two and takes them at once
+    assert plan_epoch(np.array([1, 1, 2, 2, 2, 0, 0, 0]), [3, 2]).tolist() == [[2, 3, 4, 0, 1], [5, 6, 7, 2, 3]]
+
+
+def test_the_last_step_is_filled_up_from_the_beginning():
+    assert plan_epoch(np.array([0, 0, 0, 0, 0]), [2, 1]).tolist() == [[0, 1, 2], [3, 4, 0]]
+
+
+def test_a_corpus_smaller_than_a_joined_batch_is_refused():
+    with pytest.raises(ValueError, match=r"^a joined batch of 8 sentences needs at least as many pairs: the corpus has 7$"):
+        plan_epoch(np.zeros(7, dtype=int), [4, 4])
+
+
+def test_the_law_has_the_mean_of_document_000():
+    table = load_published("000_experiments")
+    table = table[table["experiment"] != "Exp5"]
+    pairs = published_value("000_statements", "mini_batches") * table["batch_size"] * table["gpus"]
+    published = table["total_time_s"] * table["words_per_s"] / pairs
+    words_a_pair = 2 * law.target_probabilities() @ np.arange(1, law.LONGEST + 1) + 1  # a source's mean is its target's length
+    assert published.min() < words_a_pair < published.max()
+    assert words_a_pair == pytest.approx(48.37, abs=0.005)
+    assert law.target_probabilities().sum() == pytest.approx(1)
+
+
+def test_the_docstring_and_the_readme_state_the_shares():
+    shares = [f"{100 * share:.1f}" for share in law.bucket_shares()]
+    assert ", ".join(shares[:-1]) + f" and {shares[-1]} percent" in " ".join(str(law.__doc__).split())
+    readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
+    assert "| share of sentences, the law | " + " | ".join(f"{share}%" for share in shares) + " |" in readme
+    counts = np.bincount(law.draw_buckets(np.random.default_rng(0)))
+    assert "| batches in every 30 steps of a shard | " + " | ".join(map(str, counts)) + " |" in readme
+
+
+@pytest.mark.parametrize("bucket", range(6))
+def test_lengths_stay_in_their_bucket_and_sources_near_their_targets(bucket: int):
+    source, target = law.draw_lengths(np.random.default_rng(bucket), bucket, 5000)
+    assert set(bucket_of(target).tolist()) == {bucket}
+    assert target.min() >= 1 and target.max() <= law.LONGEST
+    assert source.min() >= 1
+    assert (abs(source - target) <= target // law.SPREAD).all()
+    inside = bucket_of(np.arange(1, 101)) == bucket
+    expected = (law.target_probabilities() * np.arange(1, 101))[inside].sum() / law.target_probabilities()[inside].sum()
+    assert target.mean() == pytest.approx(expected, rel=0.02)
+    assert source.mean() == pytest.approx(expected, rel=0.03)
+
+
+def test_thirty_steps_hold_the_shares_and_ten_nearly_do():
+    shares = law.bucket_shares()
+    orders = set()
+    for seed in range(20):
+        drawn = law.draw_buckets(np.random.default_rng(seed))
+        assert drawn.shape == (30,)
+        assert np.bincount(drawn, minlength=6).tolist() == [5, 9, 7, 5, 2, 2]
+        for ten in drawn.reshape(3, 10):
+            # one of every three neighbouring strata: only the two at a bucket's ends can be off by one
+            assert (abs(np.bincount(ten, minlength=6) - 10 * shares) < 2).all()
+        orders.add(tuple(drawn.tolist()))
+    assert len(orders) == 20
+    assert max(abs(np.array([5, 9, 7, 5, 2, 2]) / 30 - shares)) < 1 / 30
+
+
 MODEL = make_text_model()
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from multigpu.inputs.encoded import AREA, EncodedImages, crop_box, jpeg_folder, normalised
+from multigpu.inputs.encoded import AREA, SIZES, EncodedImages, crop_box, jpeg_folder, made_folder, normalised
 from multigpu.inputs.images import SPARE, HostImages
-from multigpu.inputs.made_jpegs import SIZES, made_folder
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from tests.inputs.stand_ins import make_image_model, make_run, same
 

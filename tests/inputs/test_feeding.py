@@ -7,8 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from multigpu.inputs.batch import Batch
-from multigpu.inputs.feeding import Feeding
+from multigpu.inputs.batch import Batch, Feeding
 
 RANKS = (0, 1)
 

@@ -12,7 +12,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from multigpu.inputs.batch import Draw
-from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.images import cifar10, digits, image_folder, synthetic_images
 from multigpu.inputs.pictures import (
     CIFAR_DEVIATION,
@@ -24,6 +23,7 @@ from multigpu.inputs.pictures import (
     resize,
     standardise,
 )
+from multigpu.inputs.plans import ShuffledEpochs
 from tests.inputs.stand_ins import make_image_model, make_run, same
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)

@@ -10,7 +10,7 @@ import pytest
 
 from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.pieces import PIECES, SELECTIONS, Pieces, pieces, split_catalogs
-from multigpu.inputs.vocabulary import EOS, SOS, UNK
+from multigpu.inputs.sentences import EOS, SOS, UNK
 from multigpu.run import build_run
 from multigpu.workloads import find_model
 from tests.inputs.stand_ins import make_run, make_text_model

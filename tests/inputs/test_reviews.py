@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.inputs.planted_reviews import PlantedReviews
-from multigpu.inputs.review_lines import Review, read_reviews, review_words
+from multigpu.inputs.review_lines import PlantedReviews, Review, read_reviews, review_words
 from multigpu.inputs.reviews import PADDING, StoredReviews, encode_reviews, planted_reviews, review_file, synthetic_reviews
-from multigpu.inputs.vocabulary import SPECIAL, UNK
+from multigpu.inputs.sentences import SPECIAL, UNK
 from tests.inputs.stand_ins import make_run, same
 
 TABLE = "word_embeddings"

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multigpu.inputs.batch import Batch
-from multigpu.inputs.buckets import bucket_of
 from multigpu.inputs.drawn_text import bucket_means_000, lengths_000, synthetic_text
+from multigpu.inputs.plans import bucket_of
+from multigpu.inputs.sentences import EOS, SOS, UNK
 from multigpu.inputs.text import CorpusText, catalogs, text_files
-from multigpu.inputs.vocabulary import EOS, SOS, UNK
 from tests.inputs.stand_ins import make_run, make_text_model, same
 
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=8)

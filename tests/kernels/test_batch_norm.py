@@ -17,7 +17,7 @@ from multigpu.workloads.cnn.torch_fused import FusedNorm
 from tests.kernels.norms import CASES, EPSILON, MOMENTUM, Case, distance, fused, inputs, written_out
 
 TRITON = importlib.util.find_spec("triton") is not None
-WITH_NORMS = [model for model in SMALL if any(variable.kind == "norm" for variable in model.variables)]
+WITH_NORMS = [model for model in SMALL.values() if any(variable.kind == "norm" for variable in model.variables)]
 
 
 @pytest.fixture

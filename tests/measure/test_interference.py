@@ -1,4 +1,7 @@
-"""The check of sharing: the same Runs alone and beside neighbours, with numbers that never collide, resumed a whole round at a time."""
+"""The check of sharing: the same Runs alone and beside neighbours, with numbers that never collide, resumed a whole round at a time.
+
+And a Run against itself.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from multigpu.analysis.statistics import interval, sample
 from multigpu.grid import find_grid
 from multigpu.measure import interference
 from multigpu.measure.interference import MOST_REPEATS, SLOTS, check_interference, main, repeat_of
+from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.measure.launched import PATHS
@@ -81,3 +87,23 @@ def test_the_grid_has_both_frameworks_and_one_and_two_gpus() -> None:
     runs = [entry.run for entry in find_grid("interference", [1, 2])]
     assert {(run.framework, run.devices) for run in runs} == {("torch", 1), ("torch", 2), ("tensorflow", 1)}
     assert len(runs) == 12 and {run.execution for run in runs} == {"eager", "captured", "graph"}
+
+
+@pytest.mark.alone
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_against_a(tmp_path) -> None:
+    """Ten repeats in shuffled order, even ones called A and odd ones called A again.
+
+    The interval is that of 99.9%: this machine's other work may disturb one half, and one test run in a thousand may fail by chance.
+    """
+    run = Run(
+        workload="cnn", model="resnet_tiny", placement="independent", device_type="cpu", batch_size=16, warmup_steps=3, timed_steps=20
+    )
+    store = RecordStore(tmp_path)
+    assert measure([Point(run, repeat) for repeat in range(10)], store, progress=False).statuses == {"ok": 10}
+    halves = []
+    for half in (0, 1):
+        found = [record.measurement for record in store if record.repeat % 2 == half]
+        halves.append(sample([m.units / m.wall_s for m in found], range(len(found))))
+    assert abs(halves[0].mean - halves[1].mean) < interval(halves, 0.999)

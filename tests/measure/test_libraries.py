@@ -13,7 +13,7 @@ import pytest
 
 from multigpu import doctor
 from multigpu.doctor import Seen, ask_tensorflow, tensorflow_lines
-from multigpu.measure.libraries import library_folders, tensorflow_environment
+from multigpu.measure.process import library_folders, tensorflow_environment
 from multigpu.record import RecordStore
 from tests.factory import make_machine
 

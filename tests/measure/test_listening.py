@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from multigpu.engines.tensorflow.far import Line
+from multigpu.engines.tensorflow.members import Line
 from multigpu.engines.torch import told
 from multigpu.hosts import namespaces
 from multigpu.hosts.cluster import Cluster

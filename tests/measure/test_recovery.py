@@ -1,4 +1,7 @@
-"""Whatever happens to a sweep: measured Records stay, no process is left, and the same call finishes the rest."""
+"""Whatever happens to a sweep: measured Records stay, no process is left, and the same call finishes the rest.
+
+Processes are killed (`benchmarks/soak.py`, small), stopped, or find a disk that takes no more.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from benchmarks.soak import soak
 from PIL import Image
 
-from multigpu.inputs.made_jpegs import made_folder
+from multigpu.inputs.encoded import made_folder
 from multigpu.inputs.pictures import ImageFolder
+from multigpu.measure import process
+from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
-from tests.measure.launched import PATHS, Struck, memory_of, strike, tiny
+from tests.factory import make_record
+from tests.measure.launched import PATHS, Struck, descendants, memory_of, strike, tiny
 
 HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = range(9)
 FED, STAGED, NO_JPEG, OTHER_DEVICE, ON_DEVICE, WHOLE, DANGLING, BROKEN, OTHER_NAMES = range(9, 18)
@@ -187,3 +195,73 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, m
     assert not memory_of(parent.pid), "the next one does"
     assert summary.reused == len(kept) and summary.statuses == {"ok": 3 - len(kept)}
     assert kept <= {record.key for record in store}
+
+
+@pytest.mark.timeout(300)
+def test_the_first_record_that_cannot_be_written_ends_the_sweep(tmp_path: Path) -> None:
+    store, before, kept = RecordStore(tmp_path / "runs"), set(descendants()), make_record("ddp", 1)
+    store.write(kept)
+    faults = [{"seed": seed, "stage": "build", "rank": 0, "fault": "disk"} for seed in range(3)]
+    with pytest.raises(RuntimeError) as ended:
+        strike(tmp_path, [Point(tiny(seed)) for seed in range(3)], faults)
+    said = str(ended.value)
+    assert said.startswith(f"a Record cannot be written to {store.root}: No space left on device; 0 Runs were measured and are kept")
+    assert "\n" not in said
+    assert list(store) == [kept] and not set(descendants()) - before
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_disk_that_is_nearly_full_or_read_only_is_refused_before_anything_starts(small_disk: Path) -> None:
+    store = RecordStore(small_disk / "runs")
+    store.check_writable()
+    (small_disk / "filler").write_bytes(b"x" * 60_000)
+    with pytest.raises(ValueError, match=r"^records cannot be written to \S+: No space left on device; make room there$"):
+        measure([Point(tiny(0))], store, progress=False)
+    (small_disk / "filler").unlink()
+    own = store.root / this_machine().name
+    own.mkdir()
+    subprocess.run(["mount", "--bind", own, own], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", own], check=True)
+    try:
+        with pytest.raises(ValueError, match=rf"^records cannot be written to {own}: Read-only file system; choose a folder"):
+            measure([Point(tiny(0))], store, progress=False)
+    finally:
+        subprocess.run(["umount", own], check=True)
+
+
+RANK, LAUNCHER = range(2)
+
+
+@pytest.mark.timeout(300)
+def test_a_stopped_rank_is_started_again_and_a_stopped_launcher_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STOPPED_S", 1.0)
+    stop_rank = {"seed": RANK, "stage": "timed", "rank": 1, "fault": "stop", "once": str(tmp_path / "rank")}
+    stop_launcher = {"seed": LAUNCHER, "stage": "timed", "rank": 0, "fault": "stop its launcher", "once": str(tmp_path / "launcher")}
+    first = strike(tmp_path, [Point(tiny(RANK))], [stop_rank])
+    first.check_whole()
+    assert first[RANK].status == "ok"
+    (note,) = first.summary.notes
+    assert "was stopped from outside" in note
+    with pytest.raises(RuntimeError, match=r"was stopped from outside .* and with it its launch; 0 Runs were measured and are kept"):
+        strike(tmp_path, [Point(tiny(LAUNCHER))], [stop_launcher])
+    assert [record.run.seed for record in RecordStore(tmp_path / "runs")] == [RANK]
+    again = strike(tmp_path, [Point(tiny(seed)) for seed in (RANK, LAUNCHER)], [stop_launcher])
+    assert again.summary.statuses == {"ok": 1} and again.summary.reused == 1 and not again.left
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_random_kills_lose_no_run(tmp_path: Path) -> None:
+    before = set(descendants())
+    store, kills, _ = soak(tmp_path, runs=10, every=4)
+    assert [record.status for record in store] == ["ok"] * 10 and not list(store.unreadable())
+    assert kills and {kill.victim for kill in kills} <= {"agent", "worker"} and not set(descendants()) - before

@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 
 from multigpu.measure import surroundings
-from multigpu.measure.memory import memory_folder
+from multigpu.measure.held import HELD_VARIABLE, LOCK_VARIABLE, holder, memory_folder, turn
 from multigpu.measure.point import Point
 from multigpu.measure.surroundings import SHARE_VARIABLE, GpuLook, Surroundings, Watch
 from multigpu.measure.sweep import measure
-from multigpu.measure.turn import HELD_VARIABLE, LOCK_VARIABLE, holder, turn
 from multigpu.record import RecordStore
 from tests.measure.launched import PATHS, tiny
 
-HOLD = "import time\nfrom multigpu.measure.turn import turn\nwith turn():\n    print('mine', flush=True)\n    time.sleep(float(%r))"
+HOLD = "import time\nfrom multigpu.measure.held import turn\nwith turn():\n    print('mine', flush=True)\n    time.sleep(float(%r))"
 SPIN = "while True: pass"
 
 
@@ -182,7 +181,7 @@ def test_nvml_is_asked_for_others_and_for_heat(pids: set[int], others: int, monk
 OTHERS = """
 import os, time
 os.getpid = lambda: 2**22 + 5  # as in another container: no process here has this number
-from multigpu.measure.memory import memory_folder
+from multigpu.measure.held import memory_folder
 with memory_folder() as folder:
     print(folder, flush=True)
     time.sleep(600)

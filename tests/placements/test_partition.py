@@ -129,7 +129,7 @@ def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], w
 
 
 def test_a_workload_that_a_framework_lacks_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(workloads(), "stacks", replace(workloads()["stacks"], frameworks=("torch",)))
+    monkeypatch.setitem(workloads().made, "stacks", replace(workloads()["stacks"], frameworks=("torch",)))
     with pytest.raises(ValueError, match="'stacks' is not built in 'tensorflow': choose torch"):
         make_run(framework="tensorflow", placement="exp4", processes="one", execution="graph")
 

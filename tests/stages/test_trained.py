@@ -11,7 +11,7 @@ import torch
 
 from multigpu.engines.torch.reference import train_reference
 from multigpu.measure.session import measurement, open_session
-from multigpu.measure.window import most_steps
+from multigpu.measure.timing import most_steps
 from multigpu.paths import STAGES
 from multigpu.record import RecordStore
 from multigpu.stages.check import graph_of, predicted_moves

@@ -13,7 +13,7 @@ from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.layers import LocalResponseNorm
 
-NAMES = [model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)]
+NAMES = [*FOR_IMAGENET, *FOR_CIFAR]
 
 
 def behind(tensor: Any) -> set[Any]:

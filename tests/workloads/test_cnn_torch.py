@@ -20,7 +20,7 @@ from multigpu.workloads.cnn.torch import OVERWRITABLE, build, parts
 from tests.workloads.helpers import filled, gradients
 
 TINY = find_model("cnn", "resnet_tiny")
-FAMILIES = [model for model in SMALL if model.name.endswith("_tiny")]
+FAMILIES = [model for model in SMALL.values() if model.name.endswith("_tiny")]
 
 
 def images(model: object = TINY, count: int = 4, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:

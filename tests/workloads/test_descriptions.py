@@ -64,7 +64,7 @@ def test_image_models_equal_the_documents(name: str, parameters: int, size: int,
 
 
 def test_every_image_model_of_the_documents_is_there() -> None:
-    assert {model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)} == {name for name, *_ in IMAGES}
+    assert {*FOR_IMAGENET, *FOR_CIFAR} == {name for name, *_ in IMAGES}
     assert len(FOR_CIFAR) == 8
 
 
@@ -81,7 +81,7 @@ def counted_by_the_document(parameters: int, channels: int) -> int:
 def test_what_document_001_counts_for_cifar() -> None:
     """Its other counts follow from ours; those of the DenseNets from transitions that wrongly pass on 24 channels."""
     published = load_published("001_cifar10").set_index("model")["parameters"]
-    for model in FOR_CIFAR:
+    for model in FOR_CIFAR.values():
         if not model.name.startswith("densenet"):
             assert counted_by_the_document(model.parameters, norm_channels(model)) == published[model.name.removesuffix("_cifar")]
     for name, layers, narrowed in (("densenet40_k12", 12, 357_491), ("densenet100_k12", 32, 2_217_411)):
@@ -171,7 +171,7 @@ def test_operations_equal_published_ones(name: str, published: float, within: fl
     assert find_model("cnn", name).forward_flops_per_unit == pytest.approx(2 * published, rel=within)
 
 
-@pytest.mark.parametrize("model", (*FOR_IMAGENET, *FOR_CIFAR), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", (*FOR_IMAGENET.values(), *FOR_CIFAR.values()), ids=lambda model: model.name)
 def test_operations_equal_those_that_pytorch_counts(model: Model) -> None:
     """On the meta device, at full size; the sums of response normalisation, which PyTorch's counter sees, are no part of ours."""
     with torch.device("meta"):

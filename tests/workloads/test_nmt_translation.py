@@ -15,12 +15,11 @@ import torch
 
 from multigpu.engines.torch.variables import initial_values
 from multigpu.inputs import pieces as pieces_module
-from multigpu.inputs.vocabulary import EOS, SOS
+from multigpu.inputs.sentences import EOS, SOS
 from multigpu.training.record import MORE_IS_BETTER
 from multigpu.workloads.base import Optimizer
-from multigpu.workloads.nmt.decode import greedy
 from multigpu.workloads.nmt.description import NmtConfig, describe
-from multigpu.workloads.nmt.evaluate import corpus_bleu, held_out_loss, held_out_of, scores
+from multigpu.workloads.nmt.evaluate import corpus_bleu, greedy, held_out_loss, held_out_of, scores
 from multigpu.workloads.nmt.torch import Nmt, build
 from tests.inputs.stand_ins import make_run
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from multigpu.run import Batching, Run, build_run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 
 def text_source(run: Run) -> Any:
@@ -19,7 +19,7 @@ def text_source(run: Run) -> Any:
     """
     if run.description.unit != "words":
         raise ValueError(f"{run.model!r} reads {run.description.unit}: padding and imbalance are counted for words")
-    return workloads()[run.workload].inputs[run.inputs](run, run.description)
+    return open_source(run)
 
 
 def shard_frame(run: Run, steps: int | None = None) -> pd.DataFrame:

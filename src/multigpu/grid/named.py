@@ -16,7 +16,7 @@ from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.family import SWEEPS
 
 LARGE = ("resnet50_v1.5", "inception3", "vgg16", "alexnet")
-OF_INTEREST = (*LARGE, *(model.name for model in FOR_CIFAR))
+OF_INTEREST = (*LARGE, *FOR_CIFAR)
 """What document 001's statements are about: its four large models and its eight on small images."""
 
 
@@ -68,10 +68,10 @@ LISTS: dict[str, dict[str, Values]] = {
         "process_a_device_further": lambda _: [name for name in with_a_process_a_device() if _further(name)],
     },
     "model": {
-        "of_document_001": lambda _: [model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)],
+        "of_document_001": lambda _: [*FOR_IMAGENET, *FOR_CIFAR],
         "of_interest": lambda _: OF_INTEREST,
-        "of_less_interest": lambda _: [model.name for model in FOR_IMAGENET if model.name not in OF_INTEREST],
-        "for_cifar": lambda _: [model.name for model in FOR_CIFAR],
+        "of_less_interest": lambda _: [name for name in FOR_IMAGENET if name not in OF_INTEREST],
+        "for_cifar": lambda _: [*FOR_CIFAR],
         "family": lambda _: list(dict.fromkeys(member.name for sweep in SWEEPS.values() for member in sweep)),
         "family_widths": lambda _: [member.name for member in SWEEPS["width"]],
     },

@@ -20,8 +20,8 @@ import psutil
 
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.hosts.meeting import Meeting
+from multigpu.measure.held import scratch_folder
 from multigpu.measure.machine import Machine, framework_version, gpu_count, source_state, this_host, this_machine
-from multigpu.measure.memory import scratch_folder
 from multigpu.measure.plan import Fault, Journal, Plan, hung, noted
 from multigpu.measure.private_network import allowed
 from multigpu.measure.process import end_in_order

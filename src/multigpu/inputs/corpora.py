@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from multigpu.inputs.hashing import CHUNK, file_digest, fingerprint, open_content
+from multigpu.inputs.files import CHUNK, file_digest, fingerprint, open_content
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ import numpy as np
 
 from multigpu.inputs import lengths as law
 from multigpu.inputs.batch import Batch
-from multigpu.inputs.check import no_files
-from multigpu.inputs.hashing import fingerprint
-from multigpu.inputs.sentences import TextShape, capacity_of, text_batch
-from multigpu.inputs.vocabulary import EOS, SPECIAL
+from multigpu.inputs.files import fingerprint, no_files
+from multigpu.inputs.sentences import EOS, SPECIAL, TextShape, capacity_of, text_batch
 
 if TYPE_CHECKING:
     from multigpu.run import Run

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multigpu.inputs.batch import Batch, Draw, batch_of_rows
-from multigpu.inputs.check import named_files, no_files
-from multigpu.inputs.epochs import ShuffledEpochs
-from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.pictures import CIFAR_CHANNELS, Cifar10, Digits, ImageFolder, Pictures
+from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.inputs.teacher import TaughtImages
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from multigpu.inputs.buckets import BUCKETS, bucket_of
+from multigpu.inputs.plans import BUCKETS, bucket_of
 
 LONGEST = 100
 SHAPE, SCALE = 2.5, 9.5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from multigpu.inputs.hashing import file_digest, fingerprint
+from multigpu.inputs.files import file_digest, fingerprint
 
 if TYPE_CHECKING:
     from PIL import Image

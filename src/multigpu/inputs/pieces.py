@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LONGEST, fixed_width, refuse_fields, vocabulary_sizes
-from multigpu.inputs.hashing import file_digest, fingerprint
+from multigpu.inputs.files import file_digest, fingerprint
+from multigpu.inputs.sentences import EOS, SOS, UNK
 from multigpu.inputs.text import CorpusText, EncodedCorpus, collect_corpus
-from multigpu.inputs.vocabulary import EOS, SOS, UNK
 from multigpu.paths import CORPUS
 
 if TYPE_CHECKING:

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multigpu.inputs.batch import Batch, batch_of_rows
-from multigpu.inputs.check import named_files, no_files
-from multigpu.inputs.epochs import ShuffledEpochs
-from multigpu.inputs.hashing import fingerprint
-from multigpu.inputs.planted_reviews import PlantedReviews
-from multigpu.inputs.review_lines import ReviewFile, read_reviews, review_words
-from multigpu.inputs.vocabulary import SPECIAL, UNK, most_frequent
+from multigpu.inputs.files import fingerprint, named_files, no_files
+from multigpu.inputs.plans import ShuffledEpochs
+from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
+from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
 from multigpu.workloads.deepconn.description import TABLE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.files import fingerprint
 
 TEACHER_VERSION = 1
 """Enters the fingerprint: raise it when the same seed comes to give other images or labels."""

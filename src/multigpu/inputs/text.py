@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multigpu.inputs.batch import Batch
-from multigpu.inputs.buckets import bucket_of, plan_batches
-from multigpu.inputs.check import named_files
 from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LAYOUT_VERSION, LONGEST, batching_mark, fixed_width, refuse_fields, vocabulary_sizes
-from multigpu.inputs.hashing import fingerprint
-from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, text_batch
-from multigpu.inputs.vocabulary import count_vocabulary
+from multigpu.inputs.files import fingerprint, named_files
+from multigpu.inputs.plans import bucket_of, plan_batches
+from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, count_vocabulary, text_batch
 from multigpu.paths import CORPUS
 
 if TYPE_CHECKING:

@@ -38,9 +38,8 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from multigpu.hosts.launching import LOOPBACK
-from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.plan import MAX_STARTS
-from multigpu.measure.process import STARTED_AT, end_with_parent, import_for_good
+from multigpu.measure.process import STARTED_AT, end_with_parent, import_for_good, tensorflow_environment
 
 BACKEND = "multigpu"
 """The name of this rendezvous in torch's launcher."""

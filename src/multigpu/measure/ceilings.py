@@ -11,9 +11,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from multigpu.measure.held import turn
 from multigpu.measure.machine import gpu_count, source_state, this_machine, versions
 from multigpu.measure.process import ask
-from multigpu.measure.turn import turn
 from multigpu.schema import Data
 
 PRODUCT = 8192

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import Field
 
-from multigpu.inputs.check import check_inputs
+from multigpu.inputs.files import check_inputs
 from multigpu.kept import Status
 from multigpu.measure.machine import versions
 from multigpu.measure.session import Session, Stage
 from multigpu.run import Run
 from multigpu.schema import Asked, Data
 from multigpu.store import Store
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 if TYPE_CHECKING:
     from multigpu.hosts.launching import Company
@@ -156,7 +156,7 @@ def input_fields(run: Any, status: Status) -> dict[str, str]:
         Exception: of a measured Run it can no longer be read, or not all of it.
     """
     try:
-        source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        source = open_source(run)
         return {"input_label": printable(source.label), "input_fingerprint": source.fingerprint}
     except Exception:
         if status == "ok":

@@ -13,7 +13,7 @@ from typing import get_args
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, parse_counts
 from multigpu.grid import device_counts, find_grid
-from multigpu.inputs.check import check_inputs
+from multigpu.inputs.files import check_inputs
 from multigpu.kept import Status
 from multigpu.measure.lane import Place
 from multigpu.measure.lanes import Share, places_here, run_lanes

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
 
-from multigpu.inputs.check import check_inputs
+from multigpu.inputs.files import check_inputs
+from multigpu.measure.held import turn
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, known_points
@@ -22,7 +23,6 @@ from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, u
 from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.sweep import measure, sweep
 from multigpu.measure.timed import TIMED, check_devices, item_of
-from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
 from multigpu.run import Run
 

@@ -14,7 +14,7 @@ from multigpu.measure.process import import_for_good
 from multigpu.measure.timing import clock_flags, training_fault
 from multigpu.measure.traced import joined
 from multigpu.placements import find_placement
-from multigpu.placements.partition_check import PARTITIONED
+from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.record import HELD_FLAG, Measurement
 from multigpu.run import Run

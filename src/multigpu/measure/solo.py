@@ -67,11 +67,11 @@ def carry_out(plan: Plan) -> None:
     if plan.hosts == 1:
         Solo(plan).run_plan()
         return
-    far = importlib.import_module(f"multigpu.engines.{plan.framework}.far")
+    members = importlib.import_module(f"multigpu.engines.{plan.framework}.members")
     if plan.host:
-        far.attend(plan)
+        members.attend(plan)
         return
-    with far.Gathering(plan) as gathering:
+    with members.Gathering(plan) as gathering:
         Solo(plan).run_plan(gathering=gathering)
 
 

@@ -17,15 +17,14 @@ from multigpu.hosts.launching import LOOPBACK, Company, libraries_environment, s
 from multigpu.hosts.namespaces import Spread
 from multigpu.measure import private_network
 from multigpu.measure.experiment import AnyItem, Experiment
+from multigpu.measure.held import memory_folder, scratch_folder, turn
 from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
-from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
 from multigpu.measure.point import Point
 from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order, last_words
 from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.timed import TIMED, is_solo, item_of, listens_everywhere
-from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
 from multigpu.store import Store
 

@@ -1,4 +1,4 @@
-"""The clock of a Run, without a framework: warm-up and measurement are one loop, run twice."""
+"""The clock of a Run, without a framework: warm-up and measurement are one loop, run twice; and which steps after them are traced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
 
 TIMING_VERSION = 1
 """Enters every Record's key. Raise it whenever what a figure means changes, so that old and new never share a table."""
@@ -108,3 +111,21 @@ def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_ag
     if replicas_agree is False:
         return "replicas that must hold equal variables ended with different ones"
     return None
+
+
+def before_window(run: Run, first: int) -> int:
+    """The step that warms the profiler up, just before the first traced one; `first` unless the Run chooses its window."""
+    return first if run.traced_from is None else max(first, run.traced_from - 1)
+
+
+def advance(run: Run, step: Callable[[int], Any], first: int) -> int:
+    """Train on, neither timed nor traced, from step `first` to the one before the Run's window, and say which that is."""
+    last = before_window(run, first)
+    for index in range(first, last):
+        step(index)
+    return last
+
+
+def most_steps(run: Run) -> int:
+    """Steps that the Run takes at most, traced ones and those before their window among them."""
+    return before_window(run, run.warmup_steps + run.timed_steps) + (run.traced_steps + 1 if run.traced_steps else 1)

@@ -6,10 +6,13 @@ replica's part of it and `joined` puts the replicas on one clock.
 
 from __future__ import annotations
 
+import gzip
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from multigpu.measure.intervals import Span, coalesced, hull, length, uncovered
@@ -28,6 +31,10 @@ from multigpu.measure.trace import (
     StepTrace,
     TraceSummary,
 )
+from multigpu.run import Run
+
+TRACES = "MULTIGPU_TRACES"
+"""The environment variable that names a folder for full traces: Chrome's format, as Perfetto reads it, or XSpace, as XProf does."""
 
 UPDATE_KERNEL = re.compile(r"fused_?(adam|sgd)|apply_?(adam|momentum|gradient_?descent)", re.IGNORECASE)
 """Kernels of optimizers, by which a captured step's update is told from its gradients."""
@@ -64,6 +71,14 @@ class Host:
     phase: Phase
     start_ns: int
     end_ns: int
+
+
+def keep_whole(run: Run, kind: str, trace: bytes) -> None:
+    """Write a profiler's whole trace, packed, where the environment asks for it. kind: what its file's name ends in."""
+    if folder := os.environ.get(TRACES):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        label = re.sub(r"[^A-Za-z0-9.]+", "-", run.label()).strip("-")
+        Path(folder, f"{label}.{run.digest}.{kind}.gz").write_bytes(gzip.compress(trace))
 
 
 def named_phases(activities: Sequence[Activity], update_in_backward: bool = False) -> tuple[list[Activity], Missing]:

@@ -13,14 +13,13 @@ from typing import Literal
 from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid import traced
 from multigpu.kept import STATUSES
+from multigpu.measure.held import memory_folder, scratch_folder, turn
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
-from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of, records_here
 from multigpu.measure.process import WITH_KERAS
 from multigpu.measure.summary import Summary, tqdm
 from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
-from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
 from multigpu.own.page import lines
 from multigpu.own.result import Result, keep, kept_runs

@@ -20,8 +20,8 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.measure.chrome import DEVICE_EVENTS, device_kind, device_of
 from multigpu.measure.intervals import Span, hull, intersection, length, uncovered, union
+from multigpu.measure.trace import DEVICE_EVENTS, device_kind, device_of
 from multigpu.measure.traced import short_name
 
 CAUSES = ("waiting_for_others", "communication", "copies", "input", "host_dispatch")

@@ -1,4 +1,4 @@
-"""Placements, discovered by file: a module here that defines `PLACEMENT` is one."""
+"""Placements, discovered by file: a module here that defines `PLACEMENT` is one, of the file's name."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SPLIT
 
+FILES = {info.name for info in pkgutil.iter_modules(__path__)}
+
+
+@cache
+def _row(file: str) -> Placement | None:
+    """The row of a file here; None of one that holds none."""
+    return getattr(importlib.import_module(f"{__name__}.{file}"), "PLACEMENT", None)
+
 
 @cache
 def placements() -> dict[str, Placement]:
     """Every placement by name, in alphabetical order."""
-    found = {}
-    for info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        if hasattr(module, "PLACEMENT"):
-            found[module.PLACEMENT.name] = module.PLACEMENT
-    return found
+    return {name: row for name in sorted(FILES) if (row := _row(name))}
 
 
 def every_placement() -> dict[str, Placement]:
     """Every placement by name: those of a file here, and those inside one model (`stage_split`)."""
     return {**placements(), **SPLIT}
+
+
+def row_of(name: str) -> Placement | None:
+    """The row called `name`, None where there is none; no other one is read."""
+    return SPLIT.get(name) or (_row(name) if name in FILES else None)
 
 
 def find_placement(name: str) -> Placement:
@@ -33,10 +41,9 @@ def find_placement(name: str) -> Placement:
     Raises:
         ValueError: no such placement; the sentence names the known ones.
     """
-    known = every_placement()
-    if name not in known:
-        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(known)}")
-    return known[name]
+    if (row := row_of(name)) is None:
+        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(every_placement())}")
+    return row
 
 
 def unsupported_reason(placement: Placement, framework: str, processes: str, execution: str) -> str | None:

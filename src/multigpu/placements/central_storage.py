@@ -1,6 +1,4 @@
-"""Central storage."""
-
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import OUTSIDE_A_GRAPH, Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="central_storage",
@@ -13,7 +11,7 @@ PLACEMENT = Placement(
     update="host",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="central_storage"),),
     refusals={
-        "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",
+        "eager": OUTSIDE_A_GRAPH,
         "xla": "variables in host memory cannot be read from inside a compiled tower",
     },
 )

@@ -1,6 +1,4 @@
-"""Replicated, overlapped all-reduce."""
-
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(
     name="ddp",
@@ -12,5 +10,5 @@ PLACEMENT = Placement(
     merge="all_reduce",
     update="replica",
     overlap=True,
-    engines=(Engine(executions=ONE_GRAPH),),
+    engines=(WHOLE_STEP,),
 )

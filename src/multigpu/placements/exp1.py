@@ -1,6 +1,4 @@
-"""Variables and embeddings on the CPU, update on GPUs."""
-
-from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, IN_GRAPH, NOT_CAPTURED, Look, Placement
 
 PLACEMENT = Placement(
     name="exp1",
@@ -11,10 +9,5 @@ PLACEMENT = Placement(
     variables="host",
     merge="sharded",
     update="sharded",
-    engines=(
-        Engine(executions=("eager", "compiled")),
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
-    ),
-    refusals={"captured": HOST_IN_THE_MIDDLE, "compiled_captured": HOST_IN_THE_MIDDLE},
+    engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),
 )

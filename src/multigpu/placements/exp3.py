@@ -1,6 +1,4 @@
-"""Variables sharded over GPUs, embeddings on the CPU."""
-
-from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, IN_GRAPH, NOT_CAPTURED, Look, Placement
 
 PLACEMENT = Placement(
     name="exp3",
@@ -12,10 +10,5 @@ PLACEMENT = Placement(
     embeddings="host",
     merge="sharded",
     update="sharded",
-    engines=(
-        Engine(executions=("eager", "compiled")),
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
-    ),
-    refusals={"captured": HOST_IN_THE_MIDDLE, "compiled_captured": HOST_IN_THE_MIDDLE},
+    engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),
 )

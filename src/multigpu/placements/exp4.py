@@ -1,6 +1,4 @@
-"""Variables and embeddings sharded over GPUs."""
-
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(
     name="exp4",
@@ -11,9 +9,5 @@ PLACEMENT = Placement(
     variables="sharded",
     merge="sharded",
     update="sharded",
-    engines=(
-        Engine(executions=ONE_GRAPH),
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
-    ),
+    engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

@@ -18,6 +18,6 @@ PLACEMENT = Placement(
     merge="reduce_scatter",
     update="cut",
     overlap=True,
-    engines=(Engine(executions=("eager",)),),
+    engines=(Engine(),),
     refusals={"compiled": HOOKS, "captured": STREAMS, "compiled_captured": STREAMS},
 )

@@ -1,6 +1,4 @@
-"""Independent replicas."""
-
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
 from multigpu.placements.semantics import Semantics
 
 PLACEMENT = Placement(
@@ -13,9 +11,5 @@ PLACEMENT = Placement(
     merge="none",
     update="replica",
     semantics=Semantics(kind="independent"),
-    engines=(
-        Engine(executions=ONE_GRAPH),
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
-    ),
+    engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

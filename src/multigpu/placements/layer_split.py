@@ -1,6 +1,4 @@
-"""Layers over devices."""
-
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, Look, Placement
 
 PLACEMENT = Placement(
     name="layer_split",
@@ -13,5 +11,5 @@ PLACEMENT = Placement(
     compute="sections",
     merge="sections",
     update="sections",
-    engines=(Engine(processes="one"),),
+    engines=(DISPATCHED,),
 )

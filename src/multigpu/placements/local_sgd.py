@@ -1,6 +1,6 @@
 """Local updates, averaged every few steps (local SGD)."""
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import NOT_CAPTURED, Look, Placement
 from multigpu.placements.semantics import Semantics
 
 TWO_STEPS = "one step in several averages, and a graph replays one and the same step"
@@ -16,6 +16,6 @@ PLACEMENT = Placement(
     merge="average",
     update="replica",
     semantics=Semantics(kind="averaged", every=5),
-    engines=(Engine(executions=("eager", "compiled")),),
+    engines=(NOT_CAPTURED,),
     refusals={"captured": TWO_STEPS, "compiled_captured": TWO_STEPS},
 )

@@ -1,6 +1,6 @@
 """make_parallel: predictions concatenated on the first GPU."""
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, IN_GRAPH, Look, Placement
 
 PLACEMENT = Placement(
     name="make_parallel",
@@ -13,8 +13,5 @@ PLACEMENT = Placement(
     merge="gpu0",
     update="gpu0",
     loss="gpu0",
-    engines=(
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
-    ),
+    engines=(DISPATCHED, IN_GRAPH),
 )

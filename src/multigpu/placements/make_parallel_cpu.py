@@ -1,6 +1,6 @@
 """make_parallel with its variables on the CPU."""
 
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, IN_GRAPH, Look, Placement
 
 PLACEMENT = Placement(
     name="make_parallel_cpu",
@@ -12,8 +12,5 @@ PLACEMENT = Placement(
     merge="host",
     update="host",
     loss="gpu0",
-    engines=(
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
-    ),
+    engines=(DISPATCHED, IN_GRAPH),
 )

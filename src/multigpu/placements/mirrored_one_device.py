@@ -1,6 +1,4 @@
-"""Mirrored, reduction to one device."""
-
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import OUTSIDE_A_GRAPH, OWN_COLLECTIVE, Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="mirrored_one_device",
@@ -12,8 +10,5 @@ PLACEMENT = Placement(
     merge="gpu0",
     update="replica",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
-    refusals={
-        "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",
-        "xla": "compiled, the strategy would put its own collective in place of the merge that the row names",
-    },
+    refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

@@ -1,6 +1,4 @@
-"""Mirrored over processes."""
-
-from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.row import OUTSIDE_A_GRAPH, OWN_COLLECTIVE, Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="multi_worker",
@@ -13,8 +11,5 @@ PLACEMENT = Placement(
     merge="all_reduce",
     update="replica",
     engines=(Engine(framework="tensorflow", processes="per_device", executions=("graph",), strategy="multi_worker"),),
-    refusals={
-        "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",
-        "xla": "compiled, the strategy would put its own collective in place of the merge that the row names",
-    },
+    refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

@@ -1,5 +1,3 @@
-"""Parameter server, asynchronous."""
-
 from multigpu.placements.row import Engine, Look, Placement
 from multigpu.placements.semantics import Semantics
 

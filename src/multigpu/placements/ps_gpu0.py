@@ -1,6 +1,4 @@
-"""Parameter server on the first GPU."""
-
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(
     name="ps_gpu0",
@@ -11,9 +9,5 @@ PLACEMENT = Placement(
     variables="gpu0",
     merge="gpu0",
     update="gpu0",
-    engines=(
-        Engine(executions=ONE_GRAPH),
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
-    ),
+    engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

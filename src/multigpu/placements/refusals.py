@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Placement
+from multigpu.placements.row import Engine, Placement
 
 FORMS = {"torch": ("compiled", "captured", "compiled_captured"), "tensorflow": ("graph", "xla")}
 """Forms of execution that one framework alone has."""
@@ -13,6 +13,7 @@ FORMS = {"torch": ("compiled", "captured", "compiled_captured"), "tensorflow": (
 NOT_BUILT = "no engine is built for it"
 """Said where nothing better is known, of a placement whose row says nothing else."""
 
+HOST_IN_THE_MIDDLE = "the host gathers rows, merges or updates in the middle of every step, and a graph of device work cannot wait for it"
 ONE_POOL = "a CUDA graph records one device and takes its memory from that device's pool, while one thread works on all devices"
 ONE_PROGRAM = "torch.compile makes a program for one device, and one process holds a module a device, of which its engine compiles none"
 IN_LAYERS = "its collectives stand inside the layers and count their bytes on the host, which torch.compile refuses to trace"

@@ -1,6 +1,4 @@
-"""Replicated, all-reduce after backward."""
-
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import DISPATCHED, WHOLE_STEP, Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_allreduce",
@@ -11,10 +9,6 @@ PLACEMENT = Placement(
     variables="replica",
     merge="all_reduce",
     update="replica",
-    engines=(
-        Engine(executions=ONE_GRAPH),
-        Engine(processes="one"),
-        Engine(framework="tensorflow", processes="one", executions=("graph", "xla")),
-    ),
+    engines=(WHOLE_STEP, DISPATCHED, Engine(framework="tensorflow", processes="one", executions=("graph", "xla"))),
     refusals={"eager": "one thread would wait in the first device's collective for devices that it has yet to reach"},
 )

@@ -1,6 +1,4 @@
-"""Replicated, merged by a ring written out."""
-
-from multigpu.placements.row import Look, Placement
+from multigpu.placements.row import KERNEL_BY_KERNEL, Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_ring",
@@ -12,8 +10,5 @@ PLACEMENT = Placement(
     merge="all_reduce",
     algorithm="ring",
     update="replica",
-    refusals=dict.fromkeys(
-        ("compiled", "captured", "compiled_captured"),
-        "its sends and receives are tested kernel by kernel only; replicated_allreduce merges the library's way in every form",
-    ),
+    refusals=KERNEL_BY_KERNEL,
 )

@@ -51,10 +51,24 @@ class Look(NamedTuple):
     marker: str
 
 
-ONE_GRAPH = ("eager", "compiled", "captured", "compiled_captured")
-"""PyTorch's forms of execution where devices do all of a step."""
+WHOLE_STEP = Engine(executions=("eager", "compiled", "captured", "compiled_captured"))
+"""PyTorch with a process a device, where devices do all of a step."""
 
-HOST_IN_THE_MIDDLE = "the host gathers rows, merges or updates in the middle of every step, and a graph of device work cannot wait for it"
+NOT_CAPTURED = Engine(executions=("eager", "compiled"))
+"""PyTorch with a process a device, where a step is no graph of one device's work."""
+
+DISPATCHED = Engine(processes="one")
+"""PyTorch with one process that dispatches for all devices."""
+
+IN_GRAPH = Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))
+"""TensorFlow with one process, all towers in its one graph."""
+
+OUTSIDE_A_GRAPH = "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica"
+OWN_COLLECTIVE = "compiled, the strategy would put its own collective in place of the merge that the row names"
+KERNEL_BY_KERNEL = dict.fromkeys(
+    ("compiled", "captured", "compiled_captured"),
+    "its sends and receives are tested kernel by kernel only; replicated_allreduce merges the library's way in every form",
+)
 
 
 Travels = Literal["nothing", "rows", "tables", "activations"]

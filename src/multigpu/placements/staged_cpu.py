@@ -1,6 +1,6 @@
 """Parameter server on the CPU with staged variables."""
 
-from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Look, Placement
+from multigpu.placements.row import NOT_CAPTURED, Look, Placement
 from multigpu.placements.semantics import Semantics
 
 PLACEMENT = Placement(
@@ -15,6 +15,5 @@ PLACEMENT = Placement(
     update="host",
     staged=True,
     semantics=Semantics(kind="stale", steps=1),
-    engines=(Engine(executions=("eager", "compiled")),),
-    refusals={"captured": HOST_IN_THE_MIDDLE, "compiled_captured": HOST_IN_THE_MIDDLE},
+    engines=(NOT_CAPTURED,),
 )

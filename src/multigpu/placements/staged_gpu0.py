@@ -1,6 +1,6 @@
 """Parameter server on the first GPU with staged variables."""
 
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import WHOLE_STEP, Look, Placement
 from multigpu.placements.semantics import Semantics
 
 PLACEMENT = Placement(
@@ -15,5 +15,5 @@ PLACEMENT = Placement(
     update="gpu0",
     staged=True,
     semantics=Semantics(kind="stale", steps=1),
-    engines=(Engine(executions=ONE_GRAPH),),
+    engines=(WHOLE_STEP,),
 )

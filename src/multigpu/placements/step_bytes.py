@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from multigpu.collectives.spec import LIBRARY, Part, parse_spec, spec_bytes
 from multigpu.placements import find_placement
+from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.partition import partition_bytes
-from multigpu.placements.partition_check import PARTITIONED
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.stages.check import predicted_moves
 

@@ -1,5 +1,3 @@
-"""Matrices over devices."""
-
 from multigpu.placements.row import Look, Placement
 
 PLACEMENT = Placement(

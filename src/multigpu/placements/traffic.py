@@ -19,7 +19,7 @@ CUT = -3
 """The place of what is cut into stretches, one a device."""
 
 BOUNDARY = 16
-"""Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code needs (`engines.torch.alignment`)."""
+"""Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code needs (`engines.torch.stores`)."""
 
 KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce", "all_gather", "reduce_scatter")
 """Kinds of traffic. Copies count the bytes that travel; collectives count the bytes every replica hands to them (what then travels

@@ -1,6 +1,6 @@
 """Replicated variables, sharded optimiser states (ZeRO-1)."""
 
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.row import WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(
     name="zero1",
@@ -12,5 +12,5 @@ PLACEMENT = Placement(
     variables="replica",
     merge="reduce_scatter",
     update="cut",
-    engines=(Engine(executions=ONE_GRAPH),),
+    engines=(WHOLE_STEP,),
 )

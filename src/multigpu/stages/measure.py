@@ -24,13 +24,12 @@ from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, parse_fields
 from multigpu.grid.entries import FEWEST
 from multigpu.kept import made_here
-from multigpu.measure.libraries import tensorflow_environment
+from multigpu.measure.held import turn
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
-from multigpu.measure.process import ask
+from multigpu.measure.process import ask, tensorflow_environment
 from multigpu.measure.sweep import measure as measure_points
 from multigpu.measure.timed import check_devices
-from multigpu.measure.turn import turn
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.command import Parser, add_usual, answered, name
+from multigpu.measure.held import turn
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.summary import LEFT, Summary, followed
-from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu.synchrony.downpour import Downpour, simulate_downpour
 from multigpu.synchrony.experiment import Described, Experiment

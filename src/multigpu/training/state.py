@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.engines.torch.replicated import ShardedUpdateTrainer
 from multigpu.engines.torch.server import ServerTrainer
-from multigpu.engines.torch.sharded_update import ShardedUpdateTrainer
 from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
 from multigpu.training.towers import Tower
 

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from multigpu.engines.compared import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.context import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import session
 from multigpu.engines.tensorflow.build import build_trainer

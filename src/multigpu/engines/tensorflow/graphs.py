@@ -26,17 +26,6 @@ class Graphs:
     outputs: dict[str, list[tf.TensorSpec]]
 
 
-@dataclass(frozen=True)
-class Ran:
-    """Where one operation of a step ran. part: one of PARTS; name: of the variable (of the replica under "compute")."""
-
-    part: str
-    name: str
-    op: str
-    node: str
-    place: int
-
-
 def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
     """Execute `program`, a concrete function, for the first time, and keep the graphs that the runtime made of it.
 
@@ -178,13 +167,3 @@ def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[s
         kind = "host_to_device" if source == HOST else "device_to_host" if target == HOST else "device_to_device"
         add(kind, _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown))
     return moved
-
-
-def where_ops_ran(graphs: Graphs, devices: Devices) -> list[Ran]:
-    """Every operation of a step's parts with the place it truly ran on: the partition's device, not the requested one."""
-    found = []
-    for node in graphs.nodes:
-        pieces = node.name.split("/")
-        if pieces[0] in PARTS and len(pieces) > 2 and not node.op.startswith(("_", "Const")):
-            found.append(Ran(pieces[0], pieces[1], node.op, node.name, devices.place(node.device)))
-    return found

@@ -1,5 +1,5 @@
 """One of the processes of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE`, started by `processes.py`;
-on another host than the session's `... ADDRESS:PORT RANK`, started by that host's program (`far.py`).
+on another host than the session's `... ADDRESS:PORT RANK`, started by that host's program (`members.py`).
 
 A worker of MultiWorkerMirroredStrategy is a session with one device. Under ParameterServerStrategy the server and the workers only
 serve; the coordinator is the session, and a worker adds what only it knows of itself.
@@ -21,8 +21,9 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.coordinator import CoordinatorSession
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
-from multigpu.engines.tensorflow.far import Line, join
+from multigpu.engines.tensorflow.members import join
 from multigpu.engines.tensorflow.session import Session
+from multigpu.hosts.line import Line
 from multigpu.measure.machine import DeviceState, device_state
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import status_of

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.far import Gathering, Line
-from multigpu.engines.tensorflow.members import end_members, free_ports, start_member
+from multigpu.engines.tensorflow.members import Gathering, end_members, free_ports, start_member
+from multigpu.hosts.line import Line
 from multigpu.measure.machine import this_machine
 from multigpu.measure.session import Stage
 from multigpu.placements import find_placement

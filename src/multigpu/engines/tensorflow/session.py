@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from multigpu.engines.tensorflow.build import build_trainer
-from multigpu.engines.tensorflow.data import DataFeed
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import Feed, Shard, is_even, make_feed
+from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, make_feed
 from multigpu.engines.tensorflow.tensorboard import folder_of, write_events
 from multigpu.engines.tensorflow.tracing import trace
 from multigpu.engines.tensorflow.trainer import Context, Trainer
@@ -23,7 +22,7 @@ from multigpu.inputs.encoded import EncodedImages
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 
 class Session:
@@ -35,7 +34,7 @@ class Session:
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
         self.began = time.perf_counter()
         self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
-        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        self.source: Source = open_source(run)
         self.strategy, self.devices = self._set_up(rank)
         dynamic = run.description.unit == "words" and self.source.period != 1 and run.batching != "fixed"
         self.context = Context(run, self.devices, is_even(self.source, len(run.shard_sizes)), dynamic, self.strategy)

@@ -22,7 +22,7 @@ from multigpu.engines.tensorflow.trainer import Context
 from multigpu.run import Run
 from multigpu.stages.cost import CopyCost, Costs, HostModel, Part, StageCost
 from multigpu.stages.graph import Stage
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 MORE = 4
 """Further passes in the longer of two graphs, whose difference is their cost."""
@@ -36,7 +36,7 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     graph start work on several devices is told by measured steps (`cost.host_model_errors`); until there are any, one for each.
     """
     prepare(run.device_type, 2)
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     devices = Devices(run)
     trainer = StagesTrainer(Context(run, devices, is_even(source, run.devices), dynamic=False))
     feed = StageFeed(source, devices)

@@ -6,14 +6,13 @@ TensorFlow's placer, which puts all of it on the first device (as document 003's
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from multigpu.engines.context import OneShard, functions_of, stage_arrays
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import rules, session
 from multigpu.engines.tensorflow.devices import Devices
@@ -22,13 +21,10 @@ from multigpu.engines.tensorflow.graphs import Graphs
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
-from multigpu.inputs.batch import Batch, Source
-from multigpu.inputs.feeding import plain_arrays
+from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
-from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of
 from multigpu.stages.graph import Stage
-from multigpu.workloads import workloads
 from multigpu.workloads.base import Variable
 
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
@@ -36,11 +32,6 @@ HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
 
 NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")
 """How the names of operations begin that compute nothing."""
-
-
-def functions_of(run: Run) -> dict[str, Any]:
-    """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow").stage_functions(run.description)
 
 
 def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
@@ -62,11 +53,8 @@ class StageFeed(Feed):
         run = devices.run
         super().__init__(source, devices, run.feed)
         self.ranks = (0,)
-        staged = workloads()[run.workload].stages
-        assert staged
-        self.arrays, graph, places = staged.arrays, graph_of(run), places_of(run)
-        self.readers = {array: places[stage.name] for stage in graph.stages for array in stage.arrays}
-        self.words = {array for stage in graph.stages if stage.host for array in stage.arrays}
+        self.arrays, self.readers = stage_arrays(run)
+        self.words = {array for stage in graph_of(run).stages if stage.host for array in stage.arrays}
         self.texts: dict[int, dict[str, np.ndarray]] = {}
 
     def put(self, batch: Batch, place: int) -> Tensors:
@@ -217,20 +205,11 @@ class StagesTrainer(Trainer):
         }
 
 
-class Session(session.Session):
-    """As for other placements of one process, but for one shard a step, however many devices work on it: units and the loss are counted
-    once, with the first device's part.
-    """
+class Session(OneShard, session.Session):
+    """As for other placements of one process."""
 
     def _feed(self) -> Feed:
         return StageFeed(self.source, self.devices)
 
     def _trainer(self) -> Trainer:
         return StagesTrainer(self.context)
-
-    def shards(self, index: int) -> list[Shard]:
-        shards = super().shards(index)
-        counted = self.batches[index][0]
-        others = [replace(counted, units=0, padded_units=0) for _ in self.devices.ranks[1:]]
-        self.batches[index] = [counted, *others]
-        return shards

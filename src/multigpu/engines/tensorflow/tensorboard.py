@@ -22,13 +22,8 @@ if TYPE_CHECKING:
 
 def placed_graph(graphs: Graphs) -> tf.compat.v1.GraphDef:
     """All partitions of a step as one graph: every node with its final device, copies as `_Send` and `_Recv`."""
-    placed = tf.compat.v1.GraphDef()
-    seen: set[str] = set()
-    for node in graphs.nodes:
-        if node.name not in seen:
-            seen.add(node.name)
-            placed.node.append(node)
-    return placed
+    first = {node.name: node for node in reversed(graphs.nodes)}  # a node may stand in several partitions
+    return tf.compat.v1.GraphDef(node=[node for node in graphs.nodes if first[node.name] is node])
 
 
 def write_events(session: Session, durations: list[float], folder: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +12,9 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from multigpu.engines.tensorflow.trainer import Trainer
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space
+from multigpu.measure.timing import advance
 from multigpu.measure.trace import Missing
-from multigpu.measure.window import advance
-from multigpu.run import Run
-
-TRACES = "MULTIGPU_TRACES"
-"""The environment variable that names a folder for full traces (XSpace; XProf reads them)."""
+from multigpu.measure.traced import keep_whole
 
 
 def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict[str, Any]]:
@@ -41,7 +35,7 @@ def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict
             tf.profiler.experimental.stop()
         (file,) = Path(folder).glob("plugins/profile/*/*.xplane.pb")
         data = file.read_bytes()
-    _keep(run, data)
+    keep_whole(run, "xplane.pb", data)
     graphs = trainer.graphs
     places = {node.name: devices.place(node.device) for node in graphs.nodes} if graphs else {}
     tables = frozenset(v.name for v in context.model.variables if v.kind == "embedding")
@@ -53,12 +47,3 @@ def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict
     elif names.fused:
         missing = dict.fromkeys(("forward", "backward"), "a tower's passes are one compiled function")
     return read_space(xplane_pb2.XSpace.FromString(data), names, devices.cuda, missing)
-
-
-def _keep(run: Run, data: bytes) -> None:
-    """Write the whole trace where the environment asks for it."""
-    folder = os.environ.get(TRACES)
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        label = re.sub(r"[^A-Za-z0-9.]+", "-", run.label()).strip("-")
-        (Path(folder) / f"{label}.{run.digest}.xplane.pb.gz").write_bytes(gzip.compress(data))

@@ -20,7 +20,7 @@ from multigpu.engines.tensorflow.feed import Shard
 from multigpu.engines.tensorflow.graphs import Graphs, collected, moved_bytes
 from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
 from multigpu.engines.tensorflow.variables import from_stored, initial_values, make_variable, to_stored, zeros_variable
-from multigpu.measure.window import most_steps
+from multigpu.measure.timing import most_steps
 from multigpu.workloads.base import Variable
 
 TRACES = itertools.count()

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.averaged import AveragedTrainer
 from multigpu.engines.torch.dispatch import replicated
 from multigpu.engines.torch.dispatch.parallel import ParallelTrainer
 from multigpu.engines.torch.dispatch.pipeline import PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
-from multigpu.engines.torch.replicated import ReplicatedTrainer
+from multigpu.engines.torch.replicated import AveragedTrainer, ReplicatedTrainer, ShardedUpdateTrainer
 from multigpu.engines.torch.server import ServerTrainer
-from multigpu.engines.torch.sharded_update import ShardedUpdateTrainer
 from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context
 

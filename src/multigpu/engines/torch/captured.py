@@ -16,7 +16,7 @@ from torch import Tensor
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import Trainer
-from multigpu.workloads.nmt.recurrence import to_device
+from multigpu.workloads.tensors import to_device
 
 EAGER_STEPS = 2
 """Steps of each new shape that run eagerly before its capture, so that libraries choose algorithms and allocate what they keep."""

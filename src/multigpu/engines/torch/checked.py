@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.compared import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.context import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import DTYPES, give_back_memory
@@ -22,11 +22,11 @@ from multigpu.engines.torch.variables import initial_values
 from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 
 def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> tuple[Context, Any]:
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     return open_context(run, rank, threads, source.capacity, shared, timeout_s), source
 
 

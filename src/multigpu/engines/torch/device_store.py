@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.torch.alignment import parts_by_place
 from multigpu.engines.torch.devices import Point
 from multigpu.engines.torch.host_memory import HostMasters
-from multigpu.engines.torch.stores import Ids, Store, gradient_of, leaf
+from multigpu.engines.torch.stores import Ids, Store, gradient_of, leaf, parts_by_place
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import make_optimizer

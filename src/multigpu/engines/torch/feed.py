@@ -16,9 +16,8 @@ from torch import Tensor
 
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.loader import Ready, Workers, tensors_of
-from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.inputs.batch import Batch, Draw, Feeding, Source, plain_arrays
 from multigpu.inputs.encoded import PIXEL_SCALE, PIXEL_SHIFT
-from multigpu.inputs.feeding import Feeding, plain_arrays
 
 
 @lru_cache

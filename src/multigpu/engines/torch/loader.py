@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from multigpu.inputs.batch import Batch, Source
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 AHEAD_OF_EACH = 1
 """Batches that each worker has ready or in the making. More (the library's default is 2) evens out batches that take unequally long, and
@@ -44,7 +44,7 @@ class Shards(Dataset[Any]):
     def __getitem__(self, step: int) -> Ready | Fault:
         try:
             if self.source is None:
-                self.source = workloads()[self.run.workload].inputs[self.run.inputs](self.run, self.run.description)
+                self.source = open_source(self.run)
             batch = self.source.batch(step, self.rank)
             # tensors, since those pass from process to process in shared memory
             return tensors_of(batch), replace(batch, arrays={})

@@ -1,4 +1,4 @@
-"""Placements that keep all variables on every replica: what differs is how gradients merge."""
+"""Placements that keep all variables on every replica: what differs is how gradients merge, who updates, and how often replicas meet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
-from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
+from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer, strided_view, views_of
+from multigpu.placements.traffic import laid_out
 
 
 class ReplicatedTrainer(Trainer):
@@ -209,3 +210,68 @@ class ReplicatedTrainer(Trainer):
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
         return [optimizer for _, optimizer in self.reducer.updates] if self.reducer else [self.optimizer]
+
+
+class ShardedUpdateTrainer(ReplicatedTrainer):
+    """All variables lie end to end on every replica, and so do their gradients, both cut into equal stretches, one a replica.
+
+    The library's reduce-scatter sums each replica's stretch of the gradients, its optimizer knows that stretch alone as one parameter
+    (every rule here works element by element), and the library's all-gather brings the new values to all.
+    """
+
+    def _flatten_gradients(self) -> None:
+        parameters = list(self.parameters.values())
+        device, dtype = self.device.torch, self.device.dtype
+        starts, length = laid_out([parameter.numel() for parameter in parameters], dtype.itemsize, self.replicas)
+        self.values = torch.zeros(length, device=device, dtype=dtype)
+        for parameter, start in zip(parameters, starts, strict=True):
+            parameter.data = strided_view(self.values[start:], parameter).copy_(parameter.data)
+        self.gradients = torch.zeros(length, device=device, dtype=dtype)
+        for parameter, start in zip(parameters, starts, strict=True):
+            parameter.grad = strided_view(self.gradients[start:], parameter)
+        share = length // self.replicas
+        self.stretch = nn.Parameter(self.values[self.rank * share :][:share])
+        self.stretch.grad = self.gradients[self.rank * share :][:share]
+        self.optimizer = self._optimizer([self.stretch])
+
+    def _merge_after_backward(self) -> None:
+        assert self.gradients is not None and self.stretch.grad is not None
+        self.wire.reduce_scatter(self.stretch.grad, self.gradients)
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        losses = super().step(shards)
+        with phase("pull"):
+            self.wire.all_gather(self.values, self.stretch.detach())
+        return losses
+
+
+TRAINED = "steps_since_average"
+"""Kept among the optimizer's own settings, so that a checkpoint of these holds it."""
+
+
+class AveragedTrainer(ReplicatedTrainer):
+    """Independent replicas, but for the mean. Optimizer states and running statistics stay each replica's own."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.every = context.run.semantics.every
+        self.optimizer.param_groups[0][TRAINED] = 0
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        losses = super().step(shards)
+        settings = self.optimizer.param_groups[0]
+        settings[TRAINED] = (settings[TRAINED] + 1) % self.every
+        if settings[TRAINED] == 0 and self.replicas > 1:
+            with phase("merge"):
+                self._average()
+        return losses
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        variables: list[Tensor] = list(self.parameters.values())
+        flat = variables[0].new_empty(sum(variable.numel() for variable in variables))
+        stretches = views_of(flat, variables)
+        torch._foreach_copy_(stretches, variables)
+        self.wire.all_reduce(flat)
+        torch._foreach_copy_(variables, stretches)
+        torch._foreach_div_(variables, self.replicas)

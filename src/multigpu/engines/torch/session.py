@@ -26,7 +26,7 @@ from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 
 class Session:
@@ -38,7 +38,7 @@ class Session:
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
         self.began = time.perf_counter()
         self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
-        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        self.source: Source = open_source(run)
         self.together = run.processes == "one"
         self.context = open_context(run, rank, threads, self.source.capacity, shared, timeout_s)
         self.devices = self.context.devices

@@ -1,4 +1,7 @@
-"""Placements that cut every layer over devices, a process a device: each holds its part of the model and sees its copy's whole shard."""
+"""Placements that cut every layer over devices, a process a device: each holds its part of the model and sees its copy's whole shard.
+
+Devices that share one copy of the model meet in collectives inside autograd, whose every byte is counted.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,150 @@ from torch import Tensor
 
 from multigpu.engines.torch import told
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.parts import Group, GroupParts, groups_of
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise
+from multigpu.engines.torch.wire import Wire, gather, scatter
 from multigpu.placements.partition import bounds
+
+
+class Group:
+    """Some of a Run's ranks, in order. group: their process group; None where all ranks (or this one alone) take part."""
+
+    def __init__(self, wire: Wire, ranks: list[int], group: Any) -> None:
+        self.wire, self.count, self.index, self.group = wire, len(ranks), ranks.index(wire.rank), group
+
+    def all_reduce(self, tensor: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
+        """Joined in place, and returned."""
+        if self.count > 1:
+            self.wire.counts["all_reduce"] += tensor.nbytes
+            dist.all_reduce(tensor, operation, group=self.group)
+        return tensor
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """All ranks' tensors one after another along axis 0."""
+        if self.count == 1:
+            return tensor
+        self.wire.counts["all_gather"] += tensor.nbytes
+        whole = tensor.new_empty(self.count * tensor.shape[0], *tensor.shape[1:])
+        gather(whole, tensor.contiguous(), group=self.group)
+        return whole
+
+    def reduce_scatter(self, tensor: Tensor) -> Tensor:
+        """This rank's stretch along axis 0 of the sum of all ranks' tensors."""
+        if self.count == 1:
+            return tensor
+        self.wire.counts["reduce_scatter"] += tensor.nbytes
+        part = tensor.new_empty(tensor.shape[0] // self.count, *tensor.shape[1:])
+        scatter(part, tensor.contiguous(), group=self.group)
+        return part
+
+
+def groups_of(wire: Wire, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
+    """The group that shares this rank's copy of the model, the group that holds the same part of all copies, and what to destroy.
+
+    Neighbours share a copy. Every rank makes every group, in one order, since making one is a collective of the default group; the
+    groups end with the Run (`trainer.close`), before the default group could. (`new_group(use_local_synchronization=True)`, which asks
+    only a group's own ranks, was seen to hang; sub-rings of sends and receives would leave out the library's own algorithms, which are
+    what is to be timed.) A group of all ranks is the default group itself.
+    """
+    world = wire.replicas
+    made: list[Any] = []
+
+    def pick(every: list[list[int]]) -> Group:
+        mine = Group(wire, next(ranks for ranks in every if wire.rank in ranks), None)
+        if 1 < len(every[0]) < world:
+            for ranks in every:
+                group = dist.new_group(ranks, backend="nccl" if cuda else "gloo")
+                if wire.rank in ranks:
+                    mine.group = group
+                    made.append(group)
+        return mine
+
+    sharing = pick([list(range(first, first + degree)) for first in range(0, world, degree)])
+    alike = pick([list(range(first, world, degree)) for first in range(degree)])
+    return sharing, alike, made
+
+
+class _Spread(torch.autograd.Function):
+    """Identity; backward sums gradients over the group."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.group.all_reduce(gradients[0].clone(memory_format=torch.contiguous_format)), None
+
+
+class _Total(torch.autograd.Function):
+    """The sum over the group; its gradient is every part's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        return group.all_reduce(x.clone(memory_format=torch.contiguous_format))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+class _Gather(torch.autograd.Function):
+    """All parts' rows; backward sums gradients over the group and keeps its own rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return group.all_gather(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.group.reduce_scatter(gradients[0]), None
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross entropy of logits whose classes are cut over the group: a maximum, then two sums a row travel, never the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, classes: int, group: Group) -> Tensor:
+        begin, end = bounds(classes, group.count, group.index)
+        largest = group.all_reduce(logits.amax(1), dist.ReduceOp.MAX)
+        powers = torch.exp(logits - largest[:, None])  # (B, own classes)
+        own = (labels >= begin) & (labels < end)
+        place = (labels - begin).clamp(0, end - begin - 1)[:, None]
+        chosen = logits.gather(1, place).squeeze(1) * own
+        sums, target = group.all_reduce(torch.stack((powers.sum(1), chosen)))
+        ctx.save_for_backward(powers, sums, place, own)
+        return (torch.log(sums) + largest - target).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        powers, sums, place, own = ctx.saved_tensors
+        gradient = powers / sums[:, None]
+        gradient.scatter_add_(1, place, -own[:, None].to(gradient.dtype))
+        return gradient * gradients[0], None, None, None
+
+
+class GroupParts:
+    """`workloads.stacks.torch.Parts` over a group of processes."""
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.index, self.count = group, group.index, group.count
+
+    def spread(self, x: Tensor) -> Tensor:
+        return _Spread.apply(x, self.group)
+
+    def total(self, x: Tensor) -> Tensor:
+        return _Total.apply(x, self.group)
+
+    def gather(self, x: Tensor) -> Tensor:
+        return _Gather.apply(x, self.group)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+        exact = logits.float() if logits.dtype == torch.bfloat16 else logits
+        return _CrossEntropy.apply(exact, labels, classes, self.group)
 
 
 def end_groups(made: list[Any], users: tuple[Group, ...]) -> None:

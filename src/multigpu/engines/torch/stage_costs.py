@@ -17,7 +17,7 @@ from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.run import Run
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
-from multigpu.workloads import workloads
+from multigpu.workloads import open_source
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
@@ -26,7 +26,7 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     On a GPU the device's time is that of its kernels, from the profiler, and the host's that of starting them; on a CPU the host
     does the work, and devices that stand in for GPUs do not work side by side.
     """
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    source = open_source(run)
     context = open_context(run, 0, torch.get_num_threads(), source.capacity, Path(tempfile.gettempdir()), 0.0)
     trainer, devices = StagesTrainer(context), context.devices
     feed = StageFeed(source, run, devices)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from multigpu.engines.context import OneShard, functions_of, stage_arrays
 from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_value, make_optimizer
-from multigpu.inputs.batch import Batch, Source
-from multigpu.inputs.feeding import plain_arrays
+from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of
-from multigpu.workloads import workloads
-
-
-def functions_of(run: Run) -> dict[str, Any]:
-    """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.torch").stage_functions(run.description)
 
 
 class Counted:
@@ -73,10 +65,7 @@ class StageFeed(RowFeed):
     def __init__(self, source: Source, run: Run, devices: Devices) -> None:
         super().__init__(source, 0, devices.each[0], run.feed)
         self.run, self.devices = run, devices
-        staged = workloads()[run.workload].stages
-        assert staged
-        self.arrays, graph, places = staged.arrays, graph_of(run), places_of(run)
-        self.readers = {array: places[stage.name] for stage in graph.stages for array in stage.arrays}
+        self.arrays, self.readers = stage_arrays(run)
 
     def put(self, batch: Batch) -> Shard:
         arrays = self.arrays(self.run.description, plain_arrays(batch))
@@ -157,20 +146,11 @@ class StagesTrainer(Trainer):
         return [self.optimizers[rank]] if rank in self.optimizers else []
 
 
-class Session(session.Session):
-    """As for other placements dispatched by one thread, but for one shard a step, however many devices work on it: units and the loss are
-    counted once, with the first device's part.
-    """
+class Session(OneShard, session.Session):
+    """As for other placements dispatched by one thread."""
 
     def _feeds(self) -> list[Feed]:
         return [StageFeed(self.source, self.run, self.devices)]
 
     def _trainer(self) -> StagesTrainer:
         return StagesTrainer(self.context)
-
-    def shards(self, index: int) -> list[Shard]:
-        shards = super().shards(index)
-        counted = self.batches[index][0]
-        others = [replace(counted, units=0, padded_units=0) for _ in self.devices.each[1:]]
-        self.batches[index] = [counted, *others]
-        return shards

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import gzip
 import json
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,15 +22,10 @@ from typing import Any, cast
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from multigpu.measure.chrome import DEVICE_EVENTS, device_kind, device_of
-from multigpu.measure.timing import TimedDevice
-from multigpu.measure.trace import Kind, Missing, Phase
-from multigpu.measure.traced import Activity, Host, named_phases, replica_trace
-from multigpu.measure.window import advance
+from multigpu.measure.timing import TimedDevice, advance
+from multigpu.measure.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
+from multigpu.measure.traced import Activity, Host, keep_whole, named_phases, replica_trace
 from multigpu.run import Run
-
-TRACES = "MULTIGPU_TRACES"
-"""The environment variable that names a folder for full traces (Chrome's format, as Perfetto reads it)."""
 
 STEP = "multigpu/step"
 RANGE = re.compile(r"multigpu/(pull|forward|backward|merge|update)(@host)?$")
@@ -93,22 +86,13 @@ class Tracer:
         os.close(handle)
         try:
             profiler.export_chrome_trace(name)
-            self._keep(Path(name))
-            events = json.loads(Path(name).read_text(errors="replace"))
+            written = Path(name).read_bytes()
         finally:
             os.unlink(name)
+        keep_whole(self.run, f"rank{self.ranks[0]}.json", written)
+        events = json.loads(written.decode(errors="replace"))
         early = self.run.bucket_update == "in_backward"
         return [read_events(events, rank, self.cuda, len(self.ranks) > 1, early) for rank in self.ranks]
-
-    def _keep(self, file: Path) -> None:
-        """Copy the whole trace where the environment asks for it."""
-        folder = os.environ.get(TRACES)
-        if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            label = re.sub(r"[^A-Za-z0-9.]+", "-", self.run.label()).strip("-")
-            target = Path(folder) / f"{label}.{self.run.digest}.rank{self.ranks[0]}.json.gz"
-            with open(file, "rb") as plain, gzip.open(target, "wb") as packed:
-                shutil.copyfileobj(plain, packed)
 
 
 class _Ranges:

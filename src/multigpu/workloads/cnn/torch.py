@@ -19,11 +19,9 @@ from multigpu.workloads.cnn.torch_layers import (
     CastTogether,
     Concat,
     Conv,
-    Flatten,
     Linear,
     Mean,
     Norm,
-    PadChannels,
     PaddedConv,
     PaddedMaxPool,
     Residual,
@@ -140,7 +138,7 @@ class Cnn(nn.Sequential):
         self.compiled = [torch.compile(nn.Sequential(*stretch), dynamic=False) for stretch in stretches]  # no submodules: a plain list
 
 
-STRETCH_BEGINS = (Residual, Concat, Flatten, Mean, nn.MaxPool2d, nn.AvgPool2d)
+STRETCH_BEGINS = (Residual, Concat, nn.Flatten, Mean, nn.MaxPool2d, nn.AvgPool2d)
 """Layers that begin a new stretch of what is compiled together."""
 
 
@@ -252,8 +250,8 @@ MAKERS: dict[type[L.Layer], Callable[[Any, L.Shape], nn.Module]] = {
     L.LocalResponseNorm: lambda layer, shape: ResponseNorm(layer, shape[0]),
     L.Dropout: lambda layer, shape: nn.Dropout(layer.rate),
     L.GlobalAveragePool: lambda layer, shape: Mean(),
-    L.Flatten: lambda layer, shape: Flatten(),
-    L.PadChannels: lambda layer, shape: PadChannels(layer.each_side),
+    L.Flatten: lambda layer, shape: nn.Flatten(),
+    L.PadChannels: lambda layer, shape: nn.ConstantPad3d((0, 0, 0, 0, layer.each_side, layer.each_side), 0.0),
     L.Dense: lambda layer, shape: Linear(shape[0], layer.units),
     L.Residual: residual,
     L.Concat: concat,

@@ -140,24 +140,6 @@ class Mean(nn.Module):
         return x.mean((2, 3))
 
 
-class Flatten(nn.Module):
-    """(B, C, H, W) -> (B, C H W), channels slowest in either memory layout."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1)
-
-
-class PadChannels(nn.Module):
-    """Channels of zeros before and after."""
-
-    def __init__(self, each_side: int) -> None:
-        super().__init__()
-        self.sides = (0, 0, 0, 0, each_side, each_side)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x, self.sides)
-
-
 class Residual(nn.Module):
     """branch(x) + shortcut(x)."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model, Variable
-from multigpu.workloads.deepconn.description import TABLE, TOWERS, DeepconnConfig
+from multigpu.workloads.deepconn.description import TABLE, TOWERS, DeepconnConfig, through_tower
 
 Compute = Callable[[Tensors, Sequence[tf.Tensor], Sequence[tf.Tensor]], tf.Tensor]
 """From the stage's variables, the outputs that it reads and the arrays that it reads to its own output."""
@@ -46,13 +46,6 @@ def stage_functions(model: Model) -> dict[str, Compute]:
 
     found["rating"] = rating
     return found
-
-
-def through_tower(stages: Mapping[str, Compute], values: Tensors, tower: str, text: tf.Tensor) -> tf.Tensor:
-    """One text of each row through all stages of its tower, (B, length, embedding) -> (B, dense)."""
-    for stage in ("conv", "pool", "flatten", "dense"):
-        text = stages[f"{tower}_{stage}"](values, [text], [])
-    return text
 
 
 def joined(config: DeepconnConfig, values: Tensors, user: tf.Tensor, item: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
-from multigpu.workloads.deepconn.description import TABLE, TOWERS, DeepconnConfig
+from multigpu.workloads.deepconn.description import TABLE, TOWERS, DeepconnConfig, through_tower
 
 Values = Mapping[str, Any]
 Compute = Callable[[Values, Sequence[Tensor], Sequence[Tensor]], Tensor]
@@ -47,13 +47,6 @@ def stage_functions(model: Model) -> dict[str, Compute]:
 
     found["rating"] = rating
     return found
-
-
-def through_tower(stages: Mapping[str, Compute], values: Values, tower: str, text: Tensor) -> Tensor:
-    """One text of each row through all stages of its tower, (B, length, embedding) -> (B, dense)."""
-    for stage in ("conv", "pool", "flatten", "dense"):
-        text = stages[f"{tower}_{stage}"](values, [text], [])
-    return text
 
 
 def joined(config: DeepconnConfig, values: Values, user: Tensor, item: Tensor) -> Tensor:

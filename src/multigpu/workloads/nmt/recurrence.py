@@ -10,15 +10,10 @@ from torch.nn import functional
 
 from multigpu.kernels.lstm import exact_type, lstm_layer
 from multigpu.kernels.lstm_launch import library_instead
+from multigpu.workloads.tensors import arithmetic_type, to_device
 
 State = tuple[Tensor, Tensor]
 """Hidden and cell state of a stack, each (layers, B, units)."""
-
-
-def arithmetic_type(x: Tensor) -> torch.dtype:
-    """The type that matrix products of `x` run in: autocast's where it is on, else its own."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def dropped(x: Tensor, dropout: float) -> Tensor:
@@ -159,13 +154,6 @@ class Packing:
     backwards: Tensor
     unsort: Tensor
     batch_sizes: Tensor
-
-
-def to_device(host: Tensor, device: torch.device) -> Tensor:
-    """A copy that never makes the host wait for the device."""
-    if device.type == "cuda":
-        host = host.pin_memory()
-    return host.to(device, non_blocking=True)
 
 
 def pack(lengths: Tensor, device: torch.device) -> Packing:

@@ -13,7 +13,8 @@ from multigpu.kernels.lstm_launch import library_instead
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.recurrence import Cells, State, fused, pack, persistent, stepwise, to_device
+from multigpu.workloads.nmt.recurrence import Cells, State, fused, pack, persistent, stepwise
+from multigpu.workloads.tensors import to_device
 
 RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
 

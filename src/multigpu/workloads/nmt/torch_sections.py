@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.nmt.description import STATES, cell_below, starts_from
-from multigpu.workloads.nmt.recurrence import Cells, Packing, arithmetic_type, pack
+from multigpu.workloads.nmt.recurrence import Cells, Packing, pack
 from multigpu.workloads.nmt.torch import Nmt, host_lengths, unsorted
+from multigpu.workloads.tensors import arithmetic_type
 
 Values = dict[str, Tensor]
 Compute = Callable[[Values], Values]

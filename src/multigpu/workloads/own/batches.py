@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from multigpu.inputs.batch import Batch, Draw
-from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.files import fingerprint
 from multigpu.run import Run
 from multigpu.workloads.base import Model
 from multigpu.workloads.own.job import Job, JobError, telling

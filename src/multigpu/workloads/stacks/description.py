@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
-from types import MappingProxyType
 from typing import Literal
 
+from multigpu.later import Later
 from multigpu.workloads.base import LSTM_PASSES, Exchange, Init, Model, Optimizer, Section, Splitting, Variable
 
 Kind = Literal["dense", "convolution", "recurrent"]
@@ -182,17 +183,17 @@ SPEECH = StackConfig("dense", inputs=440, width=2560, layers=4, classes=8192, ac
 others, Large Scale Distributed Deep Networks, 2012, section 5), which names them: 11 frames of 40 energies in, four hidden layers of
 2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters."""
 
-MODELS: Mapping[str, Model] = MappingProxyType(
+MODELS: Mapping[str, Model] = Later(
     {
-        "mlp42m": describe("mlp42m", SPEECH, SGD),
+        "mlp42m": partial(describe, "mlp42m", SPEECH, SGD),
         # one kind of layer each, 67 to 77 million operations a row forward (4,096 classes would dwarf a small body: 64)
-        "stack_dense": describe("stack_dense", StackConfig("dense", 2048, 2048, 8, 64), SGD),
-        "stack_convolution": describe("stack_convolution", StackConfig("convolution", 128, 128, 4, 64, positions=8), SGD),
-        "stack_recurrent": describe("stack_recurrent", StackConfig("recurrent", 512, 512, 1, 64, positions=16), SGD),
+        "stack_dense": partial(describe, "stack_dense", StackConfig("dense", 2048, 2048, 8, 64), SGD),
+        "stack_convolution": partial(describe, "stack_convolution", StackConfig("convolution", 128, 128, 4, 64, positions=8), SGD),
+        "stack_recurrent": partial(describe, "stack_recurrent", StackConfig("recurrent", 512, 512, 1, 64, positions=16), SGD),
         # for CPUs and for tests
-        "mlp_small": describe("mlp_small", StackConfig("dense", 40, 96, 4, 120, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
-        "mlp_tiny": describe("mlp_tiny", StackConfig("dense", 7, 10, 4, 11, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
-        "stack_convolution_tiny": describe("stack_convolution_tiny", StackConfig("convolution", 3, 5, 4, 7, positions=4), SGD),
-        "stack_recurrent_tiny": describe("stack_recurrent_tiny", StackConfig("recurrent", 5, 6, 2, 7, positions=3), SGD),
+        "mlp_small": partial(describe, "mlp_small", StackConfig("dense", 40, 96, 4, 120, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
+        "mlp_tiny": partial(describe, "mlp_tiny", StackConfig("dense", 7, 10, 4, 11, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
+        "stack_convolution_tiny": partial(describe, "stack_convolution_tiny", StackConfig("convolution", 3, 5, 4, 7, positions=4), SGD),
+        "stack_recurrent_tiny": partial(describe, "stack_recurrent_tiny", StackConfig("recurrent", 5, 6, 2, 7, positions=3), SGD),
     }
 )

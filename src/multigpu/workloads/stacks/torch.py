@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from multigpu.placements.partition import part_shape
 from multigpu.workloads.base import Model
-from multigpu.workloads.nmt.recurrence import arithmetic_type
 from multigpu.workloads.stacks.description import WINDOW, StackConfig
+from multigpu.workloads.tensors import arithmetic_type
 
 
 class Parts(Protocol):

@@ -1,0 +1,19 @@
+"""What PyTorch's modules of several workloads ask of a tensor."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def arithmetic_type(x: Tensor) -> torch.dtype:
+    """The type that matrix products of `x` run in: autocast's where it is on, else its own."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def to_device(host: Tensor, device: torch.device) -> Tensor:
+    """A copy that never makes the host wait for the device."""
+    if device.type == "cuda":
+        host = host.pin_memory()
+    return host.to(device, non_blocking=True)

@@ -1,0 +1,127 @@
+"""TensorFlow's engine: values drawn ahead, JPEG files as everybody else decodes them, logs that show where every operation ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multigpu.cli import main
+from multigpu.inputs.encoded import jpeg_folder, made_folder
+from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
+from multigpu.record import RecordStore
+from multigpu.run import Run, build_run
+
+pytest.importorskip("tensorflow")
+
+from multigpu.engines.tensorflow.variables import CHUNK, initial_value, initial_values, squared_distance
+from multigpu.workloads import workloads
+
+
+@pytest.mark.parametrize(("workload", "model"), [("nmt", "nmt_tiny"), ("deepconn", "deepconn_tiny"), ("cnn", "resnet_tiny")])
+def test_values_drawn_ahead_come_in_order_and_are_those_drawn_alone(workload: str, model: str) -> None:
+    description = workloads()[workload].models[model]
+    drawn = list(initial_values(description, seed=3))
+    assert [variable.name for variable, _ in drawn] == [variable.name for variable in description.variables]
+    for index, (variable, value) in enumerate(drawn):
+        assert np.array_equal(value, initial_value(variable, index, 3)), variable.name
+        assert value.dtype == np.float32 and value.shape == variable.shape
+        if variable.init.law == "uniform":
+            assert abs(value).max() <= variable.init.scale and (value.size < 100 or value.min() < 0 < value.max())
+
+
+def test_values_may_be_left_before_the_last() -> None:
+    description = workloads()["nmt"].models["nmt_tiny"]
+    first, _ = next(iter(initial_values(description, seed=0)))
+    assert first is description.variables[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(size=st.sampled_from([0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5]), seed=st.integers(0, 99))
+def test_a_distance_is_that_of_the_whole_in_float64(size: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    value, start = generator.standard_normal((2, size)).astype(np.float32)
+    exact = float(np.linalg.norm(value.astype(np.float64) - start) ** 2)
+    assert squared_distance(value, start) == pytest.approx(exact, rel=1e-12)
+    assert squared_distance(value) == pytest.approx(float(np.linalg.norm(value.astype(np.float64)) ** 2), rel=1e-12)
+
+
+def make(folder: Path, **more: object) -> Run:
+    common: dict[str, object] = {"workload": "cnn", "model": "resnet_small", "placement": "exp2", "framework": "tensorflow"}
+    common |= {"processes": "one", "execution": "graph", "device_type": "cpu", "batch_size": 4, "inputs": "jpeg_folder"}
+    return build_run(**(common | {"data": (str(folder),), "input_workers": 2, "prefetch": 1} | more))
+
+
+def test_batches_agree_with_the_source_within_what_decoders_differ(tmp_path: Path, tf: Any) -> None:
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import DataFeed
+
+    run = make(made_folder(tmp_path, 8))
+    source = jpeg_folder(run, run.description)
+    feed = DataFeed(source, Devices(run))
+    for step in range(3):  # one epoch and half of the next
+        (shard,) = feed.shards(step)
+        expected = source.batch(step, 0).arrays
+        images, labels = expected["images"], expected["labels"]
+        assert isinstance(images, np.ndarray) and np.array_equal(shard.tensors["labels"].numpy(), labels)
+        found = shard.tensors["images"].numpy()
+        assert found.shape == images.shape and found.dtype == np.float32
+        # a step of 0 .. 255 is about 0.017 here; the libraries' decoders and filters differ by one or two of them
+        assert np.abs(found - images).mean() < 0.04 < np.abs(found - found[:, :, :, ::-1]).mean()
+        assert (shard.batch.units, shard.batch.loss_terms) == (4, (4,))
+    assert sorted(feed.waits) == [0, 1, 2] and all(wait > 0 for wait in feed.waits.values())
+    with pytest.raises(RuntimeError, match="step 3 comes next, not 1"):
+        feed.shards(1)
+    feed.close()
+
+
+def test_a_file_that_is_no_jpeg_is_one_sentence(tmp_path: Path, tf: Any) -> None:
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import DataFeed
+
+    folder = made_folder(tmp_path, 4)
+    for file in folder.rglob("*.jpg"):
+        file.write_bytes(file.read_bytes()[:2000])  # its head still tells its size
+    run = make(folder, input_workers=0, prefetch=0)
+    feed = DataFeed(jpeg_folder(run, run.description), Devices(run))
+    with pytest.raises(ValueError, match=r"^an image of step 0 cannot be decoded: ") as caught:
+        feed.shards(0)
+    assert "\n" not in str(caught.value)
+    feed.close()
+
+
+def test_a_measured_run_leaves_logs_that_tensorboard_opens(tmp_path: Path, tf: Any) -> None:
+    """Through the command line, and read by TensorBoard's own multiplexer, beside a Record that it does not change."""
+    multiplexer = pytest.importorskip("tensorboard.backend.event_processing.plugin_event_multiplexer").EventMultiplexer()
+    fields = "workload=deepconn model=deepconn_tiny placement=exp2 framework=tensorflow processes=one execution=graph"
+    more = "device_type=cpu devices=2 batch_size=4 warmup_steps=2 timed_steps=3"
+    asked = ["--records", str(tmp_path / "runs"), "measure", *fields.split(), *more.split()]
+    assert main([*asked, "--quiet", "--tensorboard", str(tmp_path / "logs")]) == 0
+    multiplexer.AddRunsFromDirectory(str(tmp_path / "logs")).Reload()
+    ((run, tags),) = multiplexer.Runs().items()
+    nodes = multiplexer.GetAccumulator(run).Graph().node
+    places = [(node.op, node.device.rpartition(":device:")[2][-5:]) for node in nodes]
+    (record,) = RecordStore(tmp_path / "runs")
+    assert record.status == "ok" and record.measurement
+    assert run == f"deepconn_tiny-exp2-x2-{record.run.digest}"
+    assert {"loss", "run", "bytes a step/host_to_device"} <= set(tags["tensors"])
+    assert {place for _, place in places} == {"CPU:0", "CPU:1", "CPU:2"} and any(op == "_Send" for op, _ in places)
+    assert {place for op, place in places if op == "ResourceApplyAdam"} == {"CPU:0"}, "Exp2 updates on the host"
+    losses = [float(tf.make_ndarray(event.tensor_proto)) for event in multiplexer.Tensors(run, "loss")]
+    assert losses == pytest.approx(record.measurement.loss, rel=1e-5)
+    assert len(multiplexer.Tensors(run, "step time in s, host's clock")) == 5
+
+
+def test_logs_of_another_framework_are_refused(tmp_path: Path) -> None:
+    run = Run(workload="cnn", model="resnet_tiny", placement="exp2", device_type="cpu", batch_size=4)
+    with pytest.raises(ValueError, match="need framework=tensorflow and processes=one, which resnet_tiny exp2 torch"):
+        measure([Point(run)], RecordStore(tmp_path / "runs"), tensorboard=tmp_path / "logs")
+    (tmp_path / "file").touch()
+    run = Run(**run.model_dump() | {"framework": "tensorflow", "processes": "one", "execution": "graph"})
+    with pytest.raises(ValueError, match="TensorBoard's logs cannot be written to"):
+        measure([Point(run)], RecordStore(tmp_path / "runs"), tensorboard=tmp_path / "file")

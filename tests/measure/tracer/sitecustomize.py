@@ -1,0 +1,39 @@
+"""Python reads this file at every start where its folder stands in PYTHONPATH: it writes which functions of the package a process calls.
+
+A line each time that a function is first called in a process: its file, its name, and whether a module was being imported by then.
+"""
+
+import os
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+SOURCE, WRITTEN = os.environ["TRACED_SOURCE"], os.open(os.environ["TRACED_TO"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+seen: set[tuple[CodeType, bool]] = set()
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Whether this call serves an import."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def note(frame: FrameType, event: str, _: Any) -> None:
+    code = frame.f_code
+    if event != "call" or (code, False) in seen:
+        return
+    own = code.co_filename.startswith(SOURCE)
+    during = own and importing(frame)
+    if (code, during) not in seen:
+        seen.add((code, during))
+        if own:
+            word = "import" if during else "call"
+            os.write(WRITTEN, f"{code.co_filename.removeprefix(SOURCE)} {word} {code.co_qualname}\n".encode())
+
+
+sys.setprofile(note)
+threading.setprofile(note)
