@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gzip
 import json
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from multigpu import cli, paths, verify_again
 from multigpu.archive import write_archive
+from multigpu.measure.machine import source_tree
 from multigpu.raw import raw_records
 from multigpu.verify import COMMIT, SCHEMA, TREE, history, lines, verify
 from multigpu.verify_again import expected
@@ -94,6 +97,34 @@ def test_a_sound_record_passes_loose_and_packed(tmp_path: Path, sound: Fields) -
     place.mkdir(parents=True)
     write_archive(place, {(sound["key"], sound["attempt"]): json.dumps(sound).encode()})
     assert verify(tmp_path / "packed").faults == []
+
+
+def test_a_source_that_a_commit_has_is_enough(tmp_path: Path, sound: Fields, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever commit, folded into another or never made."""
+    lost = sound | {"commit": "0123456789", "clean_tree": False, "source_tree": "a1" * 20}
+    assert {fault.what for fault in verify(written(tmp_path, lost)).faults} == {COMMIT, TREE}
+    monkeypatch.setattr("multigpu.verify.history", lambda: frozenset({"a1" * 20}))
+    assert verify(written(tmp_path, lost)).faults == []
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+def test_the_name_of_a_tree_is_gits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "src" / "multigpu"
+    files = {"a.py": "1", "a/b.py": "2", "a/__pycache__/b.pyc": "3", "a.b/c": "", "A": "5", "empty/__pycache__/x": "6", "é/z": "7"}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "A").chmod(0o755)
+    (tmp_path / ".gitignore").write_text("__pycache__/\n")
+    author = ["-c", "user.name=x", "-c", "user.email=x@example.com"]
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    named = subprocess.run(
+        ["git", "rev-parse", "HEAD:src/multigpu"], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    assert source_tree(folder) == named
+    monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
+    assert named in (history.__wrapped__() or ())
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -6,7 +6,7 @@ import hashlib
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, get_args
 
-from multigpu.measure.machine import Machine, framework_version, source_state, this_machine
+from multigpu.measure.machine import Machine, framework_version, source_state, source_tree, this_machine
 from multigpu.schema import Asked, Data
 
 SCHEMA_VERSION = 1
@@ -20,7 +20,8 @@ class Kept(Data):
     """A Record of some kind, written once and never edited.
 
     key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier ones and is the one that is read.
-    measured_at: in UTC. commit, clean_tree: of the source, and whether it was as committed.
+    measured_at: in UTC. commit, clean_tree: of the source, and whether it was as committed. source_tree: git's name of its package
+        ("" in older Records).
     """
 
     key: str
@@ -30,6 +31,7 @@ class Kept(Data):
     measured_at: str
     commit: str
     clean_tree: bool
+    source_tree: str = ""
 
     @property
     def own_key(self) -> str:
@@ -90,6 +92,7 @@ def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit,
         "clean_tree": clean,
+        "source_tree": source_tree(),
     }
 
 

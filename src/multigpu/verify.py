@@ -119,10 +119,11 @@ def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int])
         yield Fault(raw, "its key is not that of its content", f"{record.own_key} by its content")
     if raw.attempt != record.attempt:
         yield Fault(raw, "its attempt is not that of its name")
-    if not record.clean_tree:
-        yield Fault(raw, TREE, record.commit[:10])
-    if known is not None and record.commit[:7] not in known:
-        yield Fault(raw, COMMIT, record.commit[:10])
+    if not (known and record.source_tree in known):  # a commit of the history has exactly this source
+        if not record.clean_tree:
+            yield Fault(raw, TREE, record.commit[:10])
+        if known is not None and record.commit[:7] not in known:
+            yield Fault(raw, COMMIT, record.commit[:10])
     if isinstance(record, Record) and record.status == "ok":
         yield from (Fault(raw, what, detail) for what, detail in physics(record, clocks))
 
@@ -174,13 +175,17 @@ def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
 
 @lru_cache
 def history() -> frozenset[str] | None:
-    """The first seven digits of every commit that this repository's history holds; None without git."""
+    """The first seven digits of every commit that this repository's history holds, and what git calls its package; None without git."""
+
+    def told(*words: str, given: str = "") -> list[str]:
+        return subprocess.run(["git", *words], cwd=paths.REPOSITORY, input=given, capture_output=True, text=True, check=True).stdout.split()
+
     try:
-        words = ["git", "log", "--format=%H"]
-        told = subprocess.run(words, cwd=paths.REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
+        commits = told("log", "--format=%H")
+        trees = told("cat-file", "--batch-check=%(objectname)", given="".join(f"{commit}:src/multigpu\n" for commit in commits))
     except (OSError, subprocess.CalledProcessError):
         return None
-    return frozenset(commit[:7] for commit in told) or None
+    return frozenset([*(commit[:7] for commit in commits), *trees]) or None
 
 
 def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter[tuple[str, str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -23,6 +24,8 @@ from multigpu.schema import Data
 TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)")
 PATH = re.compile(r"/[^\s:,=]+")
 PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "ray")
+
+EMPTY_TREE = hashlib.sha1(b"tree 0\0").hexdigest()
 
 UNKNOWN_GPU = "unknown GPU"
 """The name of one that this process may use and NVML cannot find, a MIG device say."""
@@ -277,3 +280,16 @@ def source_state() -> tuple[str, bool]:
         return commit, not changed.strip()
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("MULTIGPU_COMMIT", "unknown"), os.environ.get("MULTIGPU_CLEAN", "") == "1"
+
+
+@cache
+def source_tree(folder: Path = Path(__file__).parents[1]) -> str:
+    """What git calls the tree of this package's sources as they lie here, with or without git: `git rev-parse COMMIT:src/multigpu`."""
+    entries = b""
+    for path in sorted(folder.iterdir(), key=lambda path: path.name + "/" * path.is_dir()):
+        if path.is_dir() and path.name != "__pycache__" and (inner := source_tree(path)) != EMPTY_TREE:
+            entries += f"40000 {path.name}\0".encode() + bytes.fromhex(inner)
+        elif path.is_file():
+            mode, content = "100755" if os.access(path, os.X_OK) else "100644", path.read_bytes()
+            entries += f"{mode} {path.name}\0".encode() + hashlib.sha1(b"blob %d\0" % len(content) + content).digest()
+    return hashlib.sha1(b"tree %d\0" % len(entries) + entries).hexdigest()
