@@ -97,6 +97,8 @@ def test_a_real_script_on_one_gpu() -> None:
     assert shares["host"]["host_dispatch"] > 0.5 > 0.3 > shares["host"]["computing"] > 0.05
     assert min(shares[cause]["computing"] for cause in ("none", "input")) > 0.95
     assert all(own["communication"] == own["waiting_for_others"] == 0 for own in shares.values())
+    asked = {one: "every rank's file" in "".join(told(explain_trace([DATA / f"{one}.json.gz"]))) for one in ("alone-host", "none-0")}
+    assert asked == {"alone-host": False, "none-0": True}
 
 
 def test_the_command_answers_in_two_lines_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

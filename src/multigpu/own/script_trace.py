@@ -216,7 +216,7 @@ def told(found: ScriptTrace) -> list[str]:
         lines.append(f"{rank:4d}  {1e3 * found.window_s[rank]:4.0f}ms  {'  '.join(cells)}  {'–' if hidden is None else f'{hidden:.0%}'}")
     if found.skew_s is not None:
         lines += ["", f"Ranks begin one collective {1e3 * found.skew_s:.2f} ms apart (median)."]
-    elif len(found.shares) == 1:
+    elif len(found.shares) == 1 and mean["communication"]:
         lines += ["", "One rank's trace does not tell waiting for others from communication: give every rank's file."]
     lines += ["", "Longest kernels:", *(f"{1e3 * seconds:9.2f} ms in {calls} calls  {kernel}" for kernel, calls, seconds in found.kernels)]
     return lines
