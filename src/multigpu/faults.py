@@ -40,5 +40,5 @@ def faults_page() -> str:
     failed = remembered("failures", [paths.RUNS], lambda: failures(RecordStore(paths.RUNS)))
     table = fault_table(pd.read_csv(SOAK), failed, pd.read_csv(PLANTED))
     heads = ["fault", "times", "a Record followed", "none followed", "median s until then", "most s"]
-    cells = table.map(lambda value: f"{value:g}" if isinstance(value, float) else str(value))
+    cells = table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else str(value))
     return "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *cells.to_numpy().tolist()])
