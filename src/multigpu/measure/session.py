@@ -1,7 +1,5 @@
 """What every engine's session offers to the programs that measure, and how its numbers become a Record's measurement."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Why a placement does not run in a framework, with a shape of processes, or in a form of execution: what in the engines prevents it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
