@@ -1,7 +1,5 @@
 """Variables of compiled steps begin where code that torch.compile generated for others may read them."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 One replica's overflow leaves out the step of all.
 """
 
-from __future__ import annotations
-
 import gc
 import weakref
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A captured step is the eager one, launched otherwise."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a Run takes that outlives Python's own memory is given back, also when its building fails and nobody ever gets its session."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from pathlib import Path

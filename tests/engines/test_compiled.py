@@ -2,8 +2,6 @@
 for them costs a CPU half a minute, and is left to the test on a GPU.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,5 @@
 """One PyTorch process that dispatches for all devices. That it trains as its row says is tested with all placements."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

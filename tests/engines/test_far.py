@@ -1,7 +1,5 @@
 """TensorFlow's members on other hosts: what their hosts' programs are asked, and who is let in. No TensorFlow here."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

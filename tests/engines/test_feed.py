@@ -1,7 +1,5 @@
 """Feeding in PyTorch: whoever makes batches and however far ahead, the step gets the same ones, and is told in a sentence why not."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """make_parallel: one model behind several towers. That it trains as the joined batch is tested with all placements."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """TensorFlow's engine: values drawn ahead, JPEG files as everybody else decodes them, logs that show where every operation ran."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every workload's TensorFlow twin: with PyTorch's weights and batch, the same loss and the same gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import patch
 

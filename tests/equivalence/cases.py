@@ -1,7 +1,5 @@
 """Training discovered placements for a few steps on CPU processes, beside the reference; run once a test session."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Runs of the placements under which devices share copies of a model: every one that is found, on every workload that can be cut so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multigpu.placements.row import Placement

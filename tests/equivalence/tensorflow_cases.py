@@ -4,8 +4,6 @@ Runs over several processes are driven from the process of the tests, as a launc
 tests.equivalence.tensorflow_cases cuda:4 FILE` runs `device_cases` on so many devices of a kind, in a process that fixes them.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """What must be true of a case that `tensorflow_cases` trained, on CPUs and on GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults planted in steps that are put together here: each is seen by the comparison with one process, or by the bytes counted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext

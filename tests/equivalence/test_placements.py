@@ -1,7 +1,5 @@
 """Every placement that is found trains as its semantics says and moves the bytes that its row predicts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 fp32 is fp32 (TF32 is off), on up to four GPUs. MULTIGPU_STAND_INS=3 runs the same on so many stand-ins of a CPU, where there is none.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Every TensorFlow placement trains as its semantics says, moves what its row predicts, and runs each part where the row says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Stand-ins for a Run and a Model: just the fields that inputs read."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

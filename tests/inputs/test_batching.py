@@ -1,7 +1,5 @@
 """Which sentences share a step: a corpus's own buckets, a shared bucket, or one width; document 000's buckets and lengths."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of sentences, and the words and numbers that they are counted into."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

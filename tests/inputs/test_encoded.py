@@ -1,7 +1,5 @@
 """JPEG files as training reads them: the same whoever decodes, disjoint between shards, and honest about files that are none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

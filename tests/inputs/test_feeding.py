@@ -1,7 +1,5 @@
 """Ways of feeding reviews, without a framework: what is made when, by whom, and how often."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

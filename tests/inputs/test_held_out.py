@@ -1,7 +1,5 @@
 """Inputs that hold a part out: the parts share nothing, batches hold what they say, and the teacher's labels can be learned."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

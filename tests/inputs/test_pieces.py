@@ -1,7 +1,5 @@
 """Sentencepiece pieces of the committed corpus, and catalogs that are held out."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A layer's arguments and what it must compute, one sentence and one position after another."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Cases of fused batch norm, and the same computed in float64 by operations of the library."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Fused batch norm written out, and its Triton kernels where they can be interpreted, against the library in float64."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 

@@ -1,7 +1,5 @@
 """Fused batch norm's kernels on a GPU against float64, on themselves, and in a captured step."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Kernels that are built, kept, damaged or cannot be built: every fault ends in the library's kernels and a sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

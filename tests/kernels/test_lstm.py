@@ -2,8 +2,6 @@
 committed Records say of training with it: the same losses, within what 16 bits do to the library's too.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The persistent kernels on a GPU against float64, on themselves and beside one another."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

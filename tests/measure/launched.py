@@ -1,7 +1,5 @@
 """Tiny Runs, and a launch of them in which faults strike: its Records by seed, and what it left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

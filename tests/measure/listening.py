@@ -1,7 +1,5 @@
 """What listens while something runs, and whether another host could reach it: every socket is tried by its address and its network."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import struct

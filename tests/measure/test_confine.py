@@ -1,7 +1,5 @@
 """A Run may be kept to a few of the host's cores, from before its framework starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

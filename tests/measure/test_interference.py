@@ -3,8 +3,6 @@
 And a Run against itself.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

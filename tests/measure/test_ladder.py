@@ -1,7 +1,5 @@
 """Ladders of batches: climbed from below, and no further than the first that did not fit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lanes measure side by side on real processes: Records as ever, each lane on its own cores, and a dead lane loses nothing of others."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

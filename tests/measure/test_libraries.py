@@ -1,7 +1,5 @@
 """The folders of CUDA's libraries that TensorFlow is told of, found in planted site-packages."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Nothing outside a host reaches a launch on it, and what processes tell each other runs no code."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import pickle

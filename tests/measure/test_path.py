@@ -1,7 +1,5 @@
 """The path of one Run as CONTRIBUTING tells it, against the functions that one Run calls, from the notebook's cell to its Record."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What a launch says of Runs that did not end well, and of replicas that did not train."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Processes are killed (`benchmarks/soak.py`, small), stopped, or find a disk that takes no more.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which Runs may share a machine, where their lanes are, and how points are dealt out to them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import product

@@ -1,7 +1,5 @@
 """One process that dispatches for all devices is supervised as one process a device is: every Run ends as a Record."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A TensorFlow Run over several processes: a killed member leaves nothing behind, a failure is a status, and the sweep goes on."""
 
-from __future__ import annotations
-
 import pytest
 
 from multigpu.engines.errors import Unsupported

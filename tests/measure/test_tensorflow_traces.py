@@ -1,7 +1,5 @@
 """Traced Runs of TensorFlow: phases by name scopes, and GPU traces read from planted planes."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The clock cannot be fooled."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Traced Runs on CPU processes: phases in order, a planted delay found as launch skew, GPU traces read from planted events."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

@@ -1,7 +1,5 @@
 """What rows say that devices keep, against the memory that is held after a step."""
 
-from __future__ import annotations
-
 import gc
 import tempfile
 from collections.abc import Iterator

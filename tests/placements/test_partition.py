@@ -1,7 +1,5 @@
 """Models that are parallel in themselves: cuts, bytes and bubbles worked out by hand, and what a Run refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """What a placement's row says of itself, and what cannot run says what prevents it: every row that is found."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Modules with values and batches with words, for the tests of workloads."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 

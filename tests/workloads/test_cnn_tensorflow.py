@@ -3,8 +3,6 @@
 Tracing runs nothing, so it also shows what only a GPU can execute (convolutions of channels first).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The layer language and its modules against arithmetic written out and against explicit padding."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

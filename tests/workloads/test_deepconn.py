@@ -1,7 +1,5 @@
 """Document 003's two-tower model: its sizes by hand, its arithmetic against plain loops, and that it learns."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What descriptions promise: the documents' counts, and modules that hold exactly the described variables."""
 
-from __future__ import annotations
-
 import importlib
 from math import prod
 

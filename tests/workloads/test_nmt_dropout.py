@@ -1,7 +1,5 @@
 """Document 004's dropout: of every cell's input, in training only, with a mask of its own on every replica."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The translation module against arithmetic written out, sentence by sentence and position by position."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

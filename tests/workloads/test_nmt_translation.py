@@ -1,7 +1,5 @@
 """Greedy translation, BLEU, and the scores of a model on held-out pairs."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import math

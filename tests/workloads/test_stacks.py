@@ -1,7 +1,5 @@
 """Stacks of one kind of layer: sizes, and that the library's recurrence and the written-out one are the same function."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

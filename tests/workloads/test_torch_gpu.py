@@ -1,7 +1,5 @@
 """What only a GPU can show: cuDNN takes the weights as they are laid out, the host never waits, and a graph can be captured."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

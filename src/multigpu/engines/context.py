@@ -3,8 +3,6 @@
 Imports no framework.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from contextlib import ExitStack

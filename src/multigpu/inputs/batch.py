@@ -1,7 +1,5 @@
 """What every input hands to every engine, one shard of one step's joined batch, and how batches reach a step, whatever the framework."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Parallel text as WMT ships it: two files, plain or .gz, one sentence a line, line n of one translating line n of the other."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io

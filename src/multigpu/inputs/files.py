@@ -4,8 +4,6 @@ A wrong path costs a second and a sentence, not a launch. A fingerprint is what 
 can be seen to have read the same.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -9,8 +9,6 @@ That law is a choice with the document's mean and the shape that lengths of sent
 print its own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from multigpu.inputs.plans import BUCKETS, bucket_of

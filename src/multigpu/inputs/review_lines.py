@@ -1,7 +1,5 @@
 """Reviews one after another: JSON lines as Amazon's public sets ship them, or drawn from a law in which words tell the ratings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

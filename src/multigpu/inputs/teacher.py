@@ -5,8 +5,6 @@ network of one convolution (3x3, stride 2), ReLU, the mean over all places, and 
 of its ten outputs. Outputs are standardised over the first images, so that no class is empty.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

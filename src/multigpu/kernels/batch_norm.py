@@ -4,8 +4,6 @@ pass, written out for CPUs, as Triton's kernels (`batch_norm_triton.py`) on GPUs
 Images are (B, C, H, W) with channels last in memory. The exact type is float32 where they have 16 bits, and their own where they have more.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 once is kept in the user's cache folder.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """Kernels launched through the CUDA driver: clusters of thread blocks, which PyTorch offers no launch for, on PyTorch's own streams."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ Shapes: T positions, B sentences, n units. Gates are kept interleaved by unit, i
 `x` has 16 bits, and `x`'s own where it has more.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

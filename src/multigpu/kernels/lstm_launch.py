@@ -1,7 +1,5 @@
 """The persistent LSTM's kernels on one GPU: whether they can run there, how a batch is shared out among clusters, their launches."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What GPUs are asked for that a machine may lack, tried for `doctor`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

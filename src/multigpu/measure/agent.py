@@ -9,8 +9,6 @@ rendezvous listens on all interfaces of a machine, and what its agent reads ther
 code. Here the agents' words are JSON, and the workers' too.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

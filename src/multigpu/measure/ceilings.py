@@ -4,8 +4,6 @@
 matrix products run faster than real ones ever do.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ One sweep a machine: a second waits for its turn, and says for whom (Runs side b
 launch notes, a memory-backed one for what its replicas share; none is left of a launch that was killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -4,8 +4,6 @@
 GPU and the same cores; `analysis.interference` does it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args

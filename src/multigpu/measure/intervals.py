@@ -1,7 +1,5 @@
 """Sets of stretches of time: unions, intersections, differences. An interval is (start, end); numbers of any unit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 Span = tuple[float, float]

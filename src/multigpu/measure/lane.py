@@ -1,7 +1,5 @@
 """A lane: the part of one machine that measures Runs while other parts measure others. Imports no framework."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ their own anyway, and it writes Records into the same folder, under the same key
 between the processes of one launch: their libraries write them whole.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

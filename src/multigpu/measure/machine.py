@@ -1,7 +1,5 @@
 """The machine a Run ran on: what it is (once a Record) and how it was just then (clocks, power, temperature)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a launch is told to do: a list of points, in a file, so that launcher and workers need no common memory."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """What one measurement is, which of them one launch can make, and which this machine has made already. Imports no framework."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

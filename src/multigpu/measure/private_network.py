@@ -6,8 +6,6 @@ becomes PROGRAM in a Linux network namespace that has a loopback and nothing els
 namespaces of their own. Imports no framework.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

@@ -1,7 +1,5 @@
 """Ties between processes: children that end with their parent, and what they find in their environment."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

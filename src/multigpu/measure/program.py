@@ -1,7 +1,5 @@
 """What the programs that measure a plan share: deciding, watching for hangs, and writing Records. Imports no framework."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

@@ -1,7 +1,5 @@
 """What every engine's session offers to the programs that measure, and how its numbers become a Record's measurement."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from collections import Counter
@@ -101,29 +99,8 @@ def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
     return None
 
 
-def _bytes_moved(parts: list[dict[str, Any]]) -> dict[str, int]:
-    """The counted bytes of one step (or cycle of steps) over all replicas, by kind."""
-    counted: Counter[str] = Counter()
-    for part in parts:
-        counted.update(part["moved"])
-    return {kind: count for kind, count in counted.items() if count}
-
-
-def _byte_flags(counted: dict[str, int], predicted: dict[str, int], uncounted: str | None) -> list[str]:
-    """Reasons to distrust the moved bytes. uncounted: why there are none."""
-    if uncounted:
-        return [f"moved bytes were not counted: {uncounted}"]
-    return [f"moved bytes {counted} differ from the prediction {predicted}"] if counted != predicted else []
-
-
 HELD_GIB = 0.05
 """What a GPU may have allocated before a Run begins and still tell the Run's own peak."""
-
-
-def _held_flags(parts: list[dict[str, Any]]) -> list[str]:
-    """Whether the peak of memory counts what the process held before the Run began."""
-    held = max((part.get("held_gib", 0.0) for part in parts), default=0.0)
-    return [f"{held:.2f}{HELD_FLAG}"] if held > HELD_GIB else []
 
 
 def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
@@ -147,11 +124,18 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
     stale = find_placement(run.placement).semantics.steps
     if fault := training_fault(losses[stale:], distances_moved(run, parts), agree, left_out):
         raise DidNotTrain(fault)
-    counted, uncounted = _bytes_moved(parts), first.get("uncounted")
+    # of one step, or cycle of steps, over all replicas, by kind; uncounted: why there are none
+    counted, uncounted = dict(sum((Counter(part["moved"]) for part in parts), Counter[str]())), first.get("uncounted")
     predicted = step_bytes(run, first["lookups"], first.get("gradient_rows"))
     wall_s, events = max(part["wall_s"] for part in parts), [part["event_s"] for part in parts]
-    flags = clock_flags(wall_s, events) + _byte_flags(counted, predicted, uncounted)
-    flags += _held_flags(parts) + sorted({part["substituted"] for part in parts if part.get("substituted")})
+    flags = clock_flags(wall_s, events)
+    if uncounted:
+        flags.append(f"moved bytes were not counted: {uncounted}")
+    elif counted != predicted:
+        flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
+    if (held := max(part.get("held_gib", 0.0) for part in parts)) > HELD_GIB:  # the peak counts what the process held before
+        flags.append(f"{held:.2f}{HELD_FLAG}")
+    flags += sorted({part["substituted"] for part in parts if part.get("substituted")})
     if left_out:
         flags.append(f"{left_out} of {len(losses)} steps left out: a gradient overflowed")
     return Measurement(

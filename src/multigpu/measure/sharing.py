@@ -1,7 +1,5 @@
 """Which Runs may share a machine, each in a lane of its own, and which lane measures which. Imports no framework."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

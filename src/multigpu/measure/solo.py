@@ -5,8 +5,6 @@ Supervised by the same elastic agent as `worker.py`, but alone: no store, no vot
 first Run names one. On several hosts it is alone on each: that of the first decides, the others do what its sessions ask.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """What else a machine did around one Run: load of its cores, other processes on its GPUs, clocks and temperature. Imports no framework."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

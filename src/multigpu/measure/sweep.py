@@ -1,7 +1,5 @@
 """The one sweep: measure points of any experiment that have no Record yet, one launch for many, followed by a bar. Imports no framework."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 Runs that differ in their batch alone are a ladder: above a batch that did not fit none is tried, since it cannot fit either.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a profiler saw of a few steps, small enough for a Record (`measure.traced` makes it of what the profiler says). No framework."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from multigpu.schema import Data

@@ -4,8 +4,6 @@ An engine hands over what its devices did (`Activity`) and when the host worked 
 replica's part of it and `joined` puts the replicas on one clock.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

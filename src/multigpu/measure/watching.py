@@ -3,8 +3,6 @@
 `note` is a plan's hook; who watches names the file in the environment. Where kernels are launched ahead, a step counts when it is launched.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

@@ -5,8 +5,6 @@ others wait for rank 0's word. The group of a Run's workers is the default group
 Workers agree over the launcher's store, never over a collective that a lost replica would block.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -1,7 +1,5 @@
 """Placements, discovered by file: a module here that defines `PLACEMENT` is one, of the file's name."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from functools import cache

@@ -5,8 +5,6 @@ rows that all replicas look up in a step and I bytes of their ids; E_own and I_o
 itself, which do not travel (a P-th where all replicas look up as many rows). Gradients are dense, as PyTorch's engine sends them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

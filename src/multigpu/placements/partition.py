@@ -89,25 +89,15 @@ def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Crossi
     return found
 
 
-def crossing_elements(crossing: Crossing, extents: Mapping[str, int]) -> int:
-    """Elements of the tensor for a batch of these extents (rows, and look-ups by table)."""
-    return sum(count * extents.get(extent, 0) for extent, count in crossing.size.items())
-
-
-def share_of_work(section: Section, extents: Mapping[str, int]) -> float:
-    """Forward operations of a section for a batch of these extents."""
-    return sum(count * extents.get(extent, 0) for extent, count in section.work.items())
-
-
-def typical_extents(model: Model) -> dict[str, int]:
-    """One row, and one look-up in each table: what cuts are balanced for (sentences of equal lengths on both sides)."""
-    return {"rows": 1} | {variable.name: 1 for variable in model.variables if variable.kind == "embedding"}
+def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
+    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, and look-ups by table)."""
+    return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
 
 
 def section_places(model: Model, devices: int) -> list[int]:
-    """The device of each of the model's sections."""
-    extents = typical_extents(model)
-    return stages_of([share_of_work(section, extents) for section in model.sections], devices)
+    """The device of each of the model's sections, balanced for one row with one look-up in each table (sides of equal lengths)."""
+    extents = {"rows": 1} | {variable.name: 1 for variable in model.variables if variable.kind == "embedding"}
+    return stages_of([amount(section.work, extents) for section in model.sections], devices)
 
 
 # --- bytes --------------------------------------------------------------------------------------------------------------------
@@ -134,11 +124,6 @@ def uncuttable(model: Model, devices: int) -> str | None:
     return None
 
 
-def extents_of(run: Run, lookups: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
-    """Of each copy of the model, its rows and the rows it looks up by table."""
-    return [{"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)]
-
-
 def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Bytes one step of a Run of a model that is parallel in itself moves, over all devices, by kind.
 
@@ -146,13 +131,15 @@ def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str,
     carry them does not matter). Parts: every device of a copy hands each exchange's elements to its collective. With several copies,
     each device hands the gradients of all that it holds to an all-reduce with its like.
     """
-    extents, item = extents_of(run, lookups), ACTIVATION_BYTES[run.precision]
+    # of each copy of the model
+    extents = [{"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)]
+    item = ACTIVATION_BYTES[run.precision]
     moved: dict[str, int] = {}
     model, degree, copies = run.description, run.degree, run.copies
     held = model.parameters
     if find_placement(run.placement).compute == "sections":
         for crossing in crossings(model.sections, section_places(model, degree)):
-            elements = sum(crossing_elements(crossing, own) for own in extents)
+            elements = int(sum(amount(crossing.size, own) for own in extents))
             moved["device_to_device"] = moved.get("device_to_device", 0) + 2 * len(crossing.ends) * elements * item
     elif degree > 1:
         assert model.splitting

@@ -1,7 +1,5 @@
 """Each placement as a small picture and a row of its settings, drawn from the row of data alone."""
 
-from __future__ import annotations
-
 from html import escape
 
 from multigpu.placements import placements

@@ -1,11 +1,8 @@
 """Why a placement does not run in a framework, with a shape of processes, or in a form of execution: what in the engines prevents it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import Placement
 
 FORMS = {"torch": ("compiled", "captured", "compiled_captured"), "tensorflow": ("graph", "xla")}
 """Forms of execution that one framework alone has."""
@@ -35,15 +32,12 @@ def refusal(placement: Placement, framework: str, processes: str, execution: str
         return Refusal("framework", f"it exists in {', '.join(placement.frameworks)}", placement.frameworks)
     shaped = [engine for engine in engines if engine.processes == processes]
     if not shaped:
-        return Refusal("processes", why_not_shaped(placement, framework, processes), _shapes(engines))
+        shapes = tuple(dict.fromkeys(engine.processes for engine in engines))
+        return Refusal("processes", why_not_shaped(placement, framework, processes), shapes)
     if any(execution in engine.executions for engine in shaped):
         return None
     allowed = tuple(dict.fromkeys(form for engine in shaped for form in engine.executions))
     return Refusal("execution", why_not_executed(placement, framework, processes, execution), allowed)
-
-
-def _shapes(engines: Sequence[Engine]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(engine.processes for engine in engines))
 
 
 def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:

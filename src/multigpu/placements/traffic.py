@@ -3,8 +3,6 @@
 The prediction is asserted against what the engines count, for every placement (tests and every Record).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What PyTorch's modules of several workloads ask of a tensor."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """From a placement's row to the trainer that carries it out in TensorFlow."""
 
-from __future__ import annotations
-
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.parallel import ParallelTrainer
 from multigpu.engines.tensorflow.replicated import ReplicatedTrainer

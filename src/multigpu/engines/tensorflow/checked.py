@@ -1,7 +1,5 @@
 """One Run whose model no test compares: its placement first trains a few steps beside one device on the joined batch."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Which worker computes which shard is the library's choice: whoever is free takes
 function, and what an input draws is drawn where it is computed. Variables, slots, losses and running statistics stand on the server.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

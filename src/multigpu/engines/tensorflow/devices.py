@@ -1,7 +1,5 @@
 """The devices of one TensorFlow process: GPUs, or logical CPU devices that stand in for them, and the host."""
 
-from __future__ import annotations
-
 import resource
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """What TensorFlow made of a step: the graphs it partitioned by device, the copies between them, and where each part ran."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ A worker of MultiWorkerMirroredStrategy is a session with one device. Under Para
 serve; the coordinator is the session, and a worker adds what only it knows of itself.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import resource

@@ -1,7 +1,5 @@
 """What the engine asks of a workload's model in TensorFlow: pure functions of values, with no variable and no device inside."""
 
-from __future__ import annotations
-
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

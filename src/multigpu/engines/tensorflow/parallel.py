@@ -5,8 +5,6 @@ variables; the predictions come back, are concatenated, and one loss over all of
 the concatenation, a slice to each tower. See `engines.torch.dispatch.parallel` for PyTorch's twin.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol, cast
 

@@ -4,8 +4,6 @@ Every Run gets fresh processes (`member.py`), for a TensorFlow process keeps the
 one, and this one ends each of them by its process id, whatever happens.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import time

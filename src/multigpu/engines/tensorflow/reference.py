@@ -1,7 +1,5 @@
 """The reference that every in-graph placement is compared with: one device, step by step, and the update rules in numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

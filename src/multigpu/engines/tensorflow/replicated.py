@@ -1,7 +1,5 @@
 """Placements that keep all variables on every replica: what differs is how gradients merge."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from functools import reduce

@@ -4,8 +4,6 @@ A fused kernel runs on the device of its variable, whatever `tf.device` says ("I
 document 000's Exp1 silently became its Exp2. Who wants an update elsewhere must therefore hand in variables that live there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Placements with one master a variable, on the host or on a device, and an update there or elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """One Run in one TensorFlow process that dispatches for all its devices: build, warm up, time."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace

@@ -4,8 +4,6 @@ A graph's pass cannot be called alone without paying for the call, which costs m
 graph, one after another, and what each further one adds is its cost.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

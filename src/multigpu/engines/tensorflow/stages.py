@@ -4,8 +4,6 @@ A tape of its own differentiates each stage on that stage's device. One tape ove
 TensorFlow's placer, which puts all of it on the first device (as document 003's optimizer did, without knowing).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

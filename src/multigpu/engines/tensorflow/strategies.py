@@ -4,8 +4,6 @@ What is ours is the model, the rule and the feeding; where variables stand, how 
 strategy's doing, so the partitioned graph and the counted bytes are the proof of what it did.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any

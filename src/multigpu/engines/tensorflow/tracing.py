@@ -1,7 +1,5 @@
 """A few steps under TensorFlow's profiler; `xplane.py` reads what it wrote."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Every part stands in a name scope (`graphs.PARTS`), so that the partitioned graph can be asked where it truly ran.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Initial values, and variables in the layout that TensorFlow wants."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

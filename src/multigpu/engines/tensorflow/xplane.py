@@ -7,8 +7,6 @@ executor starts whatever is ready: small operations of backward run before the l
 A phase therefore reaches over the middle of its work, STRAY of it left out at either end, and phases overlap.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

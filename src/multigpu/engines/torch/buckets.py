@@ -5,8 +5,6 @@ backward, or run beside what is left of it (`in_backward`): when all gradients o
 this step has ended, so that they may change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

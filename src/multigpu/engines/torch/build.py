@@ -1,7 +1,5 @@
 """From a placement's row to the trainer that does what it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multigpu.engines.errors import Unsupported

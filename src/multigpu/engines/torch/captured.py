@@ -4,8 +4,6 @@ Batches of sentences of different lengths come in few shapes, so that a captured
 lengths and numbers of loss terms on the device, where a graph reads them anew in every step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """One Run on one replica whose model no test compares: its placement first trains a few steps beside one process on the joined batch."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Parameter servers whose updates run on GPUs, each variable on one owner; masters live there too, or in host memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Devices of a process: selection, precision, events, memory, and the order between them. GPUs, or stand-ins on the CPU."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Variables cut over the devices, gathered for each use: the library's `fully_shard` (FSDP2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType

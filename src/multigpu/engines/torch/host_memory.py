@@ -1,7 +1,5 @@
 """Variables whose masters live in host memory that all replicas of a Run share, the memory itself, and a barrier in it."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

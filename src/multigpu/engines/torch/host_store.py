@@ -1,7 +1,5 @@
 """A parameter server in host memory, its work shared among the processes of a Run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import torch

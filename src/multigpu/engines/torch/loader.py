@@ -1,7 +1,5 @@
 """Batches made by other processes: PyTorch's DataLoader over a Source, a whole shard an item, in the order of the steps."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ does. Unlike there, nothing here is read by the host, so a step can be one CUDA 
 momentum at zero (GradScaler with a fused SGD leaves it in memory that nobody wrote).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """What gradients travel as after backward: in which messages, by which all-reduce, in which type."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """The reference that every placement is compared with: one process, library parts only, no placement code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Placements that keep all variables on every replica: what differs is how gradients merge, who updates, and how often replicas meet."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """Placements with a parameter server: replicas pull variables, push gradients, and stores update them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

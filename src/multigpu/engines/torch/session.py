@@ -1,7 +1,5 @@
 """One Run in PyTorch, on the replicas of this process: build, warm up, time."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import Counter

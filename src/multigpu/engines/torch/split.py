@@ -3,8 +3,6 @@
 Devices that share one copy of the model meet in collectives inside autograd, whose every byte is counted.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What each stage of a model costs on one device, and a copy between two, measured in PyTorch."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ into w(t+1). The first step has nothing older than the first values: w(-1) = w(0
 gradients are one update old.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One model split into stages over the devices of one process: each stage forward, backward and updated where the Run places it."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator

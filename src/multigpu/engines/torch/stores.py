@@ -12,8 +12,6 @@ that out too (seen in PyTorch 2.13). A GPU then ends with "misaligned address". 
 (`torch._inductor.utils.GPU_ALIGN_BYTES`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

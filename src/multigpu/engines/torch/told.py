@@ -4,8 +4,6 @@ torch's own `all_gather_object` unpickles what arrives, which runs whatever code
 (`weights_only`): tensors and plain containers, and nothing that is called.
 """
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

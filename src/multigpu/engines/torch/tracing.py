@@ -8,8 +8,6 @@ the middle of two readings of `time.time_ns` 70 to 115 µs apart (medians of 300
 on GPUs `launch_lead_s` shows a difference between host and device if there is one.
 """
 
-from __future__ import annotations
-
 import bisect
 import contextlib
 import json

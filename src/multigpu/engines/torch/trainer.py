@@ -1,7 +1,5 @@
 """What every placement's step has in common: a module in memory of the placement's choosing, and its gradients."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Variables of a module: their initial values, and memory of the engine's own choosing under them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Every byte that a placement moves passes here and is counted, by kind, on the rank that starts the movement."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Image classification: the convolutional networks of document 001."""
 
-from __future__ import annotations
-
 from multigpu.later import later
 from multigpu.workloads.base import Workload
 from multigpu.workloads.cnn.description import MODELS

@@ -9,8 +9,6 @@ block adds 12, and the transition then reads 24 whatever the block has gathered:
 001's 364,772 and 2,259,652. Those described here have 1,021,083 and 6,983,163.
 """
 
-from __future__ import annotations
-
 from multigpu.workloads.cnn.layers import AveragePool, BatchNorm, Concat, Convolution, Dense, GlobalAveragePool, Network, Relu
 
 NORM = BatchNorm(decay=0.9, epsilon=1e-5)

@@ -1,7 +1,5 @@
 """The image models, framework-free."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Scores of an image model on the images that its input holds out (`training.evaluation` says what is asked of this)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@
 operation: bytes of gradients and operations of a step can be moved apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

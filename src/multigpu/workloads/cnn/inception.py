@@ -5,8 +5,6 @@ norm nor response normalisation nor dropout there; of the others only Inception-
 a block share stand once, before an inner concatenation of what differs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

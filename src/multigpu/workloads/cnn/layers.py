@@ -1,7 +1,5 @@
 """A small language for convolutional networks: the layers, of which a network is a tuple (`network`)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """tf_cnn_benchmarks' plain networks, of convolutions with bias, pooling and dense layers: trivial, LeNet, AlexNet, OverFeat, VGG."""
 
-from __future__ import annotations
-
 from multigpu.workloads.cnn.layers import NO_PADS, Dense, Flatten, LocalResponseNorm, MaxPool, Network, conv_relu, dense_relu, thin
 
 

@@ -4,8 +4,6 @@ He et al., "Deep residual learning for image recognition" (arXiv:1512.03385). Tw
 pads of strided convolutions and of the first pooling, and that the CIFAR networks' first convolution has no ReLU.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from multigpu.workloads.cnn.layers import (

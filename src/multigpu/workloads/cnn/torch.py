@@ -1,7 +1,5 @@
 """Image models in PyTorch, built from the layer language by recursion."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain

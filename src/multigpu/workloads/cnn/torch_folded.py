@@ -1,7 +1,5 @@
 """A strided convolution of few channels without its stride: as many neighbouring pixels become channels (space to depth)."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

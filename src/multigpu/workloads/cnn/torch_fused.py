@@ -1,7 +1,5 @@
 """Batch norm in one piece with the sum, ReLU and max-pooling that follow it (`multigpu.kernels.batch_norm`)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Image layers in PyTorch whose library form lacks something."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What each section of an image model computes, in PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor, nn

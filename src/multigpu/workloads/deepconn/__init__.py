@@ -1,7 +1,5 @@
 """Ratings from reviews: document 003's two-tower model (DeepCoNN)."""
 
-from __future__ import annotations
-
 from multigpu.later import later
 from multigpu.stages.graph import Staged
 from multigpu.workloads.base import Workload

@@ -4,8 +4,6 @@ A row is a user, an item and the rating that the one gave the other. One tower r
 other one what other users wrote about the item. The towers have variables of their own and share the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

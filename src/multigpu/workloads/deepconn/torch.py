@@ -1,7 +1,5 @@
 """The two-tower model in PyTorch, and what each of its stages computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Machine translation: the LSTM encoder-decoder of documents 000 and 004."""
 
-from __future__ import annotations
-
 from multigpu.later import later
 from multigpu.workloads.base import Workload
 from multigpu.workloads.nmt.description import MODELS

@@ -5,8 +5,6 @@ backwards (not a bidirectional stack, whose second layer would read both directi
 encoder cell and starts from their last states, interleaved: forward 0, backward 0, forward 1, backward 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 Translation is greedy: the likeliest word at every position, many sentences at a time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

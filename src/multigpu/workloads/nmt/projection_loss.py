@@ -2,8 +2,6 @@
 is written twice and read once more, instead of passing memory a dozen times.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How PyTorch runs a stack of LSTM cells, and the plan by which sentences of unequal lengths pass through one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """The translation models in PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

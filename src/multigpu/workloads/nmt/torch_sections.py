@@ -1,7 +1,5 @@
 """What each section of a translation model computes, in PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Stacks of one kind of layer: document 002's fully connected model, and dense, convolutional and recurrent ones of like size."""
 
-from __future__ import annotations
-
 from multigpu.later import later
 from multigpu.workloads.base import Workload
 from multigpu.workloads.stacks.description import MODELS

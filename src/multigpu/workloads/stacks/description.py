@@ -8,8 +8,6 @@ one unit stay together): every position needs the whole hidden state, so it is g
 classes, and its loss needs three numbers a row from every device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

@@ -6,8 +6,6 @@ way, and each tower carries its slice back through itself. What its towers then 
 sum as where each tower has a loss of its own and gradients are averaged (document 001's question), by another way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol, cast
 

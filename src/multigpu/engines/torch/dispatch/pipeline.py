@@ -1,7 +1,5 @@
 """Layers over devices, dispatched by one thread: each device runs its stage, micro-batch after micro-batch; activations are copied on."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

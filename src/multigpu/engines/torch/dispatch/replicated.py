@@ -1,7 +1,5 @@
 """Placements that keep all variables on every replica, dispatched by one thread: what differs is how gradients merge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

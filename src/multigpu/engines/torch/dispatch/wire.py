@@ -1,7 +1,5 @@
 """Every byte that one process moves between its devices and the host passes here and is counted, by kind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
