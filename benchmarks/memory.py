@@ -1,9 +1,9 @@
-"""What each placement keeps on one GPU after two steps, counted by PyTorch's allocator, beside what its row predicts.
+"""What each placement keeps on one GPU after two and four steps, counted by PyTorch's allocator, beside what its row predicts.
 
     python benchmarks/memory.py --out data/memory/kept.csv
 
-A row is one placement and job: bytes allocated after the second step, in a process of its own, less those of running statistics, and the
-bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
+A row is one placement, job and number of steps: bytes allocated after them, in a process of its own, less those of running statistics, and
+the bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import gc
 import multiprocessing
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,8 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"workload": "nmt", "model": "nmt000", "optimizer": "adam", "sequence_length": 5, "precision": "bf16"},
 )
 BATCH, AT_ONCE = 2, 8
-HELD_S = 2.0
-"""How long NCCL may hold on to what it last summed: its watchdog lets go of the first step's buckets some time after the step."""
+STEPS = (2, 4)
+"""After how many it is counted. At first `ddp` keeps the buckets that it began with beside those in the order of a backward pass."""
 
 
 def runs(processes: str) -> list[Run]:
@@ -58,18 +57,18 @@ def allocated() -> int:
     return torch.cuda.memory_allocated()
 
 
-def counted(run: Run) -> int:
-    """Bytes that a Run holds on the GPU after two steps, running statistics left out; in a process of its own, which holds nothing else."""
+def counted(run: Run) -> list[int]:
+    """Bytes that a Run holds on the GPU after each of `STEPS`, without running statistics; in a process of its own that holds no more."""
     torch.cuda.set_device(0)
+    found = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1)
         session = open_session(run, 0, 1, Path(folder), 60.0, 0.0, lambda name: None)
-        for step in range(2):
+        buffers = sum(buffer.untyped_storage().nbytes() for module in session.trainer.modules.values() for buffer in module.buffers())
+        for step in range(STEPS[-1]):
             session.step(step)
-        time.sleep(HELD_S)
-        found = allocated() - sum(
-            buffer.untyped_storage().nbytes() for module in session.trainer.modules.values() for buffer in module.buffers()
-        )
+            if step + 1 in STEPS:
+                found.append(allocated() - buffers)
         session.close()
         dist.destroy_process_group()
     return found
@@ -86,10 +85,9 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(AT_ONCE, maxtasksperchild=1) as pool:
         for run, found in zip(chosen, pool.imap(counted, chosen, chunksize=1), strict=True):
             predicted, job = kept_on(run).total, {"model": run.model, "optimizer": run.optimizer}
-            rows.append(
-                {"placement": run.placement, "processes": run.processes, **job, "predicted_bytes": predicted, "counted_bytes": found}
-            )
-            print(f"{run.placement:24} {run.processes:10} {run.model:14} {found / predicted:.4f} of {predicted:,} bytes", flush=True)
+            named = {"placement": run.placement, "processes": run.processes, **job, "predicted_bytes": predicted}
+            rows += [named | {"steps": steps, "counted_bytes": size} for steps, size in zip(STEPS, found, strict=True)]
+            print(f"{run.placement:24} {run.processes:10} {run.model:14} {found[-1] / predicted:.4f} of {predicted:,} bytes", flush=True)
     (commit, clean), machine = source_state(), this_machine()
     conditions = {"machine": machine.name, "driver": machine.driver, "torch": torch.__version__, "commit": commit, "clean": clean}
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,9 @@ def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
         )
     ]
     kills = pd.DataFrame({"victim": ["agent", "worker", "worker"], "recovered_s": [9.0, 2.0, 4.0]})
-    table = fault_table(kills, failures(records)).set_index("fault")
+    planted = pd.DataFrame({"fault": ["a rank that stops"] * 2, "recovered_s": [30.0, float("nan")]})
+    table = fault_table(kills, failures(records), planted).set_index("fault")
+    assert table.loc["GPU, planted: a rank that stops", ["tried", "survived", "last", "median_s"]].tolist() == [2, 1, 1, 30.0]
     assert table.loc["GPU: out_of_memory", ["tried", "survived", "last", "median_s"]].tolist() == [2, 1, 1, 5.0]
     assert table.loc["GPU: failed", ["tried", "survived", "last"]].tolist() == [1, 0, 1]
     assert table.loc["CPU: a killed worker", ["tried", "survived", "median_s", "most_s"]].tolist() == [2, 2, 3.0, 4.0]

@@ -1,4 +1,4 @@
-"""What became of launches in which something went wrong: processes killed by the soak on CPUs, and Runs that failed on GPUs."""
+"""What became of launches in which something went wrong: processes killed by the soak on CPUs, Runs that failed on GPUs, planted faults."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from multigpu.remembered import remembered
 
 SOAK = paths.DATA / "faults" / "soak.csv"
 """A row a kill, as `make soak` writes it."""
+PLANTED = paths.DATA / "faults" / "gpus.csv"
+"""A row a fault that was planted on GPUs, as `benchmarks/faults_on_gpus.py` writes it."""
 
 
 def failures(records: Iterable[Record]) -> pd.DataFrame:
@@ -23,10 +25,11 @@ def failures(records: Iterable[Record]) -> pd.DataFrame:
     return table.loc[table["status"].ne("ok"), ["fault", "recovered_s"]]
 
 
-def fault_table(kills: pd.DataFrame, failed: pd.DataFrame) -> pd.DataFrame:
+def fault_table(kills: pd.DataFrame, failed: pd.DataFrame, planted: pd.DataFrame) -> pd.DataFrame:
     """A row a kind of fault: how often, after how many a Record followed in that sweep, and the seconds until it did."""
     killed = kills.assign(fault="CPU: a killed " + kills["victim"])
-    every = pd.concat([killed[["fault", "recovered_s"]], failed], ignore_index=True).astype({"recovered_s": float})
+    tried = planted.assign(fault="GPU, planted: " + planted["fault"])
+    every = pd.concat([one[["fault", "recovered_s"]] for one in (killed, tried, failed)], ignore_index=True).astype({"recovered_s": float})
     found = every.groupby("fault")["recovered_s"].agg(tried="size", survived="count", median_s="median", most_s="max").reset_index()
     found.insert(3, "last", found["tried"] - found["survived"])
     return found
@@ -35,7 +38,7 @@ def fault_table(kills: pd.DataFrame, failed: pd.DataFrame) -> pd.DataFrame:
 def faults_page() -> str:
     """The table in Markdown (MyST)."""
     failed = remembered("failures", [paths.RUNS], lambda: failures(RecordStore(paths.RUNS)))
-    table = fault_table(pd.read_csv(SOAK), failed)
+    table = fault_table(pd.read_csv(SOAK), failed, pd.read_csv(PLANTED))
     heads = ["fault", "times", "a Record followed", "none followed", "median s until then", "most s"]
     cells = table.map(lambda value: f"{value:g}" if isinstance(value, float) else str(value))
     return "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *cells.to_numpy().tolist()])

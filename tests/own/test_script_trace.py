@@ -91,6 +91,14 @@ def test_a_real_script_on_two_gpus() -> None:
     assert "Rank 1 comes late" in first and "that rank's host" in second
 
 
+def test_a_real_script_on_one_gpu() -> None:
+    """Its host launches 160 small kernels a step; or wide layers hide a loader that takes 30 ms for what trains in 85."""
+    shares = {cause: explain_trace([DATA / f"alone-{cause}.json.gz"]).shares[0] for cause in ("none", "host", "input")}
+    assert shares["host"]["host_dispatch"] > 0.5 > 0.3 > shares["host"]["computing"] > 0.05
+    assert min(shares[cause]["computing"] for cause in ("none", "input")) > 0.95
+    assert all(own["communication"] == own["waiting_for_others"] == 0 for own in shares.values())
+
+
 def test_the_command_answers_in_two_lines_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a.json", ALONE["input"][0], 1000)
     assert main(["explain", "--trace", str(tmp_path / "a.json")]) == 0

@@ -18,7 +18,7 @@ DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf
 
 
 def prepare(device_type: str, devices: int) -> None:
-    """Fix this process's devices, once, before TensorFlow makes any: memory grown on demand, nothing placed softly.
+    """Fix this process's devices, once, before TensorFlow makes any: memory grown on demand.
 
     On CPUs logical device 0 is the host and 1 .. `devices` stand in for GPUs, so that programs, copies and proofs of
     placement are the same as on GPUs.
@@ -26,7 +26,6 @@ def prepare(device_type: str, devices: int) -> None:
     Raises:
         Unsupported: this process already fixed fewer devices.
     """
-    tf.config.set_soft_device_placement(False)
     if device_type == "cuda":
         found = tf.config.list_physical_devices("GPU")
         if len(found) < devices:
@@ -48,7 +47,6 @@ def prepare_member(run: Run, threads: int) -> None:
 
     threads: of the host, that one operation may use.
     """
-    tf.config.set_soft_device_placement(False)
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -80,6 +78,8 @@ class Devices:
 
     def _set_up(self, run: Run, ranks: tuple[int, ...]) -> None:
         rewrite(arithmetic=True)
+        # nothing of the study is placed softly; a user's model may hold what GPUs have no kernel for, as for its loss in fp64
+        tf.config.set_soft_device_placement(run.workload == "own")
         self.run, self.cuda, self.ranks, self.count = run, run.device_type == "cuda", ranks, len(ranks)
         self.dtype = DTYPES[run.precision]
         self.compute = tf.bfloat16 if run.precision == "bf16" else self.dtype
