@@ -32,27 +32,14 @@ class Case:
 
 IN_GRAPH: Fields = {"framework_version": "2.21", "execution": "graph", "processes": "one"}
 """How TensorFlow's Records of one graph stand beside PyTorch's."""
-CNN: Fields = {
-    "workload": "cnn",
-    "model": "resnet50_v1.5",
-    "batch_size": 64,
-    "sequence_length": None,
-    "layout": "channels_last",
-    "unit": "images",
-}
+CNN: Fields = {"workload": "cnn", "model": "resnet50_v1.5", "batch_size": 64, "sequence_length": None}
+CNN |= {"layout": "channels_last", "unit": "images"}
 CIFAR: Fields = CNN | {"model": "resnet20", "batch_size": 128}
 DDL: Fields = {"model": "nmt004", "batch_size": 64, "sequence_length": None}
 DEEPCONN: Fields = {"workload": "deepconn", "model": "deepconn", "batch_size": 32, "sequence_length": None}
 
-STACKS: Fields = {
-    "workload": "stacks",
-    "model": "mlp42m",
-    "placement": "tensor_split",
-    "scaling": "strong",
-    "batch_size": 8192,
-    "sequence_length": None,
-    "unit": "samples",
-}
+STACKS: Fields = {"workload": "stacks", "model": "mlp42m", "placement": "tensor_split", "scaling": "strong"}
+STACKS |= {"batch_size": 8192, "sequence_length": None, "unit": "samples"}
 
 
 def at(devices: int, **fields: Any) -> Fields:

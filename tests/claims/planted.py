@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.claims import Result, evaluate, find_claim
+
 RUN: dict[str, Any] = {
     "workload": "nmt",
     "model": "nmt000",
@@ -80,3 +82,9 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
 def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """The rows as the tidy table has them: missing values are NaN, whole-number columns with gaps are floats."""
     return pd.DataFrame(rows)
+
+
+def result_of(number: str, rows: Sequence[dict[str, Any]], further: bool = False) -> Result:
+    """What planted Runs say of a claim; further: whether other kinds of Records must say so too (`test_joint_claims.py`)."""
+    claim = find_claim(number)
+    return evaluate(claim if further else claim.model_copy(update={"further": ()}), table(rows))

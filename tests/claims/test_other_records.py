@@ -40,15 +40,8 @@ LEARNERS = {"kind": "digits", "hidden": (64,), "batch_size": 128}
 
 def ratio(per_p_log_p: float, at_20: float = 72.0) -> Records:
     """Sync and async whose updates differ by so many times P log P (at 20 and 8, the document's figures times at_20 / 72)."""
-    made: Records = []
-    for p, times in (
-        (8, 8 * 2.72 * at_20 / 72),
-        (20, at_20),
-        (64, 64 * math.log(64) * per_p_log_p),
-        (256, 256 * math.log(256) * per_p_log_p),
-    ):
-        made += [*records("sync", p, update_time_s=times), *records("async", p, update_time_s=1.0)]
-    return made
+    sync = {8: 8 * 2.72 * at_20 / 72, 20: at_20} | {p: p * math.log(p) * per_p_log_p for p in (64, 256)}
+    return [one for p, time in sync.items() for one in (*records("sync", p, update_time_s=time), *records("async", p, update_time_s=1.0))]
 
 
 def floors(early: float, late: float) -> Records:
@@ -131,27 +124,20 @@ def searched(constant: float, alike: float, rare_rate: float = 3.0) -> Records:
         planted, rare = problem.build().planted, np.arange(100) >= 50
         for rule, missed in (("adagrad", 0.1), ("sgd", constant), ("adagrad_norm", alike)):
             for rate, worse in ((0.1, 1.0), (1.0, 0.5 if seed else 9.0)):  # a rate that one seed alone finds bad is not the best
-                asked = Downpour(replicas=1, shards=1, law=CONSTANT, problem=problem, rule=rule, rate=rate, batches=updates + 1, seed=seed)
-                rates = np.where(rare & (rule == "adagrad"), rare_rate, 1.0)
-                fields = {
-                    "parameters": (planted * np.where(rare, 1 - math.sqrt(missed * worse), 1.0)).tolist(),
-                    **{"rates": rates.tolist(), "applied": float(updates), "curve": [Point(1.0, updates, updates, missed * worse, None)]},
-                    **{"experiment": asked, "key": asked.key_on("")},
-                }
-                made.append(RUN.model_copy(update=fields))
+                asked = RUN.experiment.model_copy(
+                    update={"problem": problem, "rule": rule, "rate": rate, "seed": seed, "batches": updates + 1}
+                )
+                parameters = (planted * np.where(rare, 1 - math.sqrt(missed * worse), 1.0)).tolist()
+                rates = np.where(rare & (rule == "adagrad"), rare_rate, 1.0).tolist()
+                said = {"applied": float(updates), "curve": [Point(1.0, updates, updates, missed * worse, None)], "key": asked.key_on("")}
+                made.append(RUN.model_copy(update={"experiment": asked, "parameters": parameters, "rates": rates} | said))
     return made
 
 
-SHORT = RareFeatures(features=2, rows=2)
-RUN = measure_downpour(Downpour(replicas=1, shards=1, law=CONSTANT, problem=SHORT, rate=0.1, batches=2), SHORT.build())
-SO = {
-    ("ring", 2): 3.4,
-    ("ring", 4): 5.1,
-    ("ring", 8): 5.95,
-    ("central_server", 2): 6.6,
-    ("central_server", 4): 19.5,
-    ("central_server", 8): 46.0,
-}
+SHORT = Downpour(replicas=1, shards=1, law=CONSTANT, problem=RareFeatures(features=2, rows=2), rate=0.1, batches=2)
+RUN = measure_downpour(SHORT, SHORT.open())
+SO = {("ring", 2): 3.4, ("ring", 4): 5.1, ("ring", 8): 5.95}
+SO |= {("central_server", 2): 6.6, ("central_server", 4): 19.5, ("central_server", 8): 46.0}
 """Milliseconds by which C25 holds: 2N(P-1)/P and 2N(P-1), nearly."""
 SLOW_BYTES = find_parts(["growth_repeated"])[0].runs[0].bytes  # type: ignore[union-attr]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
-from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate, find_claim
+from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate
 from multigpu.claims.catalogue import selection
 from multigpu.claims.core import DECIDED
 from multigpu.claims.parts import after_many_looks, join
@@ -18,14 +18,10 @@ from multigpu.claims.rows import rows as read
 from multigpu.claims.statistics import settings_of
 from multigpu.claims.verdicts import all_of, blocked_by
 from tests.claims.cases import CASES, CNN, scaling
-from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, table
+from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, result_of, table
 
 ONCE = (1.0,)
 Rows = list[dict[str, Any]]
-
-
-def result_of(number: str, rows: Rows) -> Result:
-    return evaluate(find_claim(number).model_copy(update={"further": ()}), table(rows))
 
 
 def batches(speedup: float, rival: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
@@ -50,10 +46,8 @@ def test_a_minority_that_was_repeated_says_so() -> None:
 
 def test_a_minority_that_most_others_contradict_decides_nothing() -> None:
     """The case of C14: one of four repeated, two of the three others point elsewhere."""
-    beside = (
-        batches(4.0, 5.0, ONCE, placement="exp2") + batches(6.0, 4.0, ONCE, placement="exp4") + batches(7.4, 7.3, ONCE, precision="fp32")
-    )
-    result = result_of("C14", batches(7.4, 7.3) + beside)
+    beside = batches(4.0, 5.0, ONCE, placement="exp2") + batches(6.0, 4.0, ONCE, placement="exp4")
+    result = result_of("C14", batches(7.4, 7.3) + beside + batches(7.4, 7.3, ONCE, precision="fp32"))
     assert result.verdict == "inconclusive" and "most of 3 measured too seldom to decide point elsewhere" in result.why
 
 
@@ -106,12 +100,8 @@ def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, fl
     made = []
     for repeat, launch in enumerate((0, 0, 1, 1, 2)):
         value = rate * host * launches[launch] * math.exp(draw.normal(0, noises[0]))
-        row = (
-            RUN
-            | CONTEXT
-            | {"devices": 1, "repeat": repeat, "launch_id": f"{fields}{launch}", "units_per_s": value, "median_step_s": 1 / value}
-        )
-        made.append(row | {"key": f"{fields}{repeat}", "step_time_s": 1 / value} | fields)
+        of_repeat = {"devices": 1, "repeat": repeat, "launch_id": f"{fields}{launch}", "key": f"{fields}{repeat}"}
+        made.append(RUN | CONTEXT | of_repeat | {"units_per_s": value, "median_step_s": 1 / value, "step_time_s": 1 / value} | fields)
     return made
 
 
@@ -205,14 +195,12 @@ def test_a_framework_that_could_decide_more_blocks() -> None:
     few, many = Answer(verdict="holds", decidable=3, leaning="holds"), Answer(verdict="inconclusive", decidable=195, leaning="holds")
     assert blocked_by({"tensorflow": few, "torch": many}) == ["torch"]
     assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3})}) == []
-    other_way = many.model_copy(update={"decidable": 3, "leaning": "does not hold"})
-    assert blocked_by({"tensorflow": few, "torch": other_way}) == ["torch"]
+    assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3, "leaning": "does not hold"})}) == ["torch"]
 
 
 def test_scopes_that_differ_hold_here_only() -> None:
     """C12 by placement: ddp keeps 93%, the CPU server 60%."""
-    rows = CASES["C12"].rows("holds") + CASES["C12"].rows("fails", placement="exp2")
-    result = evaluate(find_claim("C12"), table(rows))
+    result = result_of("C12", CASES["C12"].rows("holds") + CASES["C12"].rows("fails", placement="exp2"))
     assert (result.verdict, result.scope) == ("holds here only", "ddp")
 
 
@@ -231,5 +219,5 @@ def test_a_share_of_an_added_time() -> None:
     for placement, steps in (("replicated_allreduce", (100.0, 120.0)), ("independent", (100.0, 102.0))):
         for devices, step in zip((1, 2), steps, strict=True):
             rows += repeats(1000 * devices / step, (1.0, 1.0005, 0.9995, 1.0004, 0.9996), **common, placement=placement, devices=devices)
-    (share,) = [s for s in evaluate(find_claim("C39"), table(rows)).settings if s.contrast.startswith("share")]
+    (share,) = [s for s in result_of("C39", rows).settings if s.contrast.startswith("share")]
     assert share.estimate == pytest.approx(0.9, abs=1e-3) and share.verdict == "holds" and share.low < 0.9 < share.high

@@ -8,26 +8,21 @@ import re
 import pandas as pd
 import pytest
 
-from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.claims import Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.core import LEVEL
 from multigpu.claims.parts import UNMATCHED_SIDES
 from multigpu.claims.statistics import student
 from multigpu.claims.wording import figure, stated, titled
 from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
-from tests.claims.planted import LOUD, QUIET, repeats, table
+from tests.claims.planted import LOUD, QUIET, repeats, result_of, table
 
 SLOWER = "words/s of Exp2 over Exp4: 0.820x at 8 GPUs (95% 0.816-0.824), n = 5 over 2 launches"
 """What C2's planted rows read when it holds."""
 each_case = pytest.mark.parametrize("number", sorted(CASES, key=lambda name: int(name[1:])))
 
 
-def claim_of(number: str) -> Claim:
-    """A claim as far as Runs decide it; `test_joint_claims.py` adds what else must hold."""
-    return find_claim(number).model_copy(update={"further": ()})
-
-
 def verdict(number: str, rows: list[dict]) -> str:
-    return evaluate(claim_of(number), table(rows)).verdict
+    return result_of(number, rows).verdict
 
 
 def test_every_claim_with_a_predicate_has_a_case():
@@ -36,7 +31,7 @@ def test_every_claim_with_a_predicate_has_a_case():
 
 @each_case
 def test_holds(number):
-    result = evaluate(claim_of(number), table(CASES[number].rows("holds")))
+    result = result_of(number, CASES[number].rows("holds"))
     assert result.verdict == "holds", result.why
     assert result.record_keys and re.search(r"\d.* \(95% .*n (=|>=) 5", result.figure)
 
@@ -64,7 +59,7 @@ def test_noise_is_inconclusive(number, outcome):
 @each_case
 def test_one_repeat_never_decides(number):
     for outcome in ("holds", "fails"):
-        result = evaluate(claim_of(number), table(CASES[number].rows(outcome, (1.0,))))
+        result = result_of(number, CASES[number].rows(outcome, (1.0,)))
         assert result.verdict == "inconclusive"
         assert "one repeat is screening" in result.why
         assert all(not setting.enough for setting in result.settings)
@@ -72,9 +67,8 @@ def test_one_repeat_never_decides(number):
 
 @each_case
 def test_one_launch_or_four_repeats_never_decide(number):
-    one_launch = CASES[number].rows("holds", launches="aaaaa")
-    assert verdict(number, one_launch) == "inconclusive"
-    assert verdict(number, CASES[number].rows("holds", QUIET[:4])) == "inconclusive"
+    for rows in (CASES[number].rows("holds", launches="aaaaa"), CASES[number].rows("holds", QUIET[:4])):
+        assert verdict(number, rows) == "inconclusive"
 
 
 UNFIT = ({"device_type": "cpu", "gpu": ""}, {"device_type": "cpu"}, {"gpu": ""}, {"gpu": None}, {"warmup_steps": 2}, {"timed_steps": 5})
@@ -90,7 +84,7 @@ def test_cpu_records_and_short_runs_never_decide(number):
 @each_case
 def test_nothing_or_nothing_measured(number):
     assert verdict(number, []) == "not yet measured"
-    failed = evaluate(claim_of(number), table(CASES[number].rows("holds", status="out_of_memory")))
+    failed = result_of(number, CASES[number].rows("holds", status="out_of_memory"))
     assert failed.verdict == "not yet measured"
     assert "tried: out_of_memory" in failed.why
 
@@ -122,10 +116,9 @@ def test_sides_of_different_runs_are_never_compared(field):
 
 def test_two_machines_give_two_settings_that_must_agree():
     case = CASES["C2"]
-    agree = case.rows("holds") + case.rows("holds", machine="other")
-    result = evaluate(find_claim("C2"), table(agree))
+    result = result_of("C2", case.rows("holds") + case.rows("holds", machine="other"))
     assert result.verdict == "holds" and len(result.settings) == 2
-    differ = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("fails", machine="other")))
+    differ = result_of("C2", case.rows("holds") + case.rows("fails", machine="other"))
     assert (
         differ.verdict == "inconclusive"
         and differ.why == "words/s of Exp2 over Exp4: shown in 1 of 2 settings of LSTM translator, refuted in 1"
@@ -135,28 +128,25 @@ def test_two_machines_give_two_settings_that_must_agree():
 def test_a_framework_that_decides_alone_is_named():
     """A reader of "holds" must not take it for a verdict on both."""
     case, other = CASES["C2"], {"framework": "tensorflow", **IN_GRAPH}
-    result = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", LOUD, **other)))
+    result = result_of("C2", case.rows("holds") + case.rows("holds", LOUD, **other))
     assert result.verdict == "holds" and result.why == "decided by PyTorch, inconclusive in TensorFlow"
     assert titled(result)[1].startswith("TensorFlow: inconclusive, words/s of Exp2 over Exp4: ")
-    both = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", **other)))
-    assert both.verdict == "holds" and both.why == ""
 
 
 def test_pairs_are_of_repeats_that_both_sides_have():
     """Of four common repeats too few; a fifth on one side alone is compared with nothing."""
     rows = CASES["C23"].rows("holds", LOUD)
     rows[-1] |= {"repeat": 7, "parameter_change": 1e9}
-    result = evaluate(claim_of("C23"), table(rows))
+    result = result_of("C23", rows)
     assert result.verdict == "inconclusive" and "n = 4" in result.figure and "1.005x" in result.figure
     apart = [row | {"repeat": 100 + row["repeat"]} if index < 5 else row for index, row in enumerate(rows)]
-    none = evaluate(claim_of("C23"), table(apart))
+    none = result_of("C23", apart)
     assert none.verdict == "not yet measured" and none.settings == () and UNMATCHED_SIDES in none.why
 
 
 def test_a_newer_timer_replaces_the_older_figures():
     case = CASES["C2"]
-    both = case.rows("holds", timing_version=1) + case.rows("fails", timing_version=2)
-    result = evaluate(find_claim("C2"), table(both))
+    result = result_of("C2", case.rows("holds", timing_version=1) + case.rows("fails", timing_version=2))
     assert result.verdict == "does not hold"
     assert result.settings[0].fields["timing_version"] == 2 and len(result.settings) == 1
 
@@ -166,7 +156,7 @@ def test_another_runs_baseline_is_not_used(wrong):
     """With the planted 1-GPU row as a baseline, batch 128 would scale far better than batch 360."""
     planted = repeats(10.0, **{"placement": "exp4", "batch_size": 128, "devices": 1} | wrong)
     rows = CASES["C5"].rows("holds")
-    result = evaluate(find_claim("C5"), table(rows + planted))
+    result = result_of("C5", rows + planted)
     assert result.verdict == "holds"
     assert not {row["key"] for row in planted} & set(result.record_keys)
     without = [row for row in rows if (row["devices"], row["batch_size"]) != (1, 128)]
@@ -184,16 +174,16 @@ def test_only_the_latest_attempt_counts():
 
 def test_the_highest_count_with_enough_records_decides():
     rows = CASES["C2"].rows("holds") + CASES["C2"].rows("fails", devices=4)
-    assert evaluate(find_claim("C2"), table(rows)).figure == SLOWER
+    assert result_of("C2", rows).figure == SLOWER
     screening = [row for row in rows if row["devices"] == 4 or row["repeat"] == 0]
-    result = evaluate(find_claim("C2"), table(screening))
+    result = result_of("C2", screening)
     assert result.verdict == "does not hold" and "0.99x at 4 GPUs" in result.figure
 
 
 def test_screening_beside_headline_changes_nothing():
     headline = CASES["C2"].rows("holds")
     screening = CASES["C2"].rows("fails", (1.0,), precision="fp32")
-    result = evaluate(find_claim("C2"), table(headline + screening))
+    result = result_of("C2", headline + screening)
     assert result.verdict == "holds"
     assert len(result.settings) == 2
     assert set(result.record_keys) == {row["key"] for row in headline}  # those that decide
@@ -201,34 +191,30 @@ def test_screening_beside_headline_changes_nothing():
 
 def test_frameworks_are_decided_apart_and_must_agree():
     case = CASES["C2"]
-    tensorflow = {"framework": "tensorflow", "framework_version": "2.21"}
-    alone = evaluate(find_claim("C2"), table(case.rows("holds")))
+    tensorflow = {"framework": "tensorflow", **IN_GRAPH}
+    alone = result_of("C2", case.rows("holds"))
     assert alone.by_framework["tensorflow"].verdict == "not yet measured"
     assert alone.verdict == "holds" and alone.why == ""
-    agree = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", **tensorflow)))
+    agree = result_of("C2", case.rows("holds") + case.rows("holds", **tensorflow))
     assert agree.verdict == "holds" and agree.why == ""
-    differ = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("fails", **tensorflow)))
+    differ = result_of("C2", case.rows("holds") + case.rows("fails", **tensorflow))
     assert differ.verdict == "inconclusive" and "frameworks differ" in differ.why
     assert [a.verdict for a in differ.by_framework.values()] == ["holds", "does not hold"]
 
 
 def test_one_counterexample_refutes_consistently_best():
     rows = [*repeats(100.0, **CNN | on("exp2")), *repeats(400.0, **CNN | on("ddp"))]
-    result = evaluate(find_claim("C21"), table(rows))
+    result = result_of("C21", rows)
     assert result.verdict == "does not hold" and "all-reduce" in result.why
 
 
-def test_one_model_is_too_few_for_a_median():
-    assert verdict("C12", [row for row in CASES["C12"].rows("holds") if row["model"] != "vgg16"]) == "inconclusive"
-
-
-def test_an_example_suffices_but_its_absence_needs_three_models():
-    rows = CASES["C42"].rows("fails")
-    assert verdict("C42", [row for row in rows if row["model"] != "vgg16"]) == "inconclusive"
+@pytest.mark.parametrize(("number", "outcome"), [("C12", "holds"), ("C42", "fails")])
+def test_one_model_is_too_few_for_a_median_and_two_for_the_absence_of_an_example(number, outcome):
+    assert verdict(number, [row for row in CASES[number].rows(outcome) if row["model"] != "vgg16"]) == "inconclusive"
 
 
 def test_half_a_claim_is_not_yet_measured():
-    result = evaluate(find_claim("C30"), table([row for row in CASES["C30"].rows("holds") if row["devices"] == 1]))
+    result = result_of("C30", [row for row in CASES["C30"].rows("holds") if row["devices"] == 1])
     assert result.verdict == "not yet measured"
     assert "0.400x" in result.figure and "4 or more GPUs" in result.why
 
@@ -236,30 +222,30 @@ def test_half_a_claim_is_not_yet_measured():
 def test_frameworks_further_apart_than_half_refute_c44():
     tensorflow = repeats(40.0, **CNN | at(1, framework="tensorflow", **IN_GRAPH))
     for processes in ("one", "per_device"):  # PyTorch's: on one device one process either way
-        result = evaluate(find_claim("C44"), table([*repeats(100.0, **CNN | at(1, processes=processes)), *tensorflow]))
+        result = result_of("C44", [*repeats(100.0, **CNN | at(1, processes=processes)), *tensorflow])
         assert result.verdict == "does not hold"
     assert list(result.by_framework) == ["torch / tensorflow"] and "2.50x" in result.figure
 
 
 def test_many_settings_are_given_as_a_range():
-    result = evaluate(find_claim("C12"), table(CASES["C12"].rows("holds")))
+    result = result_of("C12", CASES["C12"].rows("holds"))
     assert result.verdict == "holds"
     assert "in 6 settings of ResNet-50 and VGG-16 at 2, 4 and 8 GPUs, n >= 5 each" in result.figure
 
 
 def test_flagged_records_are_named():
     rows = CASES["C2"].rows("holds", flags="host and device clocks differ")
-    assert "10 Records are flagged (host and device clocks differ)" in evaluate(find_claim("C2"), table(rows)).why
+    assert "10 Records are flagged (host and device clocks differ)" in result_of("C2", rows).why
     shares = [row | {"flags": f"clocks disagree by {share}%"} for row, share in zip(rows, ("1.0", "7.5", "2.6"), strict=False)]
     some = [*shares, *({**row, "flags": ""} for row in rows[3:])]
-    assert evaluate(find_claim("C2"), table(some)).why == "3 Records are flagged (clocks disagree by up to 7.5%)"
+    assert result_of("C2", some).why == "3 Records are flagged (clocks disagree by up to 7.5%)"
     twice_used = [row | {"flags": "x"} if row["key"] == CASES["C10"].rows("holds")[0]["key"] else row for row in CASES["C10"].rows("holds")]
-    assert evaluate(find_claim("C10"), table(twice_used)).why == "1 Record is flagged (x)"
+    assert result_of("C10", twice_used).why == "1 Record is flagged (x)"
 
 
 def test_settings_carry_what_they_were_computed_from():
     rows = CASES["C5"].rows("holds")
-    (setting,) = evaluate(find_claim("C5"), table(rows)).settings
+    (setting,) = result_of("C5", rows).settings
     assert setting.estimate == pytest.approx(2.56 / 1.92)
     assert set(setting.record_keys) == {row["key"] for row in rows}
     assert setting.low is not None and setting.high is not None and setting.low < setting.estimate < setting.high
@@ -308,20 +294,20 @@ def test_the_setting_that_decides_is_named_and_those_beside_it_are_counted():
     """One of four batches was repeated: a reader must see which, and that the others, measured once, point elsewhere."""
     case = CASES["C29"]
     beside = case.rows("holds", (1.0,), batch_size=32) + case.rows("fails", (1.0,), batch_size=256)
-    result = evaluate(find_claim("C29"), table(case.rows("fails") + beside))
+    result = result_of("C29", case.rows("fails") + beside)
     assert result.verdict == "does not hold"
     first, rest = result.figure.split("; ")
     assert first.startswith("efficiency with overlap over that without: 1.0") and "at 8 GPUs, ResNet-50, batch 64 (95%" in first
     assert rest == "2 further settings measured once: 1.01x to 1.13x"  # 6.8 / 6.7 and 7.6 / 6.7
     assert not {row["key"] for row in beside} & set(result.record_keys)
-    often = evaluate(find_claim("C29"), table(case.rows("fails") + case.rows("holds", QUIET[:2], batch_size=32)))
+    often = result_of("C29", case.rows("fails") + case.rows("holds", QUIET[:2], batch_size=32))
     assert often.figure.endswith("; 1 further setting measured too seldom to decide: 1.13x")
 
 
 def test_the_most_devices_come_first_and_fewer_are_told_apart_by_more_than_their_number():
     """Where each setting's highest count was looked for, another count is another machine's highest, not the same one's."""
     case = CASES["C2"]
-    result = evaluate(find_claim("C2"), table(case.rows("holds", machine="other", devices=4) + case.rows("holds")))
+    result = result_of("C2", case.rows("holds", machine="other", devices=4) + case.rows("holds"))
     first, second = result.figure.split("; ")
     assert first.startswith("words/s of Exp2 over Exp4: 0.820x at 8 GPUs, on 8x-h200 (") and second.startswith(
         "0.820x at 4 GPUs, on other ("
@@ -333,40 +319,39 @@ def test_what_decides_is_read_first():
     small = {"batch_size": 32}
     rows = [*repeats(100.0, **CNN | on("exp2")), *repeats(50.0, **CNN | on("ddp"))]
     rows += [*repeats(100.0, **CNN | small | on("exp2", 4)), *repeats(400.0, **CNN | small | on("ddp", 4))]
-    result = evaluate(find_claim("C21"), table(rows))
+    result = result_of("C21", rows)
     assert result.verdict == "does not hold"
     assert re.search(r"over all-reduce: 0\.250?x at 4 GPUs, ResNet-50 .*; 2\.0+x at 8 GPUs", result.figure)
     runs = (*scaling({}, 2, 1.51, 0), *scaling({"model": "resnet32"}, 2, 1.2, 0), *scaling({"model": "resnet110"}, 2, 1.2, 0))
     planted = [row for fields, rate, _ in runs for row in repeats(rate, **CASES["C17"].common | fields)]
-    refuted = evaluate(find_claim("C17"), table(planted))
+    refuted = result_of("C17", planted)
     assert refuted.verdict == "does not hold" and refuted.figure.startswith("efficiency of larger models: ")
 
 
 def test_a_verdict_on_fewer_device_counts_than_its_test_names_says_so():
     rows = CASES["C3"].rows("holds")
     one, eight = ([row for row in rows if row["devices"] == count] for count in (1, 8))
-    said = evaluate(find_claim("C3"), table(one))
+    said = result_of("C3", one)
     assert said.verdict == "holds here only" and (said.scope, said.why) == ("on 1 GPU", "8 GPUs not measured")
-    assert evaluate(find_claim("C3"), table(eight)).why == "1 GPU not measured"
+    assert result_of("C3", eight).why == "1 GPU not measured"
     screening = [row for row in eight if row["repeat"] == 0]
-    assert evaluate(find_claim("C3"), table(one + screening)).why == "8 GPUs measured too seldom to decide"
-    assert evaluate(find_claim("C3"), table(rows)).why == ""
+    assert result_of("C3", one + screening).why == "8 GPUs measured too seldom to decide"
+    assert result_of("C3", rows).why == ""
     (eight_only,) = [[row for row in CASES["C12"].rows("holds") if row["devices"] in (1, 8)]]
-    assert evaluate(find_claim("C12"), table(eight_only)).why == "2 and 4 GPUs not measured"
+    assert result_of("C12", eight_only).why == "2 and 4 GPUs not measured"
     # one counterexample refutes, whatever was not measured
-    refuted = evaluate(find_claim("C3"), table([row for row in CASES["C3"].rows("fails") if row["devices"] == 1]))
+    refuted = result_of("C3", [row for row in CASES["C3"].rows("fails") if row["devices"] == 1])
     assert refuted.verdict == "does not hold" and refuted.why == ""
 
 
 def test_a_figure_of_both_frameworks_and_of_two_contrasts_is_given_once():
-    rows = CASES["C44"].rows("fails")
-    result = evaluate(find_claim("C44"), table(rows))
+    result = result_of("C44", CASES["C44"].rows("fails"))
     assert result.figure.startswith("step time in TensorFlow over PyTorch, in one setting and in every setting: 1.00x, ResNet-50 (95%")
     assert result.figure.count("n = 5") == 1
 
 
 def test_ends_that_would_read_the_same_are_told_apart_or_given_once():
-    setting = evaluate(find_claim("C2"), table(CASES["C2"].rows("holds"))).settings[0]
+    setting = result_of("C2", CASES["C2"].rows("holds")).settings[0]
     contrast = find_claim("C2").predicate.contrasts[0]
     near = [setting.model_copy(update={"estimate": 0.961 + 0.001 * step, "fields": {"batch_size": step}}) for step in range(4)]
     assert figure(near, contrast).startswith("0.961x to 0.964x (95% intervals from 0.816 to 0.824) in 4 settings at 8 GPUs")
@@ -379,4 +364,4 @@ def test_large_bounds_are_rounded_and_no_name_of_the_code_is_printed():
     for result in evaluate_all(table([])):
         said = result.why.split("decided by ")[0].replace("make_parallel", "")  # a placement of document 001; grids go by their names
         assert not re.search(r"\w_\w", said), said
-    assert "of ResNet-20, all-reduce (no overlap) on" in evaluate(find_claim("C18"), table([])).why.replace("; ", " of ")
+    assert "of ResNet-20, all-reduce (no overlap) on" in result_of("C18", []).why.replace("; ", " of ")

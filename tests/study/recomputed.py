@@ -85,14 +85,12 @@ def missing(record: Mapping[str, Any]) -> tuple[float, float]:
 
 def at_best(own: list[Mapping[str, Any]], rule: str, by_loss: bool) -> dict[int, tuple[float, float]]:
     """By seed what a rule misses and its rates, at the one rate of its runs that is best on average."""
-    rates: dict[float, dict[int, tuple[float, float]]] = {}
-    scores: dict[float, list[float]] = {}
+    found: dict[float, dict[int, tuple[float, float]]] = {}
+    scores: dict[float, float] = {}
     for record in own:
-        asked, curve = record["experiment"], record["curve"]
+        asked, last = record["experiment"], [point[3] for point in record["curve"][-(len(record["curve"]) // 4) :]]
         if asked["rule"] == rule:
-            last = [point[3] for point in curve[-(len(curve) // 4) :]]
-            figures = missing(record)
-            rates.setdefault(asked["rate"], {})[asked["seed"]] = figures
+            found.setdefault(asked["rate"], {})[asked["seed"]] = figures = missing(record)
             score = sum(last) / len(last) if by_loss else figures[0]
-            scores.setdefault(asked["rate"], []).append(score if math.isfinite(score) else math.inf)
-    return rates[min(scores, key=lambda rate: sum(scores[rate]) / len(scores[rate]))]
+            scores[asked["rate"]] = scores.get(asked["rate"], 0.0) + (score if math.isfinite(score) else math.inf)
+    return found[min(scores, key=lambda rate: scores[rate])]

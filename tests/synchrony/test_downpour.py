@@ -41,23 +41,11 @@ def test_without_latency_and_with_every_step_it_is_async(shards: int) -> None:
     assert len(run.spread.counts) == 1
 
 
-def test_adagrad_in_each_shard_is_adagrad() -> None:
-    """One replica, no latency: each step is by hand, whatever the number of shards."""
-    run, found = trained_by(replicas=1, rule="adagrad", rate=0.3, batches=41)
-    problem = run.experiment.open()
-    parameters, squares = problem.initial(0), np.zeros(6)
-    for batch in range(40):
-        gradient = problem.gradient(parameters, 0, batch)
-        squares += gradient**2
-        parameters = parameters - 0.3 * gradient / np.sqrt(squares)
-    np.testing.assert_allclose(found, parameters, rtol=1e-11)
-
-
-@pytest.mark.parametrize("rule", ["adagrad", "adagrad_norm", "sgd"])
-def test_rare_features_are_recorded_with_their_rates(rule: str) -> None:
-    """One replica by hand: a rate for each feature, one that falls as much for all, and a constant one."""
+@pytest.mark.parametrize(("rule", "shards"), [("adagrad", 1), ("adagrad", 3), ("adagrad_norm", 1), ("sgd", 3)])
+def test_each_rule_by_hand(rule: str, shards: int) -> None:
+    """One replica, no latency: a rate for each feature, whatever the shards, one that falls as much for all, and a constant one."""
     problem = {"kind": "rare_features", "features": 6, "rows": 60, "batch_size": 4}
-    run, found = trained_by(replicas=1, shards=1, problem=problem, rule=rule, rate=0.3, batches=41)
+    run, found = trained_by(replicas=1, shards=shards, problem=problem, rule=rule, rate=0.3, batches=41)
     built = run.experiment.open()
     parameters, squares = built.initial(0), np.zeros(6)
     for batch in range(40):
@@ -66,8 +54,8 @@ def test_rare_features_are_recorded_with_their_rates(rule: str) -> None:
         roots = {"adagrad": np.sqrt(squares), "adagrad_norm": np.full(6, np.sqrt(squares.mean())), "sgd": np.ones(6)}[rule]
         parameters = parameters - 0.3 * np.divide(gradient, roots, out=np.zeros(6), where=roots > 0)
     np.testing.assert_allclose(found, parameters, rtol=1e-11)
-    assert run.parameters == found.tolist() and run_of(rule=rule).parameters == run_of(rule=rule).rates == []
     np.testing.assert_allclose(run.rates, 0.3 / roots, rtol=1e-11)
+    assert run.parameters == found.tolist() and run_of(rule=rule).parameters == run_of(rule=rule).rates == []
 
 
 def test_pushes_of_several_batches_are_their_sum() -> None:

@@ -135,8 +135,7 @@ class Predicate(Data):
 
     of: the kind of Records, of KINDS. where: fields that all Records must have. frameworks: each is decided alone; those that are decided
         must agree. machines: only GPUs decide what the documents say of GPUs.
-    min_n, min_launches: least repeats, and launches they spread over, of every term. One repeat is screening, whatever these say.
-    warmup_steps, timed_steps: least steps of a Record.
+    min_n, min_launches: least repeats of every term, and launches they spread over. warmup_steps, timed_steps: least steps of a Record.
     protocol, scope: the same in words, and what the test does not cover.
     """
 
@@ -162,11 +161,10 @@ class Predicate(Data):
 class Claim(Data):
     """A sentence of the documents in plain words, and what can be said of it.
 
-    figure: the document's own figure. page: the notebook that shows what decides it.
+    figure: the document's own. page: the notebook that shows what decides it. untestable: why it cannot be tested here.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
-    decides: what would decide it while it is open; it takes so many `seconds` of so many `gpus`, or of two CPU cores where these are none.
-        Where no predicate over Records can be written yet, what one needs.
-    untestable: why it cannot be tested here.
+    decides: what would decide it while it is open, or what a predicate needs where there is none yet; it takes so many `seconds` of so many
+        `gpus`, or of two CPU cores where these are none.
     """
 
     number: str = Field(pattern=r"^C[1-9]\d*$")

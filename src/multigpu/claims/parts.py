@@ -19,11 +19,8 @@ from multigpu.claims.rows import unmet
 from multigpu.claims.wording import SAYINGS, counted, figure, number, of_models, seldom, stated
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
-ENOUGH: dict[tuple[str, Verdict], str] = {
-    ("any", "holds"): "one example is enough",
-    ("all", "does not hold"): "one counterexample is enough",
-}
-"""By how settings join, a contrast's verdict that one of them settles, whatever else was measured or was not; in words."""
+ENOUGH = {("any", "holds"): "one example is enough", ("all", "does not hold"): "one counterexample is enough"}
+"""By how settings join, the verdict that one of them settles, whatever else was measured or was not; in words."""
 
 
 class Joined(NamedTuple):
@@ -38,8 +35,8 @@ def leans(contrast: Contrast, setting: Setting) -> Verdict:
     """The verdict of an estimate alone, which decides nothing."""
     value, bound = setting.estimate, contrast.bound
     inside = 1 / bound <= value <= bound
-    holds = {"above": value >= bound, "below": value <= bound, "within": inside, "outside": not inside}[contrast.direction]
-    return "holds" if holds else "does not hold"
+    holds = {"above": value >= bound, "below": value <= bound, "within": inside, "outside": not inside}
+    return "holds" if holds[contrast.direction] else "does not hold"
 
 
 def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:

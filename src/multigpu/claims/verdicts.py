@@ -1,7 +1,7 @@
 """Verdicts: what the Records say of a claim.
 
-Every setting of every contrast in every framework is measured first; `rules` then judges all of a claim's settings together, joins those of
-a contrast, the contrasts of a test and the frameworks. No Record, no verdict: not yet measured.
+Every setting of every contrast in every framework is measured first; then all of a claim's settings are judged together, and joined to
+contrasts (`parts`), these to tests, and these over frameworks. No Record, no verdict: not yet measured.
 """
 
 from __future__ import annotations
@@ -44,10 +44,7 @@ def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list
 def evaluate_all(frame: pd.DataFrame, **further: pd.DataFrame) -> list[Result]:
     """What the Records say of every claim, by number.
 
-    Args:
-        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `collectives_frame`), synchrony
-            (of `synchrony_frame`), traces (of `trace_table`) and training (of `training_frame`); claims over what is left out are not
-            yet measured.
+    frame: the tidy table of Runs. further: those of other kinds of tests (`core.KINDS`); what is left out has not been measured.
     """
     tables = {kind: rows(table, kind) for kind, table in ({"runs": frame} | further).items()}
     return [_evaluated(claim, tables) for claim in all_claims()]
