@@ -25,9 +25,9 @@ TABLES = {"embeddings", "lookup", "travels"}
 """And what says where tables do, which image models have none of."""
 
 
-def joined_placements(execution: str = "eager", unit: str = "images") -> list[str]:
-    """Placements in PyTorch whose curves are compared with `ddp`'s, in this form of execution: those that should follow it, `ddp` first,
-    and independent replicas, which need not.
+def joined_placements(unit: str = "images") -> list[str]:
+    """Placements in PyTorch whose curves are compared with `ddp`'s: those that should follow it, `ddp` first, and independent replicas,
+    which need not.
 
     unit: of the model: a loss over all replicas' predictions needs one prediction an image.
     """
@@ -37,7 +37,7 @@ def joined_placements(execution: str = "eager", unit: str = "images") -> list[st
         if (row.semantics.is_equal_training or not row.semantics.is_one_model)
         and row.compute == "replica"
         and (row.loss == "replica" or unit == "images")
-        and any(e.framework == "torch" and execution in e.executions for e in row.engines)
+        and any(e.framework == "torch" and "eager" in e.executions for e in row.engines)
     ]
     return sorted(found, key=lambda name: (name != "ddp", name == "independent", name))
 
