@@ -15,8 +15,7 @@ from multigpu.grid.entries import having
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.measure.machine import gpu_count
 from multigpu.placements import find_placement, placements
-from multigpu.run import Run
-from multigpu.training.run import TrainingRun, build_training_run
+from multigpu.training.run import FIELDS, TrainingRun, build_training_run
 from multigpu.workloads import find_model
 
 NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
@@ -93,11 +92,7 @@ def _build(joined_batch: int | None = None, **fields: Any) -> TrainingRun:
 
 
 KIND = Kind(
-    fields={
-        **Run.model_fields,
-        **{name: field for name, field in TrainingRun.model_fields.items() if name != "run"},
-        "joined_batch": FieldInfo(default=None),
-    },
+    fields=FIELDS | {"joined_batch": FieldInfo(default=None)},
     build=_build,
     lists={
         "devices": {"joined_over": lambda _: [joined_over()]},
