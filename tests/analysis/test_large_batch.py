@@ -14,7 +14,7 @@ from multigpu.analysis.synchrony import (
     synchrony_frame,
 )
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.grid import find_grid
 from multigpu.synchrony.problems import Digits
@@ -78,7 +78,7 @@ def downpours() -> list[DownpourRecord]:
             law, time_s = {"kind": "exponential", "scale_s": 1.0}, 16 / replicas
             e = Downpour(replicas=replicas, shards=2, law=law, problem=Digits(), rate=0.05, time_s=time_s, seed=seed)
             curve = [Point(0.0, 0, 0, 2.0, 0.9), Point(reached or 500.0, 1, 1, 1.0, 0.04 if reached else 0.5)]
-            made.append(measure_downpour(e, e.open()).model_copy(update={"curve": curve}))
+            made.append(simulate_downpour(e, e.open())[0].model_copy(update={"curve": curve}))
     return made
 
 
@@ -92,7 +92,7 @@ def test_replicas_that_die_are_compared_with_those_that_stay() -> None:
     for outages in ((), ({"worker": 0, "at_s": 1.5},), ({"worker": 0, "at_s": 1.5, "until_s": 2.0},)):
         law = {"kind": "constant", "time_s": 1.0}
         e = Downpour(replicas=8, shards=2, law=law, problem=Digits(), rate=0.05, time_s=4.5, outages=outages, evaluations=2)
-        made.append(measure_downpour(e, e.open()))
+        made.append(simulate_downpour(e, e.open())[0])
     frame = downpour_frame(made)
     # eight replicas compute four batches each; one that dies at 1.5 has one, and two more if it returns at 2
     assert dict(zip(frame["outages"], frame["batches"], strict=True)) == {"none": 32, "leave": 29, "return": 31}

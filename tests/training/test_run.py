@@ -12,9 +12,9 @@ from multigpu.command import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.training.experiment import TRAINING, TrainingItem
 from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, staged_twins, told_apart
-from multigpu.training.measure import affordable, main, parse_training_fields
+from multigpu.training.measure import affordable, main
 from multigpu.training.record import TrainingRecord, TrainingStore
-from multigpu.training.run import TrainingRun
+from multigpu.training.run import FIELDS, TrainingRun
 from tests.factory import make_machine
 from tests.training.cases import training
 from tests.training.planted import trained
@@ -76,7 +76,7 @@ def test_digest_leaves_out_defaults_and_tells_runs_apart():
 
 
 def test_fields_on_the_command_line():
-    found = parse_training_fields(["epochs=2", "base_rate=0.5", "adjust_to_devices=false"])
+    found = parse_fields(["epochs=2", "base_rate=0.5", "adjust_to_devices=false"], FIELDS)
     assert found == {"epochs": 2, "base_rate": 0.5, "adjust_to_devices": False}
     for text, sentence in (
         ("epochs=two", "an integer is needed"),
@@ -85,13 +85,13 @@ def test_fields_on_the_command_line():
         ("what=1", "unknown field 'what'"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            parse_training_fields([text])
+            parse_fields([text], FIELDS)
 
 
 def test_a_word_means_the_same_to_measure_and_to_train():
     words = ["shuffle=True", "batch_size=8", "data=a,b", "model=resnet_tiny"]
     fields = {"shuffle": True, "batch_size": 8, "data": ("a", "b"), "model": "resnet_tiny"}
-    assert parse_fields(words) == parse_training_fields(words) == fields
+    assert parse_fields(words) == parse_fields(words, FIELDS) == fields
 
 
 def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):

@@ -114,7 +114,7 @@ def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str,
     return record.model_copy(update=more | {"tried": found.tried, "complete": True})
 
 
-def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False, calls: int = CALLS) -> StageRecord:
+def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False) -> StageRecord:
     """This machine's latest StageRecord of the Run's model; unless there is one, written now, its costs measured in a process of its own.
 
     Raises:
@@ -132,7 +132,7 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     store.check_writable()
     graph = graph_of(run)
     sizes = sorted({*COPY_SIZES, *(graph.bytes_of(stage.name, run.batch_size) for stage in graph.placed)})
-    words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": calls})
+    words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": CALLS})
     environment = os.environ | (tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {})
     with turn():
         found = ask("measuring the stages", "multigpu.stages.profile", words, environment)
@@ -141,7 +141,7 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
         attempt=len(attempts),
         run=run,
         devices=devices,
-        repeats=calls,
+        repeats=CALLS,
         costs=Costs.model_validate_json(found.strip().splitlines()[-1]),
         predictions=[],
         tried=0,

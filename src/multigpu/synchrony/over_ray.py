@@ -75,7 +75,7 @@ def check_ray() -> None:
         raise ValueError("Ray is not installed: pip install 'multigpu[ray]', or run on this machine with real.run_real")
 
 
-def run_over_ray(experiment: Experiment, problem: Problem | None = None, *, stall_s: float = STALL_S) -> Outcome:
+def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Outcome:
     """Run `experiment` with Ray actors as workers, and return what the server saw.
 
     Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as that; else one is started that nothing
@@ -86,7 +86,7 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None, *, stal
 
     Raises:
         ValueError: Ray is not installed or would listen everywhere, or the experiment is not for the real clock and Ray.
-        CannotContinue: too few workers are left, or nothing arrived for `stall_s`.
+        CannotContinue: too few workers are left, or nothing arrived for `STALL_S`.
         RuntimeError: Ray did not start or failed.
     """
     check_ray()
@@ -98,7 +98,7 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None, *, stal
     import ray
 
     if ray.is_initialized():
-        return _over(ray, experiment, problem, stall_s)
+        return _over(ray, experiment, problem)
     there = "RAY_ADDRESS" in os.environ
     with nullcontext() if there else inside("Ray"):
         try:
@@ -107,18 +107,18 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None, *, stal
         except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
             raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
         try:
-            return _over(ray, experiment, problem, stall_s)
+            return _over(ray, experiment, problem)
         finally:
             ray.shutdown()
 
 
-def _over(ray: Any, experiment: Experiment, problem: Problem | None, stall_s: float) -> Outcome:
+def _over(ray: Any, experiment: Experiment, problem: Problem | None) -> Outcome:
     """The run on the cluster that this process is connected to."""
     try:
         server = Server(experiment, problem or experiment.open())
         actors = Actors(ray, server)
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-            end_s, _ = serve(server, actors, stall_s)
+            end_s, _ = serve(server, actors, STALL_S)
             actors.skip(actors.pending.values())
         return server.outcome(end_s)
     except ray.exceptions.RayError as error:

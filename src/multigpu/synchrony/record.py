@@ -33,11 +33,9 @@ class Measured(Kept, Generic[Kind]):
         return self.experiment.place_on(self.machine.name)
 
 
-def record_fields(experiment: Described, repeat: int = 0, attempt: int = 0) -> dict[str, Any]:
+def record_fields(experiment: Described) -> dict[str, Any]:
     """What a Record that is made now says beside its figures."""
-    machine = this_machine()
-    key = experiment.key_on(machine.name, repeat)
-    return {"key": key, "attempt": attempt, "experiment": experiment, **made_here(versions(), machine)}
+    return {"key": experiment.key_on(this_machine().name), "experiment": experiment, **made_here(versions())}
 
 
 class Histogram(Data):
@@ -87,20 +85,19 @@ class SynchronyRecord(Measured[Experiment]):
     """One experiment's result, or the reason why there is none."""
 
     schema_version: int = SCHEMA_VERSION
-    repeat: int
+    repeat: int = 0
     status: Literal["ok", "failed"]
     reason: str = ""
     result: Result | None = None
 
 
-def make_record(experiment: Experiment, outcome: Outcome | None, *, repeat: int = 0, attempt: int = 0, reason: str = "") -> SynchronyRecord:
+def make_record(experiment: Experiment, outcome: Outcome | None, reason: str = "") -> SynchronyRecord:
     """The Record of an outcome; of none, with the `reason`, if the run failed."""
     return SynchronyRecord(
-        repeat=repeat,
         status="failed" if outcome is None else "ok",
         reason=reason,
         result=None if outcome is None else summarise(outcome),
-        **record_fields(experiment, repeat, attempt),
+        **record_fields(experiment),
     )
 
 

@@ -25,7 +25,7 @@ class SynchronyStore(Store[Measured[Any]]):
     def __init__(self, root: Path = RECORDS) -> None:
         super().__init__(root)
 
-    def of_experiment(self, experiment: Described, repeat: int = 0, machine: str | None = None) -> Measured[Any] | None:
-        """The latest attempt of this experiment (on this machine, unless another is named), or None."""
-        machine = machine or this_machine().name
-        return self.find(experiment.place_on(machine), experiment.key_on(machine, repeat))
+    def of_experiment(self, experiment: Described) -> Measured[Any] | None:
+        """The latest attempt of this experiment on this machine, or None."""
+        machine = this_machine().name
+        return self.find(experiment.place_on(machine), experiment.key_on(machine))

@@ -15,8 +15,7 @@ from multigpu.grid.entries import having
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.measure.machine import gpu_count
 from multigpu.placements import find_placement, placements
-from multigpu.run import Run
-from multigpu.training.run import TrainingRun, build_training_run
+from multigpu.training.run import FIELDS, TrainingRun, build_training_run
 from multigpu.workloads import find_model
 
 NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
@@ -25,9 +24,9 @@ TABLES = {"embeddings", "lookup", "travels"}
 """And what says where tables do, which image models have none of."""
 
 
-def joined_placements(execution: str = "eager", unit: str = "images") -> list[str]:
-    """Placements in PyTorch whose curves are compared with `ddp`'s, in this form of execution: those that should follow it, `ddp` first,
-    and independent replicas, which need not.
+def joined_placements(unit: str = "images") -> list[str]:
+    """Placements in PyTorch whose curves are compared with `ddp`'s: those that should follow it, `ddp` first, and independent replicas,
+    which need not.
 
     unit: of the model: a loss over all replicas' predictions needs one prediction an image.
     """
@@ -37,7 +36,7 @@ def joined_placements(execution: str = "eager", unit: str = "images") -> list[st
         if (row.semantics.is_equal_training or not row.semantics.is_one_model)
         and row.compute == "replica"
         and (row.loss == "replica" or unit == "images")
-        and any(e.framework == "torch" and execution in e.executions for e in row.engines)
+        and any(e.framework == "torch" and "eager" in e.executions for e in row.engines)
     ]
     return sorted(found, key=lambda name: (name != "ddp", name == "independent", name))
 
@@ -93,11 +92,7 @@ def _build(joined_batch: int | None = None, **fields: Any) -> TrainingRun:
 
 
 KIND = Kind(
-    fields={
-        **Run.model_fields,
-        **{name: field for name, field in TrainingRun.model_fields.items() if name != "run"},
-        "joined_batch": FieldInfo(default=None),
-    },
+    fields=FIELDS | {"joined_batch": FieldInfo(default=None)},
     build=_build,
     lists={
         "devices": {"joined_over": lambda _: [joined_over()]},

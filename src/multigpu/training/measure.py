@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, name, parse_fields
@@ -20,11 +19,10 @@ from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_environment, sweep
 from multigpu.measure.timed import check_devices
-from multigpu.run import Run
 from multigpu.training.experiment import TRAINING, TrainingItem, folder_of
 from multigpu.training.grid import GRIDS, Planned, default_grid, find_grid, restricted
 from multigpu.training.record import TrainingRecord, TrainingStore
-from multigpu.training.run import TrainingRun, build_training_run
+from multigpu.training.run import FIELDS, build_training_run
 
 
 def points(planned: Sequence[Planned]) -> list[TrainingItem]:
@@ -76,16 +74,6 @@ def affordable(planned: Sequence[Planned], store: TrainingStore, budget_s: float
     return found
 
 
-def parse_training_fields(texts: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as fields of a TrainingRun or of its Run, as `arguments.parse_fields` reads them.
-
-    Raises:
-        ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
-    """
-    own = {name: field for name, field in TrainingRun.model_fields.items() if name != "run"}
-    return parse_fields(texts, {**Run.model_fields, **own})
-
-
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
@@ -122,9 +110,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
     if arguments.fields and not arguments.grid:
-        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_training_fields(arguments.fields)}
+        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields, FIELDS)}
         return [TrainingItem.of(build_training_run(**fields))]
-    planned = restricted(find_grid(arguments.grid or default_grid()), parse_training_fields(arguments.fields))
+    planned = restricted(find_grid(arguments.grid or default_grid()), parse_fields(arguments.fields, FIELDS))
     if arguments.budget_s is not None:
         chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
     else:

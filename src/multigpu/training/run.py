@@ -171,7 +171,11 @@ def can_score(workload: str) -> bool:
     return importlib.util.find_spec(f"multigpu.workloads.{workload}.evaluate") is not None
 
 
+FIELDS = {**Run.model_fields, **{name: field for name, field in TrainingRun.model_fields.items() if name != "run"}}
+"""Of a TrainingRun and of its Run, by name."""
+
+
 def build_training_run(**fields: Any) -> TrainingRun:
     """As `TrainingRun.built`, from its own fields and those of its Run."""
-    own = {name: fields.pop(name) for name in list(fields) if name in TrainingRun.model_fields and name != "run"}
+    own = {name: fields.pop(name) for name in list(fields) if name in FIELDS and name not in Run.model_fields}
     return TrainingRun.built(run=build_run(**fields), **own)
