@@ -144,7 +144,7 @@ def test_independent_replicas_do_not(results: Results):
 
 def test_only_the_leading_rank_writes(results: Results):
     m = results.of("curve-ddp")
-    assert m.files_by_rank == [["checkpoint.pt", "log.jsonl"], []]
+    assert m.files_by_rank == [[".writing", "log.jsonl"], []]
 
 
 @pytest.mark.parametrize("placement", ["ddp", "replicated_allreduce"])

@@ -55,8 +55,8 @@ class TrainingMeasurement(Data):
     replicas_agree: whether all replicas held the same bits at every stop, of their copies or of what they staged (None where they need
         not).
     epochs: audits; empty where the input has no items.
-    evaluations_by_rank: how often each rank scored the model. files_by_rank: names of the files that each rank wrote (rank 0 answers for
-        one process that has all devices).
+    evaluations_by_rank: how often each rank scored the model. files_by_rank: names of the files that each rank opened for writing (rank 0
+        answers for one process that has all devices).
     resumed_at: steps at which a checkpoint was taken up.
     train_s, evaluation_s, checkpoint_s: of the process that ended the run and its predecessors' checkpointed part. energy_j: by GPU,
         over the process that ended the run.

@@ -19,7 +19,7 @@ from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu.training.data import item_source, steps_per_epoch
-from multigpu.training.duties import Duties, Evidence, start_fault
+from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.history import History
 from multigpu.training.towers import Tower, replicas_of
@@ -60,8 +60,8 @@ class TrainingSession(Session):
         self.rate_of = duties.rates(training, self.per_epoch)
         leading = [place for place, rank in enumerate(ranks) if duties.leads(rank)]
         self.leads = bool(leading)
-        self.files: set[str] = set()
-        """Names of those that this process wrote."""
+        self.watch = FileWatch(self.folder)
+        self.context.closing.callback(self.watch.close)
         scored = leading if training.evaluate_every else []
         self.scorers = {place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored}
         self.items = item_source(self.source)
@@ -195,7 +195,7 @@ class TrainingSession(Session):
 
     def _files(self, place: int) -> list[str]:
         """What this process wrote; its first replica answers for it."""
-        return [] if place else sorted(self.files)
+        return [] if place else self.watch.names
 
     def _evaluate(self) -> None:
         """Score the model on the leading replica; every replica gives what it holds of it."""
@@ -222,14 +222,12 @@ class TrainingSession(Session):
             write_checkpoint(
                 self.folder, self.training, self.at, {"replicas": _by_rank(every or [mine]), "history": self.history.model_dump_json()}
             )
-            self.files.add(checkpoint_path(self.folder).name)
             self._log({"step": self.at, "checkpoint": True})
         barrier()
         self.history.checkpoint_s += time.perf_counter() - began
 
     def _log(self, line: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.files.add("log.jsonl")
         with open(self.folder / "log.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
 
