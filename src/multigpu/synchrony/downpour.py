@@ -20,33 +20,11 @@ import numpy as np
 from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from multigpu.schema import Strict
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Described, ProblemDescription
-from multigpu.synchrony.laws import Law, Seconds, StepTimes
+from multigpu.synchrony.laws import Law, Outage, Seconds, StepTimes, check_outages
 from multigpu.synchrony.problems import Count, Problem, RareFeatures
 from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
-
-
-class Outage(Strict):
-    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
-
-    worker: Annotated[int, Field(ge=0)]
-    at_s: Annotated[float, Field(ge=0)]
-    until_s: Seconds | None = None
-
-
-def check_outages(outages: tuple[Outage, ...], workers: int) -> None:
-    """Refuse workers that do not exist, return before they leave or leave while away (ValueError, one sentence)."""
-    free_s: dict[int, float] = {}
-    for outage in sorted(outages, key=lambda outage: outage.at_s):
-        if outage.worker >= workers:
-            raise ValueError(f"there is no worker {outage.worker} of {workers}: the last is {workers - 1}")
-        if outage.until_s is not None and outage.until_s <= outage.at_s:
-            raise ValueError(f"worker {outage.worker} cannot be back at {outage.until_s} s, it leaves at {outage.at_s} s")
-        if outage.at_s < free_s.get(outage.worker, 0.0):
-            raise ValueError(f"worker {outage.worker} cannot leave at {outage.at_s} s, it is away then")
-        free_s[outage.worker] = float("inf") if outage.until_s is None else outage.until_s
 
 
 class Downpour(Described):

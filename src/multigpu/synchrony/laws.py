@@ -1,4 +1,4 @@
-"""Laws of the time that a worker takes for one batch, their samples and their order statistics in closed form.
+"""Laws of the time that a worker takes for one batch, their samples and order statistics in closed form; and when a worker is away.
 
 X_(K:P) is the K-th smallest of P independent times: what an update waits for that takes the first K of P workers.
 All times are in seconds. Closed forms: B. C. Arnold, N. Balakrishnan, H. N. Nagaraja, "A First Course in Order Statistics".
@@ -160,3 +160,24 @@ class StepTimes:
             self._block = (self.law.sample(generator, self.BLOCK) * self.slowdown).tolist()
             self._number = number
         return self._block[place]
+
+
+class Outage(Strict):
+    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
+
+    worker: Annotated[int, Field(ge=0)]
+    at_s: Annotated[float, Field(ge=0)]
+    until_s: Seconds | None = None
+
+
+def check_outages(outages: tuple[Outage, ...], workers: int) -> None:
+    """Refuse workers that do not exist, return before they leave or leave while away (ValueError, one sentence)."""
+    free_s: dict[int, float] = {}
+    for outage in sorted(outages, key=lambda outage: outage.at_s):
+        if outage.worker >= workers:
+            raise ValueError(f"there is no worker {outage.worker} of {workers}: the last is {workers - 1}")
+        if outage.until_s is not None and outage.until_s <= outage.at_s:
+            raise ValueError(f"worker {outage.worker} cannot be back at {outage.until_s} s, it leaves at {outage.at_s} s")
+        if outage.at_s < free_s.get(outage.worker, 0.0):
+            raise ValueError(f"worker {outage.worker} cannot leave at {outage.at_s} s, it is away then")
+        free_s[outage.worker] = float("inf") if outage.until_s is None else outage.until_s
