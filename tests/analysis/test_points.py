@@ -22,22 +22,7 @@ from tests.analysis.planted import study
 from tests.factory import make_machine, make_point, make_record, plant
 
 
-def by_hand(rates: list[float]) -> tuple[float, float]:
-    """Bounds of one launch's repeats of equal length."""
-    logs = np.log(rates)
-    half = stats.t.ppf(0.975, len(rates) - 1) * logs.std(ddof=1) / math.sqrt(len(rates))
-    pooled = len(rates) / sum(1 / rate for rate in rates)
-    return pooled * math.exp(-half), pooled * math.exp(half)
-
-
-def test_a_point_by_hand() -> None:
-    rates = [1e6, 1.01e6, 0.99e6, 1.005e6, 0.995e6]
-    row = points(frame_of([make_record(units_per_s=rate, repeat=i, launch_id="a") for i, rate in enumerate(rates)])).iloc[0]
-    low, high = by_hand(rates)
-    assert (row["n"], row["launches"]) == (5, 1)
-    assert row["rate"] == pytest.approx(5 / sum(1 / rate for rate in rates), rel=1e-3)
-    assert row["rate_low"] == pytest.approx(low, rel=1e-3) and row["rate_high"] == pytest.approx(high, rel=1e-3)
-    assert row["spread"] == pytest.approx(0.02, rel=1e-2)
+TABLE = points(frame_of(study()))
 
 
 def test_every_committed_point_equals_a_plain_recomputation() -> None:
@@ -55,14 +40,20 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
                 record.machine.cpu,
             )
             groups[name].append((record.measurement.units, record.measurement.wall_s, record.launch_id))
-    expected = sorted((len(g), sum(u for u, _, _ in g) / sum(w for _, w, _ in g), _bounds(g)) for g in groups.values())
+    expected = sorted((len(g), sum(u for u, _, _ in g) / sum(w for _, w, _ in g), _bounds(g), _spread(g)) for g in groups.values())
     table = frames(paths.RUNS)[1]
     table = table[table["n"] > 0]
-    found = sorted((int(n), float(r), (float(lo), float(hi))) for n, r, lo, hi in table[["n", "rate", "rate_low", "rate_high"]].to_numpy())
+    told = table[["n", "rate", "rate_low", "rate_high", "spread", "launches"]].to_numpy(dtype=float)
+    found = sorted((int(n), rate, (low, high), (spread, launches)) for n, rate, low, high, spread, launches in told)
     assert len(found) == len(expected) > 1000
-    for (n, rate, bounds), (n0, rate0, bounds0) in zip(found, expected, strict=True):
+    for (n, rate, bounds, spread), (n0, rate0, bounds0, spread0) in zip(found, expected, strict=True):
         assert n == n0 and rate == pytest.approx(rate0, rel=1e-12)
-        assert bounds == pytest.approx(bounds0, rel=1e-9, nan_ok=True)
+        assert bounds == pytest.approx(bounds0, rel=1e-9, nan_ok=True) and spread == pytest.approx(spread0, rel=1e-9)
+
+
+def _spread(group: list[tuple[float, float, str]]) -> tuple[float, int]:
+    rates = [units / wall_s for units, wall_s, _ in group]
+    return (max(rates) - min(rates)) / fmean(rates), len({launch for _, _, launch in group})
 
 
 def _bounds(group: list[tuple[float, float, str]]) -> tuple[float, float]:
@@ -93,17 +84,15 @@ def test_machines_are_never_pooled() -> None:
 
 
 def test_pairs_differ_in_the_named_fields_alone() -> None:
-    table = points(frame_of(study()))
-    pairs = versus(table, where(table, placement="ddp"))
-    assert len(pairs) == (table["n"] > 0).sum()
+    pairs = versus(TABLE, where(TABLE, placement="ddp"))
+    assert len(pairs) == (TABLE["n"] > 0).sum()
     eight = one(pairs, workload="nmt", placement="exp4", devices=8)
     assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == SLOWER
     assert one(pairs, workload="nmt", placement="ddp", devices=8)[["ratio", "ratio_low", "ratio_high"]].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_ratio_seen_from_the_other_side_is_its_reciprocal() -> None:
-    table = points(frame_of(study()))
-    exp4, ddp = where(table, placement="exp4"), where(table, placement="ddp")
+    exp4, ddp = where(TABLE, placement="exp4"), where(TABLE, placement="ddp")
     there, back = versus(exp4, ddp), versus(ddp, exp4)
     assert there["ratio"].to_numpy() == pytest.approx(1 / back["ratio"].to_numpy(), rel=1e-12)
     assert there["ratio_low"].to_numpy() == pytest.approx(1 / back["ratio_high"].to_numpy(), rel=1e-12)
@@ -123,8 +112,7 @@ def test_a_row_stands_beside_every_counterpart() -> None:
 
 
 def test_scaling_names_its_baselines() -> None:
-    table = scaling(points(frame_of(study())))
-    row = one(table, workload="nmt", placement="exp2", devices=8)
+    row = one(scaling(TABLE), workload="nmt", placement="exp2", devices=8)
     assert row["speedup_best"] == pytest.approx(0.1 * 8 * 0.8, rel=1e-2)
     assert row["speedup_same"] == pytest.approx(0.1 * 8 * 0.8 / 0.5, rel=1e-2)
     assert row["of_independent"] == pytest.approx(0.1 / 0.98, rel=1e-2)
@@ -139,15 +127,14 @@ def test_a_single_run_has_no_verdict() -> None:
 
 
 def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
-    table = points(frame_of(study()))
     with pytest.raises(Missing, match="placement=exp1"):
-        one(table, placement="exp1")
+        one(TABLE, placement="exp1")
     with pytest.raises(ValueError, match="devices"):
-        one(table, workload="nmt", placement="ddp")
+        one(TABLE, workload="nmt", placement="ddp")
     with pytest.raises(Missing, match="150 GiB"):
-        one(table, placement="exp2", devices=8, batch_size=256)
+        one(TABLE, placement="exp2", devices=8, batch_size=256)
     with pytest.raises(ValueError, match="no column 'placment'"):
-        where(table, placment="ddp")
+        where(TABLE, placment="ddp")
 
 
 def test_of_several_lengths_the_most_repeated_speaks() -> None:

@@ -28,7 +28,7 @@ def shifted(by: float) -> list[float]:
     return [*LOSSES[:10], *(loss * (1 + by) for loss in LOSSES[10:])]
 
 
-def panel(other: float, other64: float = 0.0, replicas: float = 0.5):
+def panel(other: float = 0.01, other64: float = 0.0, replicas: float = 0.5):
     """ddp in fp64 is the truth, ddp in fp32 lies 1% from it, exp2 and independent replicas as asked."""
     return [
         trained(LOSSES, placement="ddp", precision="fp64", **STRONG),
@@ -37,13 +37,6 @@ def panel(other: float, other64: float = 0.0, replicas: float = 0.5):
         trained(shifted(other64), placement="exp2", precision="fp64", **STRONG),
         trained(shifted(replicas), placement="independent", **STRONG),
     ]
-
-
-def same_of(records) -> dict[tuple[str, str], bool | None]:
-    """Placement and precision -> whether its curve is the same."""
-    table = same_curve_table(training_frame(records), curves_frame(records))
-    assert table["drift"].to_list() == pytest.approx([0.01] * 5) and ALLOWED == 3
-    return {(row["placement"], row["precision"]): row["same"] for _, row in table.iterrows()}
 
 
 def test_a_row_by_hand():
@@ -60,38 +53,38 @@ def test_distance_is_of_windows_and_relative():
     assert curve_distance(LOSSES[:5], LOSSES) == math.inf
 
 
-def test_the_tolerance_comes_from_the_drift_of_fp32():
-    assert same_of(panel(0.029))["exp2", "fp32"] is True
-    assert same_of(panel(0.031))["exp2", "fp32"] is False
-
-
-def test_fp64_is_held_to_what_rounding_can_do_there():
-    """2^-29 of 3% is 5.6e-11."""
-    assert same_of(panel(0.01, 5e-11))["exp2", "fp64"] is True
-    assert same_of(panel(0.01, 1e-6))["exp2", "fp64"] is False
-
-
-def test_independent_replicas_need_not():
-    assert same_of(panel(0.01))["independent", "fp32"] is None
-
-
 def test_what_cannot_miss_is_not_counted():
     """ddp beside itself lies at 0, and its drift within three times itself, whatever it does."""
-    records = panel(0.01)
+    records = panel()
     table = same_curve_table(training_frame(records), curves_frame(records)).set_index("key")
     assert [table.loc[record.key, "role"] for record in records] == ["reference", "yardstick", "compared", "compared", "free"]
     assert table.loc[[records[0].key, records[1].key], "same"].isna().all()
 
 
-def test_a_tolerance_that_independent_replicas_keep_too_tells_nothing():
-    """Replicas 2% away lie within fp32's 3%, not within fp64's 5.6e-11; what lies beyond even that tolerance misses it all the same."""
-    assert same_of(panel(0.01, replicas=0.02))["exp2", "fp32"] is None
-    assert same_of(panel(0.01, replicas=0.02))["exp2", "fp64"] is True
-    assert same_of(panel(0.031, replicas=0.02))["exp2", "fp32"] is False
-    assert same_of(panel(0.01, replicas=0.031))["exp2", "fp32"] is True
-    alone = panel(0.01)[:-1]
-    table = same_curve_table(training_frame(alone), curves_frame(alone))
-    assert table["same"].isna().all(), "without replicas nothing shows what the tolerance can tell"
+@pytest.mark.parametrize(
+    ("asked", "point", "same"),
+    [
+        ({"other": 0.029}, ("exp2", "fp32"), True),  # the tolerance comes from the drift of fp32
+        ({"other": 0.031}, ("exp2", "fp32"), False),
+        ({"other64": 5e-11}, ("exp2", "fp64"), True),  # 2^-29 of 3% is 5.6e-11: what rounding can do there
+        ({"other64": 1e-6}, ("exp2", "fp64"), False),
+        ({}, ("independent", "fp32"), None),  # independent replicas need not follow
+        ({"replicas": 0.02}, ("exp2", "fp32"), None),  # within fp32's 3%, which then tells nothing, and not within fp64's
+        ({"replicas": 0.02}, ("exp2", "fp64"), True),
+        ({"other": 0.031, "replicas": 0.02}, ("exp2", "fp32"), False),  # beyond even that tolerance it misses all the same
+        ({"replicas": 0.031}, ("exp2", "fp32"), True),
+    ],
+)
+def test_a_curve_is_the_same_within_what_rounding_and_not_replicas_would_keep(asked, point, same):
+    records = panel(**asked)
+    table = same_curve_table(training_frame(records), curves_frame(records))
+    assert table["drift"].to_list() == pytest.approx([0.01] * 5) and ALLOWED == 3
+    assert {(row["placement"], row["precision"]): row["same"] for _, row in table.iterrows()}[point] is same
+
+
+def test_without_replicas_nothing_shows_what_the_tolerance_can_tell():
+    alone = panel()[:-1]
+    assert same_curve_table(training_frame(alone), curves_frame(alone))["same"].isna().all()
 
 
 TRAINED = {"ddp", "exp1", "exp2", "exp3", "exp4", "independent", "ps_gpu0"}
