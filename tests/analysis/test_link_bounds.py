@@ -1,10 +1,12 @@
-"""What a model asks of links, by hand and on planted Records."""
+"""Bounds beside Records: what a model asks of links, on planted ones, and none that was committed is faster than its bound."""
 
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import ceilings, link_bounds
+from multigpu.analysis.limits import bounds, ceilings, link_bounds
 from multigpu.analysis.points import points
+from multigpu.paths import RUNS
+from multigpu.record import RecordStore
 from multigpu.workloads import find_model
 from tests.factory import make_point
 
@@ -26,3 +28,11 @@ def test_without_a_step_on_one_device_there_is_no_bound():
     table = link_bounds(points(frame_of(make_point([6400.0] * 5, devices=4, workload="cnn"))))
     assert table["bound_exposed"].isna().all() and table["links_s"].gt(0).all()
     assert link_bounds(points(frame_of([]))).empty
+
+
+def test_no_record_is_faster_than_its_bound() -> None:
+    limits = bounds(frame_of(RecordStore(RUNS)))
+    known = limits[limits["share_of_bound"].notna()]
+    assert len(known) > 500
+    fastest = known.sort_values("share_of_bound").iloc[-1]
+    assert fastest["share_of_bound"] < 1, fastest["key"]

@@ -21,7 +21,6 @@ from multigpu.record import RecordStore
 from tests.analysis.planted import study
 from tests.factory import make_machine, make_point, make_record, plant
 
-
 TABLE = points(frame_of(study()))
 
 

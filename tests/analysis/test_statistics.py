@@ -13,7 +13,6 @@ from scipy import stats
 
 from multigpu.analysis.statistics import Sample, interval, log_samples, mean_interval, sample
 
-
 VALUES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8).filter(lambda values: np.ptp(values) > 1e-3)
 
 
