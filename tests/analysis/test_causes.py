@@ -5,23 +5,15 @@ import pytest
 from multigpu.analysis.causes import PARTS, causes_frame, host_phases, host_share_of, step_parts, timed_parts
 from multigpu.measure.trace import CopyTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.placements import find_placement
+from tests.analysis.traced import step_of
 from tests.factory import make_record
 
 
-def step(start=0.0, end=0.1, busy=0.06, exposed=0.02, copies=0.01, communication=(), **phases) -> StepTrace:
-    return StepTrace(
-        start_s=start,
-        end_s=end,
-        host_s=0.1,
-        phases=phases,
-        kernels=10,
-        launches=12,
-        busy_s=busy,
-        communication_s=exposed,
-        exposed_s=exposed,
-        exposed_copies_s=copies,
-        communication=list(communication),
-    )
+def step(busy=0.06, exposed=0.02, copies=0.01, communication=(), **phases) -> StepTrace:
+    """A step of 0.1 s; phases in seconds."""
+    told = {"start_s": 0.0, "end_s": 0.1, "kernels": 10, "launches": 12, "busy_s": busy, "communication_s": exposed, "exposed_s": exposed}
+    told |= {"exposed_copies_s": copies, "communication": list(communication)}
+    return step_of(told=told, **{name: (1e3 * start, 1e3 * end) for name, (start, end) in phases.items()})
 
 
 def test_parts_of_a_step_add_up_to_it():
@@ -44,8 +36,8 @@ def test_the_replica_that_waited_least_speaks():
 
 
 def test_a_planted_delay_is_launch_skew():
-    first = step(end=0.1, busy=0.04, exposed=0, copies=0, forward=(0, 0.02), backward=(0.02, 0.04))
-    later = step(end=0.1, busy=0.04, exposed=0, copies=0, forward=(0.05, 0.07), backward=(0.07, 0.09))
+    first = step(busy=0.04, exposed=0, copies=0, forward=(0, 0.02), backward=(0.02, 0.04))
+    later = step(busy=0.04, exposed=0, copies=0, forward=(0.05, 0.07), backward=(0.07, 0.09))
     parts = step_parts([first, later])
     assert parts["skew"] == pytest.approx(0.05), "begun 50 ms apart with equal work"
     assert parts["launching"] == pytest.approx(0.01)

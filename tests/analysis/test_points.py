@@ -1,9 +1,10 @@
-"""Points, pairs and baselines: by hand, against a plain recomputation from raw Records, and of one machine always."""
+"""Points, pairs and baselines against a plain recomputation from raw Records and of one machine always; what a page reads."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -15,10 +16,12 @@ from multigpu import paths
 from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, counterparts, scaling, verdict, versus
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.points import Missing, one, one_length, points, usual, where
+from multigpu.analysis.points import Missing, averages, one, one_length, points, usual, where
 from multigpu.analysis.read import frames, read_study, records_of
+from multigpu.collectives.record import CollectiveStore
 from multigpu.record import RecordStore
 from tests.analysis.planted import study
+from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant
 
 TABLE = points(frame_of(study()))
@@ -163,3 +166,31 @@ def test_a_study_speaks_of_one_machine(tmp_path) -> None:
     plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
     assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
     assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
+
+
+def test_averages_have_students_interval_and_a_single_run_has_none() -> None:
+    frame = pd.DataFrame({"way": ["a", "a", "a", "b"], "accuracy": [0.8, 0.9, 1.0, 0.5], "key": ["1", "2", "3", "4"]})
+    three, one = averages(frame, ["way"], ["accuracy"]).to_dict("records")
+    # t(0.975, 2) = 4.30265 times 0.1 / sqrt 3
+    assert three["accuracy"] == pytest.approx(0.9) and three["accuracy_high"] == pytest.approx(0.9 + 4.30265 * 0.1 / math.sqrt(3), rel=1e-5)
+    assert (three["n"], three["keys"]) == (3, "1, 2, 3")
+    assert one["accuracy"] == 0.5 and math.isnan(one["accuracy_low"]) and one["n"] == 1
+    assert averages(frame.iloc[:0], ["way"], ["accuracy"]).empty
+
+
+def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
+    study = read_study(str(tmp_path), "8x-nvidia-h200")
+    for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
+        assert frame.empty and len(frame.columns) > 5
+    assert list(study.points.columns) == list(read_study().points.columns)
+    with pytest.raises(ValueError, match="does not exist"):
+        read_study(str(tmp_path / "typo"))
+
+
+def test_all_reduces_are_of_the_pages_machine(tmp_path: Path) -> None:
+    store = CollectiveStore(tmp_path / "collectives")
+    for gpus in (4, 8):
+        store.write(make_all_reduce(devices=4, gpus=gpus, time_s=float(gpus)))
+    study = read_study(str(tmp_path), "8x-nvidia-h200")
+    assert study.collectives["time_s"].tolist() == [8.0]
+    assert study.on("4x-nvidia-h200").collectives["time_s"].tolist() == [4.0] and study.machine == "8x-nvidia-h200"

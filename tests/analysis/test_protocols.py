@@ -1,4 +1,4 @@
-"""Two protocols on one set of Records: as the 2018 translation study timed, and with the warm-up left out."""
+"""Two protocols on one set of Records, as the 2018 translation study timed and without the warm-up; what batching costs, counted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from multigpu.analysis.batching import shard_frame, text_source
+from multigpu.analysis.batching import shard_costs, shard_frame, text_source
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.points import one, points
 from multigpu.analysis.protocols import as_published, counted_units
+from multigpu.inputs.drawn_text import lengths_000
 from multigpu.record import Record, RecordStore
+from multigpu.run import build_run
 from tests.factory import make_record, plant
 
 TEXT = {"inputs": "lengths_000", "sequence_length": None, "warmup_steps": 10, "timed_steps": 30}
@@ -85,3 +87,26 @@ def test_a_record_of_another_input_or_with_other_words_is_not_counted() -> None:
     other = record.model_copy(update={"input_fingerprint": "another"})
     off = timed(record, [0.1] * 40, units=record.measurement.units + 1 if record.measurement else 0)
     assert counted_units([other, off]).empty and len(counted_units([record])) == 40
+
+
+# two steps of two replicas: 10 and 30 words in 20 and 40 positions, then 20 and 20 in 20 and 20
+SHARDS = pd.DataFrame({"step": [0, 0, 1, 1], "rank": [0, 1, 0, 1], "words": [10, 30, 20, 20], "positions": [20, 40, 20, 20]})
+
+
+def test_padding_imbalance_and_waiting_by_hand():
+    found = shard_costs(SHARDS)
+    assert found["words_per_step"] == 40 and found["padding_share"] == pytest.approx(1 - 80 / 100)
+    assert found["imbalance"] == pytest.approx((30 / 20 + 1) / 2)
+    assert found["waiting_share"] == pytest.approx(1 - (30 + 20) / (40 + 20))
+
+
+def test_counting_sees_what_batches_hold():
+    run = build_run(workload="nmt", model="nmt_small", placement="ddp", device_type="cpu", devices=3, batch_size=4, inputs="lengths_000")
+    source, shards = lengths_000(run, run.description), shard_frame(run)
+    assert len(shards) == 30 * 3
+    for step in (0, 7, 29):
+        for rank in range(3):
+            batch, row = source.batch(step, rank), shards[(shards["step"] == step) & (shards["rank"] == rank)].iloc[0]
+            assert (row["words"], row["positions"]) == (batch.units, batch.padded_units)
+    with pytest.raises(ValueError, match="'resnet_small' reads images: padding and imbalance are counted for words"):
+        shard_frame(build_run(workload="cnn", model="resnet_small", placement="ddp", device_type="cpu", batch_size=4))

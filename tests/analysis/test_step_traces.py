@@ -10,9 +10,10 @@ import pytest
 
 from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, write_trace_summary
 from multigpu.claims import evaluate, find_claim
-from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
+from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, TraceSummary
 from multigpu.measure.traced import Activity, joined, replica_trace
 from multigpu.record import Record
+from tests.analysis.traced import step_of
 from tests.factory import make_point, make_record
 
 COMMON: dict[str, Any] = {"workload": "deepconn", "scaling": "strong", "processes": "one"}
@@ -28,19 +29,8 @@ def point(placement: str, step_ms: float, batch: int = 32, **more: Any) -> list[
 
 def trace_of(devices: int, copies_ms: float, exposed_ms: float, sparse_ms: float, busy_ms: float = 1.0) -> TraceSummary:
     """Two steps: on each device 9.5 copies a step of 10 us each, and two kernels."""
-    step = StepTrace(
-        start_s=0.0,
-        end_s=0.002,
-        host_s=0.001,
-        phases={"forward": (0.0, 0.001), "backward": (0.001, 0.002)},
-        kernels=30,
-        launches=30,
-        busy_s=busy_ms / 1000,
-        communication_s=copies_ms / 1000,
-        exposed_s=exposed_ms / 1000,
-        exposed_copies_s=exposed_ms / 1000,
-        communication=[],
-    )
+    told = {"kernels": 30, "launches": 30, "busy_s": busy_ms / 1000, "communication_s": copies_ms / 1000}
+    step = step_of(told=told | {"exposed_s": exposed_ms / 1000, "exposed_copies_s": exposed_ms / 1000}, forward=(0, 1), backward=(1, 2))
     copies = (
         [CopyTotals(kind="device_to_device", calls=19, bytes=1900, total_s=copies_ms / 500, min_s=4e-6, max_s=9e-4)] if copies_ms else []
     )

@@ -1,4 +1,4 @@
-"""The frames of synchrony, on planted Records worked out by hand."""
+"""The frames of synchrony on planted Records: protocols, large batches, Downpour, the server's memory, runs on devices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,24 @@ import math
 import pandas as pd
 import pytest
 
-from multigpu.analysis.synchrony import curves_frame, ratio_frame, synchrony_frame
-from multigpu.synchrony.problems import LinearRegression
-from multigpu.synchrony.record import SynchronyRecord
+from multigpu.analysis.synchrony import (
+    curves_frame,
+    devices_frame,
+    downpour_frame,
+    large_batch_frame,
+    memory_frame,
+    paper,
+    ratio_frame,
+    synchrony_frame,
+)
+from multigpu.synchrony.curve import Point
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.grid import find_grid
+from multigpu.synchrony.problems import Digits, LinearRegression
+from multigpu.synchrony.rates import ConstantRate
+from multigpu.synchrony.record import SynchronyRecord, make_record
+from multigpu.synchrony.simulate import simulate
 from tests.synchrony.planted import record, records
 
 RATE = {"kind": "constant", "rate": 0.1}
@@ -77,3 +92,126 @@ def test_a_curve_is_a_row_a_point() -> None:
     curves = curves_frame(trained())
     assert curves["key"].nunique() == len(trained()) and (curves.groupby("key").size() == 9).all()
     assert curves_frame([]).empty and list(curves_frame([]).columns) == list(curves.columns)
+
+
+ALONE = find_grid("large_batch")[0].experiment
+assert isinstance(ALONE, Experiment) and ALONE.problem is not None and isinstance(ALONE.rate, ConstantRate)
+PROBLEM, LAW, BASE = ALONE.problem, ALONE.law, ALONE.rate.rate
+
+
+def batches(errors: dict[tuple[int, str], float]) -> list[SynchronyRecord]:
+    """Two seeds of each (workers, rule)."""
+    rates = {"one": ("constant", 1), "scaled": ("constant", None), "warm_up": ("warm_up", None)}
+    made = []
+    for (n, rule), error in errors.items():
+        kind, times = rates[rule]
+        rate = {"kind": kind, "rate": BASE * (times or n)} | ({"start": BASE, "updates": 4} if kind == "warm_up" else {})
+        for seed in (0, 1):
+            fields = {"problem": PROBLEM, "rate": rate, "law": LAW, "update_time_s": 1.0 + n / 100, "seed": seed}
+            made.append(record("sync", n, losses=(1.0, 1.0), errors=(0.9, error + seed / 1000), **fields))
+    return made
+
+
+ERRORS = {
+    **{(1, "one"): 0.02, (4, "one"): 0.05, (16, "one"): 0.09},
+    **{(4, "scaled"): 0.025, (16, "scaled"): 0.5, (4, "warm_up"): 0.02, (16, "warm_up"): 0.022},
+}
+
+
+def test_the_grid_of_large_batches_sees_equally_many_rows() -> None:
+    for entry in find_grid("large_batch"):
+        e = entry.experiment
+        assert isinstance(e, Experiment) and e.problem is not None and e.updates is not None
+        assert e.updates * e.workers * e.problem.batch_size / e.problem.rows == pytest.approx(30, rel=0.02)
+
+
+def test_a_row_says_its_batch_and_the_rule_of_its_rate() -> None:
+    frame = large_batch_frame(batches(ERRORS))
+    assert set(frame["batch"]) == {32, 128, 512} and set(frame["rule"]) == {"one", "scaled", "warm_up"}
+    assert frame.groupby(["batch", "rule"])["error"].min().loc[(128, "scaled")] == 0.025 and frame["problem"].nunique() == 1
+    # 1,437 rows in batches of 512 take 1.16 s each
+    wide = frame[(frame["batch"] == 512)].iloc[0]
+    assert wide["epoch_s"] == pytest.approx(1.16 * 1437 / 512)
+    assert large_batch_frame([record("sync", 4, problem=PROBLEM, rate={"kind": "constant", "rate": BASE})]).empty
+
+
+def test_half_a_second_is_half_a_minute() -> None:
+    """90 x 1.28 million images in an hour on 256 GPUs are 125 a second of each; 352 of them take 29 s for an epoch."""
+    p = paper()
+    assert p["images_per_s"] == 32_000 and p["of_one"] == 125 and p["epoch_s"] == pytest.approx(1_280_000 / 44_000)
+
+
+def downpours() -> list[DownpourRecord]:
+    """Runs whose curves are replaced: 400 s to the error with one replica, 100 s with 8, never with 16."""
+    made = []
+    for replicas, reached in ((1, 400.0), (8, 100.0), (16, None)):
+        for seed in (0, 1):
+            law, time_s = {"kind": "exponential", "scale_s": 1.0}, 16 / replicas
+            e = Downpour(replicas=replicas, shards=2, law=law, problem=Digits(), rate=0.05, time_s=time_s, seed=seed)
+            curve = [Point(0.0, 0, 0, 2.0, 0.9), Point(reached or 500.0, 1, 1, 1.0, 0.04 if reached else 0.5)]
+            made.append(measure_downpour(e, e.open()).model_copy(update={"curve": curve}))
+    return made
+
+
+def test_downpour_against_replicas() -> None:
+    frame = downpour_frame(downpours())
+    assert frame["time_to_error_s"].dropna().tolist() == [400.0, 400.0, 100.0, 100.0] and (frame["outages"] == "none").all()
+
+
+def test_replicas_that_die_are_compared_with_those_that_stay() -> None:
+    made = []
+    for outages in ((), ({"worker": 0, "at_s": 1.5},), ({"worker": 0, "at_s": 1.5, "until_s": 2.0},)):
+        law = {"kind": "constant", "time_s": 1.0}
+        e = Downpour(replicas=8, shards=2, law=law, problem=Digits(), rate=0.05, time_s=4.5, outages=outages, evaluations=2)
+        made.append(measure_downpour(e, e.open()))
+    frame = downpour_frame(made)
+    # eight replicas compute four batches each; one that dies at 1.5 has one, and two more if it returns at 2
+    assert dict(zip(frame["outages"], frame["batches"], strict=True)) == {"none": 32, "leave": 29, "return": 31}
+
+
+def test_the_server_holds_a_version_a_batch_under_way() -> None:
+    planned = [e.experiment for e in find_grid("memory") if isinstance(e.experiment, Experiment) and e.experiment.workers == 8]
+    records = [make_record(e, simulate(e)) for e in planned]
+    held = memory_frame(records).set_index("protocol")
+    # sync: one version and eight gradients; async: its gradient and at most a version for every worker
+    assert held.loc["sync", "held"] == 9 and 5 <= held.loc["async", "held"] <= 9
+    assert held.loc["sync", "exchanged"] == pytest.approx(2, abs=0.02) and held.loc["k_sync", "exchanged"] > 2.9
+
+
+def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float = 0.0, server: str = "host") -> SynchronyRecord:
+    """A real run of two workers whose batches take 0.1 s."""
+    fields = {"law": {"kind": "computed"}, "clock": "real", "rate": {"kind": "constant", "rate": 0.1}, "update_time_s": update_time_s}
+    problem = {"kind": "model", "workload": "cnn", "model": "resnet_tiny"}
+    late = {"delays_s": (0.0, delay_s) if delay_s else None, "server_device": server}
+    planted = record(protocol, 2, k, problem=problem, losses=(2.0, 1.0), errors=(0.9, 0.5), **fields, **late)
+    assert planted.result is not None
+    timed = {"batch_times_s": [[0.1] * 5, [0.1] * 5], "server_time_s": 0.0}
+    return planted.model_copy(update={"result": planted.result.model_copy(update=timed)})
+
+
+def test_a_server_on_a_device_stands_beside_one_on_the_host() -> None:
+    host = [
+        on_device(name, None, step_s, late)
+        for name, step_s, late in (("sync", 0.2, 0), ("async", 0.1, 0), ("sync", 0.5, 0.3), ("async", 0.1, 0.3))
+    ]
+    device = [on_device("sync", None, 0.1, server="cpu"), on_device("async", None, 0.05, 0.3, server="cpu")]
+    frame = devices_frame([*device, *host])
+    # each after its twin on the host, and predicted from its own server's sync
+    assert list(zip(frame["protocol"], frame["server_device"], strict=True)) == [
+        *(("sync", "host"), ("sync", "cpu"), ("async", "host")),
+        *(("sync", "host"), ("async", "host"), ("async", "cpu")),
+    ]
+    assert set(frame[frame["server_device"] == "cpu"]["base"]) == {device[0].key} and device[0].key != host[0].key
+
+
+def test_runs_on_devices_stand_beside_predictions_from_syncs_steps() -> None:
+    made = [on_device("sync", None, 0.1), on_device("sync", None, 0.4, 0.3), on_device("async", None, 0.08, 0.3)]
+    frame = devices_frame(made).set_index(["protocol", "straggler_s"])
+    late = frame.loc[("sync", 0.3)]
+    assert (late["gradients_per_s"], late["predicted_per_s"]) == (pytest.approx(5.0), pytest.approx(5.0))
+    # one gradient every 0.1 s and one every 0.4 s: 12.5 a second
+    assert frame.loc[("async", 0.3), "predicted_per_s"] == pytest.approx(12.5, rel=0.01)
+    assert set(frame["base"]) == {made[0].key}
+    assert devices_frame(made[2:])["predicted_per_s"].isna().all()
+    # they are no part of the figures on the virtual clock
+    assert (curves_frame(made)["clock"] == "real").all() and synchrony_frame(made)["theory_s"].isna().all()

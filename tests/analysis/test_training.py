@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
+import pandas as pd
 import pytest
 
 from multigpu import paths
@@ -16,7 +18,7 @@ from multigpu.analysis.training import (
     training_frame,
 )
 from multigpu.training.grid import GRIDS, joined_placements
-from multigpu.training.record import TrainingStore
+from multigpu.training.record import TrainingRecord, TrainingStore
 from tests.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
@@ -92,9 +94,25 @@ TRAINED |= {f"replicated_{way}" for way in ("allreduce", "copy", "ring", "server
 """Placements that Records compare at the gentle rate; one that is added joins them with its first Record."""
 
 
+@cache
+def committed() -> dict[str, TrainingRecord]:
+    return {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
+
+
+def compared_of(planned) -> tuple[list[TrainingRecord], pd.DataFrame, pd.DataFrame]:
+    """The committed Records of what is planned, none of which is missing, their table and what is compared, all of which is the same."""
+    missing = [training.label() for training in planned if training.digest not in committed()]
+    assert not missing, missing
+    own = [committed()[training.digest] for training in planned]
+    table = same_curve_table(training_frame(own), curves_frame(own))
+    compared = table[table["role"] == "compared"]
+    assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
+    return own, table, compared
+
+
 def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkeypatch):
     """Every Record of the two grids that compare placements at a rate where they can be: there, at its last step, the same curve."""
-    records = {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
+    records = committed()
     known = joined_placements(unit="words")
     assert set(known) >= TRAINED
     monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: 2)
@@ -102,20 +120,14 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
     whole = [entry.built for entry in GRIDS["translation_gpu"]() if entry.built.run.devices == 2]
     assert len(two) == 2 * len(known) - 1 and len(whole) == len(known)
     two, whole = ([t for t in planned if t.run.placement in TRAINED or t.digest in records] for planned in (two, whole))
-    missing = [training.label() for training in (*two, *whole) if training.digest not in records]
-    assert not missing, missing
     for planned, drift, beyond in ((two, 1e-6, 1e4), (whole, 0.01, 1.0)):
-        own = [records[training.digest] for training in planned]
+        own, table, compared = compared_of(planned)
         for record in own:
             m = record.measurement
             assert m is not None and m.steps == record.training.budget(m.steps_per_epoch) > 150
-        curves = curves_frame(own)
-        assert (curves.groupby("key")["step"].max() == [r.measurement.steps for r in sorted(own, key=lambda r: r.key)]).all()
-        table = same_curve_table(training_frame(own), curves)
+        assert (curves_frame(own).groupby("key")["step"].max() == [r.measurement.steps for r in sorted(own, key=lambda r: r.key)]).all()
         assert len(table) == len(planned) and table["panel"].nunique() == 1
-        compared = table[table["role"] == "compared"]
         assert set(compared["placement"]) >= TRAINED - {"ddp", "independent"}
-        assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
         # rounding is small, and far from what another result does
         assert table["drift"].max() < drift and table["replicas"].min() > beyond * table["tolerance"].max()
         (free,) = table.loc[table["role"] == "free", "placement"]
@@ -125,15 +137,9 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
 @pytest.mark.parametrize("grid", ["training_cpu", "training_cifar_cpu", "training_alexnet_cpu"])
 def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
     """make_parallel too, whose one process has all devices: every comparison of these grids has its Record, and none misses."""
-    records = {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
     planned = [entry.built for entry in GRIDS[grid]() if "the same curve" in entry.settings.question]
-    missing = [training.label() for training in planned if training.digest not in records]
-    assert not missing, missing
-    own = [records[training.digest] for training in planned]
-    table = same_curve_table(training_frame(own), curves_frame(own))
-    compared = table[table["role"] == "compared"]
+    _, table, compared = compared_of(planned)
     assert len(compared) == len(planned) - 3 * table["panel"].nunique(), "all but reference, yardstick and independent replicas"
-    assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
     concatenated = compared[compared["processes"] == "one"]
     assert set(concatenated["placement"]) == {"make_parallel", "make_parallel_cpu"}
     assert len(concatenated) == 4 * table["panel"].nunique() and (concatenated["replicas"] > concatenated["tolerance"]).all()
