@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from multigpu import claims
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, sent_share
-from multigpu.record import RecordStore
 from multigpu.workloads import find_model
-from tests.factory import make_point, make_record, plant
+from tests.factory import make_point, make_record
 
 RATES = (1.0, 1.01, 0.99, 1.0, 1.005)
 
 
-def planted(folder: Path, two: float = 1.6, four: float = 2.4):
+def planted(two: float, four: float):
     """The fully connected model and the translation model's layers with these speedups."""
     records = []
     for devices, speedup in ((1, 1.0), (2, two), (4, four)):
@@ -25,7 +22,7 @@ def planted(folder: Path, two: float = 1.6, four: float = 2.4):
         records += make_point([x / 10 for x in rates], placement="layer_split", processes="one", **shared)
         if devices == 4:
             records.append(make_record(placement="layer_split", processes="one", micro_batches=4, units_per_s=3e5, **shared))
-    return frame_of(plant(RecordStore(folder), records))
+    return frame_of(records)
 
 
 def test_what_each_device_sends_by_hand():
@@ -47,7 +44,7 @@ def test_what_each_device_sends_by_hand():
         (1.5, 1.8, "holds", "holds"),
     ],
 )
-def test_claims_on_planted_speedups(tmp_path, two, four, c31, c40):
-    frame = planted(tmp_path, two, four)
+def test_claims_on_planted_speedups(two, four, c31, c40):
+    frame = planted(two, four)
     assert claims.evaluate(claims.find_claim("C31"), frame).verdict == c31
     assert claims.evaluate(claims.find_claim("C40"), frame).verdict == c40

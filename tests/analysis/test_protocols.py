@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -13,9 +11,9 @@ from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.points import one, points
 from multigpu.analysis.protocols import as_published, counted_units
 from multigpu.inputs.drawn_text import lengths_000
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
 from multigpu.run import build_run
-from tests.factory import make_record, plant
+from tests.factory import make_record
 
 TEXT = {"inputs": "lengths_000", "sequence_length": None, "warmup_steps": 10, "timed_steps": 30}
 
@@ -40,17 +38,16 @@ def slow_first(slow: float) -> list[Record]:
     return records
 
 
-def seen(records: list[Record], folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def seen(records: list[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frame of these Records and their step times."""
-    plant(store := RecordStore(folder), records)
     frame = frame_of(records)
-    return frame, step_times(store, list(frame["key"]))
+    return frame, step_times(records, list(frame["key"]))
 
 
 @pytest.mark.parametrize("batches", [20, 80])
-def test_sums_are_over_all_steps_from_the_first_and_go_on_at_the_steady_pace(tmp_path: Path, batches: int) -> None:
+def test_sums_are_over_all_steps_from_the_first_and_go_on_at_the_steady_pace(batches: int) -> None:
     """On four GPUs the first step is as long as 11: so many batches take the time of ten more, and the Record's 40 are not all."""
-    frame, steps = seen(slow_first(11.0), tmp_path)
+    frame, steps = seen(slow_first(11.0))
     table = as_published(frame, steps, batches=batches)
     share = batches / (batches + 10)
     for row, steady in zip(table.itertuples(), frame.itertuples(), strict=True):
@@ -67,18 +64,18 @@ def ragged(devices: int, first_s: float, **fields: object) -> Record:
     return record.model_copy(update={"input_fingerprint": text_source(record.run).fingerprint})
 
 
-def test_on_lengths_of_their_own_words_of_every_step_are_counted(tmp_path: Path) -> None:
+def test_on_lengths_of_their_own_words_of_every_step_are_counted() -> None:
     record = ragged(4, 0.5)
     words = shard_frame(record.run, 40).groupby("step")["words"].sum()
     counted = counted_units([record])
     assert counted["units"].tolist() == words.tolist() and words.nunique() > 10
-    frame, steps = seen([record], tmp_path)
+    frame, steps = seen([record])
     table = as_published(frame, steps, batches=20, counted=counted)
     assert table["units_per_s"].iloc[0] == pytest.approx(words[:20].sum() / (10 * 0.5 + 10 * 0.1))
 
 
-def test_uncounted_lengths_are_left_out(tmp_path: Path) -> None:
-    frame, steps = seen([ragged(1, 0.1)], tmp_path)
+def test_uncounted_lengths_are_left_out() -> None:
+    frame, steps = seen([ragged(1, 0.1)])
     assert as_published(frame, steps).empty
 
 
