@@ -1,4 +1,4 @@
-"""Points, pairs and baselines against a plain recomputation from raw Records and of one machine always; what a page reads."""
+"""Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; rows put together; a study."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
+from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
 from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, counterparts, scaling, verdict, versus
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.points import Missing, averages, one, one_length, points, usual, where
+from multigpu.analysis.points import Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.read import frames, read_study, records_of
+from multigpu.analysis.show import text
 from multigpu.collectives.record import CollectiveStore
 from multigpu.record import RecordStore
+from multigpu.synchrony.simulate import simulated_pace
 from tests.analysis.planted import study
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant
@@ -194,3 +197,49 @@ def test_all_reduces_are_of_the_pages_machine(tmp_path: Path) -> None:
     study = read_study(str(tmp_path), "8x-nvidia-h200")
     assert study.collectives["time_s"].tolist() == [8.0]
     assert study.on("4x-nvidia-h200").collectives["time_s"].tolist() == [4.0] and study.machine == "8x-nvidia-h200"
+
+
+def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart() -> None:
+    two, eight = where(TABLE, workload="nmt", devices=2), where(TABLE, workload="nmt", devices=8)
+    named = also(two, pace="rate")
+    assert (named["pace_low"] == two["rate_low"]).all() and "spread_low" not in also(two, spread="n")
+    both = beside(two, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate")
+    counterpart = eight.set_index(["placement", "batch_size"])
+    for _, row in both.iterrows():
+        if row["placement"] == "exp2":
+            assert pd.isna(row["far"])
+        else:
+            assert row["far_high"] == counterpart.loc[(row["placement"], row["batch_size"]), "rate_high"]
+    with pytest.raises(pd.errors.MergeError):
+        beside(two, pd.concat([eight, eight]), ["placement", "batch_size"], far="rate")
+
+
+def test_two_values_of_a_field_are_compared_as_versus_does() -> None:
+    nmt = where(TABLE, workload="nmt")
+    pd.testing.assert_frame_equal(
+        compared(nmt, placement=("exp4", "ddp")), versus(where(nmt, placement="exp4"), where(nmt, placement="ddp"), but=["placement"])
+    )
+    assert (repeated(TABLE, 5)["n"] >= 5).all() and len(repeated(TABLE, 0)) == len(TABLE)
+
+
+def test_parts_say_where_they_come_from_and_rows_write_their_names() -> None:
+    whole = stacked("count", {"two": where(TABLE, devices=2), "eight": where(TABLE, devices=8)})
+    assert (whole["count"] == whole["devices"].map({2: "two", 8: "eight"})).all() and whole.index.is_unique
+    rows = where(TABLE, workload="nmt", devices=2).head(1)
+    assert text(rows, "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
+
+
+def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
+    table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
+    assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
+    assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(table, bucket_mib=1)["bucket_mib"].tolist() == [1]
+
+
+def test_records_are_chosen_by_the_fields_of_their_run() -> None:
+    records = [make_record(devices=1), make_record(devices=2), make_record(devices=4, traced_steps=2, traced_from=41)]
+    assert records_with(records, devices=[1, 2]) == records[:2] and records_with(records, traced=True) == records[2:]
+
+
+def test_a_simulated_protocol_waits_for_whom_it_says() -> None:
+    sync, alone = simulated_pace("sync", 8, 8, late=8), simulated_pace("async", 8, 1, late=8)
+    assert sync["age"] == 0 and 6 < alone["age"] < 8 and sync["speed"] < 0.25 < alone["speed"] < 1.1

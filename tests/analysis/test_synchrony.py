@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -28,35 +29,8 @@ from multigpu.synchrony.simulate import simulate
 from tests.synchrony.planted import record, records
 
 RATE = {"kind": "constant", "rate": 0.1}
-LINEAR, DIGITS = {"kind": "linear_regression"}, {"kind": "digits"}
-SIX = (("sync", None), ("async", None), *((name, 4) for name in ("k_sync", "k_batch_sync", "k_async", "k_batch_async")))
+LINEAR = {"kind": "linear_regression"}
 LEAST = LinearRegression().build().best_loss
-
-
-def runtimes() -> list[SynchronyRecord]:
-    """Every protocol at P = 8 and 16 with K = P/2, sync 3 and async 0.125 an update; every K at 16."""
-    made = []
-    for p in (8, 16):
-        for name, k in SIX:
-            time_s = {"sync": 3.0, "async": 1 / p}.get(name, 0.5)
-            counts = [None] if k is None else sorted({p // 2, *((1, 16) if p == 16 else ())})
-            made += (
-                records(name, p, update_time_s=time_s) if k is None else [record(name, p, half, update_time_s=time_s) for half in counts]
-            )
-    return made
-
-
-def trained() -> list[SynchronyRecord]:
-    """Curves on two problems: async is there at once and ends at 10 times sync's loss above the least."""
-    made = []
-    for name, k in SIX:
-        tail = 0.1 if name == "async" else 0.01
-        for seed in range(2):
-            common = {"rate": RATE, "time_s": 40.0, "seed": seed}
-            ends = (LEAST + (tail if k or tail == 0.1 else 3), *(LEAST + tail,) * 7)
-            made.append(record(name, 8, k, problem=LINEAR, losses=(LEAST + 3, *ends), **common))
-            made.append(record(name, 8, k, problem=DIGITS, losses=(2.0,) * 9, errors=(0.9, *(0.1,) * 8), **common))
-    return made
 
 
 def test_the_frame_has_units_theory_and_errors_above_the_least() -> None:
@@ -82,15 +56,20 @@ def test_a_diverged_or_failed_run_has_no_figure_that_could_decide() -> None:
 
 
 def test_sync_over_async_is_told_by_update_and_by_sample() -> None:
-    ratios = ratio_frame(synchrony_frame(runtimes())).set_index(["workers", "unit"])
+    """At P = 8 and 16 sync takes 3 s an update and async 1 / P; other protocols are no part of it."""
+    made = [record("k_async", 16, k, update_time_s=0.5) for k in (1, 8, 16)]
+    for p in (8, 16):
+        made += [*records("sync", p, update_time_s=3.0), *records("async", p, update_time_s=1 / p)]
+    ratios = ratio_frame(synchrony_frame(made)).set_index(["workers", "unit"])
     assert ratios.loc[(16, "update"), "ratio"] == pytest.approx(48) and ratios.loc[(16, "sample"), "ratio"] == pytest.approx(3)
     assert (ratios["ratio_low"] < ratios["ratio"]).all() and (ratios["n"] == 5).all()
     assert ratio_frame(synchrony_frame([])).empty
 
 
 def test_a_curve_is_a_row_a_point() -> None:
-    curves = curves_frame(trained())
-    assert curves["key"].nunique() == len(trained()) and (curves.groupby("key").size() == 9).all()
+    made = [record("async", 8, problem=LINEAR, rate=RATE, time_s=40.0, losses=(2.0,) * 9, seed=seed) for seed in (0, 1)]
+    curves = curves_frame(made)
+    assert curves["key"].nunique() == 2 and (curves.groupby("key").size() == 9).all()
     assert curves_frame([]).empty and list(curves_frame([]).columns) == list(curves.columns)
 
 
@@ -99,23 +78,10 @@ assert isinstance(ALONE, Experiment) and ALONE.problem is not None and isinstanc
 PROBLEM, LAW, BASE = ALONE.problem, ALONE.law, ALONE.rate.rate
 
 
-def batches(errors: dict[tuple[int, str], float]) -> list[SynchronyRecord]:
-    """Two seeds of each (workers, rule)."""
-    rates = {"one": ("constant", 1), "scaled": ("constant", None), "warm_up": ("warm_up", None)}
-    made = []
-    for (n, rule), error in errors.items():
-        kind, times = rates[rule]
-        rate = {"kind": kind, "rate": BASE * (times or n)} | ({"start": BASE, "updates": 4} if kind == "warm_up" else {})
-        for seed in (0, 1):
-            fields = {"problem": PROBLEM, "rate": rate, "law": LAW, "update_time_s": 1.0 + n / 100, "seed": seed}
-            made.append(record("sync", n, losses=(1.0, 1.0), errors=(0.9, error + seed / 1000), **fields))
-    return made
-
-
-ERRORS = {
-    **{(1, "one"): 0.02, (4, "one"): 0.05, (16, "one"): 0.09},
-    **{(4, "scaled"): 0.025, (16, "scaled"): 0.5, (4, "warm_up"): 0.02, (16, "warm_up"): 0.022},
-}
+WARM_UP = {"kind": "warm_up", "start": BASE, "updates": 4}
+LARGE = [(1, {}, 0.02), (4, {}, 0.05), (16, {}, 0.09), (4, {"rate": 4 * BASE}, 0.025), (16, {"rate": 16 * BASE}, 0.5)]
+LARGE += [(n, WARM_UP | {"rate": n * BASE}, error) for n, error in ((4, 0.02), (16, 0.022))]
+"""Workers, the rule of the rate and the error at the end."""
 
 
 def test_the_grid_of_large_batches_sees_equally_many_rows() -> None:
@@ -126,7 +92,21 @@ def test_the_grid_of_large_batches_sees_equally_many_rows() -> None:
 
 
 def test_a_row_says_its_batch_and_the_rule_of_its_rate() -> None:
-    frame = large_batch_frame(batches(ERRORS))
+    common = {"problem": PROBLEM, "law": LAW, "losses": (1.0, 1.0)}
+    made = [
+        record(
+            "sync",
+            n,
+            rate=RATE | {"rate": BASE} | rule,
+            errors=(0.9, error + seed / 1000),
+            update_time_s=1.0 + n / 100,
+            seed=seed,
+            **common,
+        )
+        for n, rule, error in LARGE
+        for seed in (0, 1)
+    ]
+    frame = large_batch_frame(made)
     assert set(frame["batch"]) == {32, 128, 512} and set(frame["rule"]) == {"one", "scaled", "warm_up"}
     assert frame.groupby(["batch", "rule"])["error"].min().loc[(128, "scaled")] == 0.025 and frame["problem"].nunique() == 1
     # 1,437 rows in batches of 512 take 1.16 s each
@@ -141,31 +121,27 @@ def test_half_a_second_is_half_a_minute() -> None:
     assert p["images_per_s"] == 32_000 and p["of_one"] == 125 and p["epoch_s"] == pytest.approx(1_280_000 / 44_000)
 
 
-def downpours() -> list[DownpourRecord]:
-    """Runs whose curves are replaced: 400 s to the error with one replica, 100 s with 8, never with 16."""
-    made = []
-    for replicas, reached in ((1, 400.0), (8, 100.0), (16, None)):
-        for seed in (0, 1):
-            law, time_s = {"kind": "exponential", "scale_s": 1.0}, 16 / replicas
-            e = Downpour(replicas=replicas, shards=2, law=law, problem=Digits(), rate=0.05, time_s=time_s, seed=seed)
-            curve = [Point(0.0, 0, 0, 2.0, 0.9), Point(reached or 500.0, 1, 1, 1.0, 0.04 if reached else 0.5)]
-            made.append(measure_downpour(e, e.open()).model_copy(update={"curve": curve}))
-    return made
+def downpour(replicas: int, scale: dict[str, Any], time_s: float, **fields: Any) -> DownpourRecord:
+    e = Downpour(replicas=replicas, shards=2, law=scale, problem=Digits(), rate=0.05, time_s=time_s, **fields)
+    return measure_downpour(e, e.open())
 
 
 def test_downpour_against_replicas() -> None:
-    frame = downpour_frame(downpours())
+    """Curves that reach the error after 400 s with one replica, after 100 s with 8, never with 16."""
+    made = []
+    for replicas, reached in ((1, 400.0), (8, 100.0), (16, None)):
+        curve = [Point(0.0, 0, 0, 2.0, 0.9), Point(reached or 500.0, 1, 1, 1.0, 0.04 if reached else 0.5)]
+        every = [downpour(replicas, {"kind": "exponential", "scale_s": 1.0}, 16 / replicas, seed=seed) for seed in (0, 1)]
+        made += [record.model_copy(update={"curve": curve}) for record in every]
+    frame = downpour_frame(made)
     assert frame["time_to_error_s"].dropna().tolist() == [400.0, 400.0, 100.0, 100.0] and (frame["outages"] == "none").all()
 
 
 def test_replicas_that_die_are_compared_with_those_that_stay() -> None:
-    made = []
-    for outages in ((), ({"worker": 0, "at_s": 1.5},), ({"worker": 0, "at_s": 1.5, "until_s": 2.0},)):
-        law = {"kind": "constant", "time_s": 1.0}
-        e = Downpour(replicas=8, shards=2, law=law, problem=Digits(), rate=0.05, time_s=4.5, outages=outages, evaluations=2)
-        made.append(measure_downpour(e, e.open()))
-    frame = downpour_frame(made)
-    # eight replicas compute four batches each; one that dies at 1.5 has one, and two more if it returns at 2
+    """Eight replicas compute four batches each; one that dies at 1.5 has one, and two more if it returns at 2."""
+    away = {"worker": 0, "at_s": 1.5}
+    ways = ((), (away,), (away | {"until_s": 2.0},))
+    frame = downpour_frame(downpour(8, {"kind": "constant", "time_s": 1.0}, 4.5, outages=one, evaluations=2) for one in ways)
     assert dict(zip(frame["outages"], frame["batches"], strict=True)) == {"none": 32, "leave": 29, "return": 31}
 
 
