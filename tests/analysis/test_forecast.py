@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from multigpu.analysis.forecast import PARTS, HeldOut, Points, forecast, held_out, launch_residuals, slowest_of, widening_of
@@ -46,6 +46,7 @@ def made(c, x, demand, counts=(1, 2, 4), spread=0.0, launches=4, generator=None,
     return Points(tuple(counts), tuple(times), demand, noise)
 
 
+@settings(deadline=None)
 @given(
     c=st.floats(1.0, 100.0),
     slope=st.floats(0.1, 3.0),
@@ -54,6 +55,7 @@ def made(c, x, demand, counts=(1, 2, 4), spread=0.0, launches=4, generator=None,
     one_process=st.booleans(),
     overlaps=st.booleans(),
 )
+@example(c=8.0, slope=0.5, kind="copied", counts=(1, 4, 8, 16, 32), one_process=False, overlaps=True)
 def test_known_parameters_are_found_and_nothing_is_missed_without_noise(c, slope, kind, counts, one_process, overlaps):
     """A process a device: c + x I + s B, s = min(1, x) where merging overlaps, else 1; one process: c + h (P - 1) + I."""
     links = Links(100.0, host_bytes_per_s=80.0, node=8, between_bytes_per_s=10.0)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -17,6 +17,7 @@ from multigpu.analysis.statistics import Sample, interval, log_samples, mean_int
 VALUES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8).filter(lambda values: np.ptp(values) > 1e-3)
 
 
+@settings(deadline=None)
 @given(a=VALUES, b=VALUES, unit=st.floats(1e-3, 1e3))
 def test_one_mean_has_students_interval_and_two_have_welchs_in_any_unit(a, b, unit):
     """Against scipy, where each value is a launch of its own."""
