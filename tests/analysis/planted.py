@@ -29,16 +29,6 @@ def study(repeats: int = 5, shares: dict[str, tuple[float, ...]] | None = None, 
     return records
 
 
-def screening() -> list[Record]:
-    """Two CPU processes, everything once."""
-    records = []
-    for placement, of_perfect in SHARES.items():
-        for count in (1, 2):
-            point = {"placement": placement, "devices": count, "model": "nmt_small", "device_type": "cpu", "precision": "fp32"}
-            records.append(make_record(units_per_s=20_000 * count * of_perfect[count - 1], sequence_length=20, batch_size=16, **point))
-    return records
-
-
 COLUMN_PX = 342  # of a page of 390 px
 
 

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.advise import advise, advised, rankings, sentences
+from multigpu.analysis.advise import Advice, advise, advised, rankings, sentences
 from multigpu.analysis.asked import SAME, by_machine, run_of, semantics
 from multigpu.analysis.compare import best_single
 from multigpu.analysis.explain import explain_fields, explain_key
@@ -17,7 +17,7 @@ from multigpu.analysis.explain_text import sentences as explanation
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points, usual, where
 from multigpu.analysis.read import frames, records_of
-from multigpu.record import RecordStore
+from multigpu.record import Record, RecordStore
 from tests.analysis.planted import study
 from tests.factory import make_machine, make_point, make_record, plant
 
@@ -45,6 +45,11 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
     assert jobs > 50
 
 
+def advice_of(records: list[Record], **fields: object) -> Advice:
+    """Of planted Records, for the translator."""
+    return rankings(points(frame_of(records)), {"workload": "nmt", **fields})[0][0]
+
+
 def test_vgg16_on_two_gpus_takes_two_gpus() -> None:
     found, _ = rankings(STUDY, {"workload": "cnn", "model": "vgg16", "devices": 2, "batch_size": 64}, "2x-nvidia-h200")
     assert found[0].best is not None and found[0].best["placement"] == "ddp" and found[0].best["rate"] > 6000
@@ -63,21 +68,19 @@ def test_another_machines_records_change_no_advice() -> None:
 
 def test_one_gpu_is_advised_where_two_are_slower() -> None:
     shares = {"ddp": (1.0, 0.4, 0.1), "independent": (1.0, 0.99, 0.98)}
-    found, _ = rankings(points(frame_of(study(shares=shares))), {"workload": "nmt", "devices": 2})
-    assert sentences(found[0])[0].startswith("Take one GPU")
+    assert sentences(advice_of(study(shares=shares), devices=2))[0].startswith("Take one GPU")
 
 
 def test_a_faster_single_run_is_to_be_repeated_and_never_taken() -> None:
-    records = [*study(), make_record("exp3", 2, units_per_s=5e6)]
-    advice = rankings(points(frame_of(records)), {"workload": "nmt", "devices": 2})[0][0]
+    advice = advice_of([*study(), make_record("exp3", 2, units_per_s=5e6)], devices=2)
     assert advice.best is not None and advice.best["placement"] == "ddp"
     assert where(advice.ranked, placement="exp3")["standing"].tolist() == ["faster, single run"]
     assert "repeat it" in " ".join(sentences(advice))
 
 
 def test_what_trains_no_common_model_is_shown_and_never_best() -> None:
-    advice = rankings(points(frame_of(study())), {"workload": "nmt", "devices": 8})[0][0]
-    assert where(advice.ranked, placement="independent")["standing"].tolist() == ["not the same training"]
+    ranked = advice_of(study(), devices=8).ranked
+    assert where(ranked, placement="independent")["standing"].tolist() == ["not the same training"]
 
 
 def test_this_machine_speaks_before_others_and_the_one_with_most_repeats_before_the_rest() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from multigpu.analysis.forecast import PARTS, HeldOut, Points, forecast, held_out, launch_residuals, slowest_of, widening_of
@@ -34,56 +34,50 @@ LINKS = Links(100.0, node=8, between_bytes_per_s=10.0)
 RING, SERVER = Demand(reduced=100.0), Demand(pulled=(100.0,), pushed=(100.0,))
 
 
-def made(c, x, demand, counts=(1, 2, 4), one_process=False, h=0.0, spread=0.0, launches=4, generator=None, noise=()):
+def made(c, x, demand, counts=(1, 2, 4), spread=0.0, launches=4, generator=None, noise=()):
     """Points whose steps follow the model, each launch moved by `spread` on logarithms."""
     times = []
     for p in counts:
         slowest = slowest_of(noise, [p]).mean()
         inside, between = merge_seconds(demand, p, LINKS)
-        step = c + h * (p - 1) + inside if one_process else c * slowest + x * inside + between
+        step = c * slowest + x * inside + between
         moved = generator.normal(0, spread, launches) if generator is not None else np.zeros(launches)
         times.append(tuple(step * np.exp(moved)))
-    return Points(tuple(counts), tuple(times), demand, noise, one_process)
+    return Points(tuple(counts), tuple(times), demand, noise)
 
 
-@pytest.mark.parametrize(
-    ("demand", "x"), [(RING, 0.5), (RING, 3.0), (SERVER, 1.0), (Demand(copied=100.0), 0.25), (Demand(host=100.0), 2.0)]
+@settings(deadline=None)
+@given(
+    c=st.floats(1.0, 100.0),
+    slope=st.floats(0.1, 3.0),
+    kind=st.sampled_from(["reduced", "copied", "host", "home"]),
+    counts=st.sampled_from([(1, 2, 4), (1, 3, 8), (1, 4, 8, 16, 32)]),
+    one_process=st.booleans(),
+    overlaps=st.booleans(),
 )
-def test_known_parameters_are_found_and_nothing_is_missed_without_noise(demand, x):
+@example(c=8.0, slope=0.5, kind="copied", counts=(1, 4, 8, 16, 32), one_process=False, overlaps=True)
+def test_known_parameters_are_found_and_nothing_is_missed_without_noise(c, slope, kind, counts, one_process, overlaps):
+    """A process a device: c + x I + s B, s = min(1, x) where merging overlaps, else 1; one process: c + h (P - 1) + I."""
     links = Links(100.0, host_bytes_per_s=80.0, node=8, between_bytes_per_s=10.0)
-    times = tuple((10 + x * merge_seconds(demand, p, links)[0],) for p in (1, 2, 4))
-    points = Points((1, 2, 4), times, demand)
-    found, held = forecast(points, [1, 2, 4, 8, 64], links), held_out(points, links)
-    first, last = found.iloc[0], found.iloc[-1]
-    assert (first["computation_s"], first["slope"]) == pytest.approx((10, x)) and first["efficiency"] == pytest.approx(1)
-    assert held.error == pytest.approx(0, abs=1e-9) and held.fitted == (1, 2) and held.inside is None
-    inside, between = merge_seconds(demand, 64, links)
-    assert last["step_s"] == pytest.approx(10 + x * inside + between)
+    moved = {"pulled": (100.0,), "pushed": (100.0,)} if kind == "home" else {kind: 100.0}
+    demand, share = Demand(overlaps=overlaps, **moved), min(1.0, slope) if overlaps else 1.0
+
+    def step_s(p):
+        inside, between = merge_seconds(demand, p, links)
+        return (c, inside, 0.0, slope * (p - 1)) if one_process else (c, slope * inside, share * between, 0.0)
+
+    counts = tuple(p for p in counts if p <= 8) if one_process else counts
+    points = Points(counts, tuple((sum(step_s(p)),) for p in counts), demand, one_process=one_process)
+    found = forecast(points, [1, 2, 4, 8] + [64] * (not one_process), links)
+    assert found[["computation_s", "slope"]].to_numpy() == pytest.approx(np.array([[c, slope]] * len(found)), rel=1e-4)
+    assert found["efficiency"].iloc[0] == pytest.approx(1)
+    for _, row in found.iterrows():
+        parts = row[["computation_s", "links_of_a_node_s", "links_between_nodes_s", "host_s"]].tolist()
+        assert parts == pytest.approx(step_s(int(row["devices"])), rel=1e-4, abs=1e-9) and row["step_s"] == pytest.approx(sum(parts))
     assert found["efficiency_low"].isna().all(), "nothing was repeated, so there is no band"
-
-
-def test_one_process_pays_the_host_for_every_device():
-    points = made(10, 0, SERVER, one_process=True, h=3.0)
-    row = forecast(points, [1, 8], LINKS).iloc[1]
-    assert row[[*PARTS, "slope"]].tolist() == pytest.approx([10, 0, 14, 0, 21, 3]), "computation, noise, links of a node, between, host"
-
-
-def test_what_hides_inside_a_node_hides_between_nodes_only_where_merging_overlaps():
-    _, between = merge_seconds(RING, 64, LINKS)
-    for overlaps, x, share in ((True, 0.5, 0.5), (True, 3.0, 1.0), (False, 0.5, 1.0)):
-        demand = Demand(reduced=100.0, overlaps=overlaps)
-        found = forecast(made(10, x, demand), [64], LINKS)
-        assert found["links_between_nodes_s"].iloc[0] == pytest.approx(share * between)
-
-
-def test_a_curve_that_already_passes_between_nodes_is_fitted_with_its_network():
-    demand = Demand(reduced=100.0, overlaps=True)
-    times = []
-    for p in (1, 4, 8, 16, 32):
-        inside, between = merge_seconds(demand, p, LINKS)
-        times.append((10 + 0.4 * inside + 0.4 * between,))
-    row = forecast(Points((1, 4, 8, 16, 32), tuple(times), demand), [64], LINKS).iloc[0]
-    assert (row["computation_s"], row["slope"]) == pytest.approx((10, 0.4), rel=1e-5)
+    if len(counts) > 2:
+        held = held_out(points, links)
+        assert held.error == pytest.approx(0, abs=1e-4) and held.fitted == counts[:-1] and held.inside is None
 
 
 def test_limits_all_reduce_keeps_a_share_and_a_server_loses_it_with_every_device():

@@ -12,32 +12,33 @@ NODES = Links(100.0, host_bytes_per_s=50.0, node=4, between_bytes_per_s=10.0)
 ALL_REDUCE, SERVER = Demand(reduced=1000.0), Demand(pulled=(1000.0,), pushed=(1000.0,))
 
 
+LATE = Links(float("inf"), inside_latency_s=1.0, node=4, between_latency_s=100.0)
+COPIED, FROM_HOST = Demand(copied=1000.0), Demand(host=1000.0)
+
+
+@pytest.mark.parametrize(
+    ("demand", "links", "seconds"),
+    [
+        (ALL_REDUCE, ONE_NODE, {1: (0, 0), 2: (10, 0), 4: (15, 0)}),  # 2 (P - 1) / P N / B
+        (SERVER, ONE_NODE, {1: (0, 0), 2: (20, 0), 3: (40, 0), 5: (80, 0)}),  # 2 N (P - 1) / B
+        (COPIED, ONE_NODE, {1: (0, 0), 2: (10, 0), 3: (20, 0), 5: (40, 0)}),
+        (FROM_HOST, ONE_NODE, {1: (0, 0), 2: (20, 0), 3: (40, 0)}),
+        (ALL_REDUCE, LATE, {4: (6, 0), 16: (6, 600)}),  # 2 (4 - 1) messages inside, 2 (4 - 1) between
+        # four nodes of four: a node's links carry 40 bytes/s, a device's 10; of a home 3 others are inside, 12 beyond
+        (ALL_REDUCE, NODES, {16: (15, 2 * 3 / 4 * 1000 / 40)}),
+        (SERVER, NODES, {16: (60, 12 * 2000 / 10)}),
+        (COPIED, NODES, {16: (30, 1200)}),
+        (FROM_HOST, NODES, {16: (300, 12 * 1000 / 40)}),
+    ],
+)
+def test_a_merge_takes_what_its_formula_says(demand, links, seconds):
+    for devices, (inside, between) in seconds.items():
+        assert merge_seconds(demand, devices, links) == pytest.approx((inside, between))
+
+
 def test_a_ring_tends_to_twice_the_bytes_over_the_link():
-    assert merge_seconds(ALL_REDUCE, 1, ONE_NODE) == (0, 0)
-    assert merge_seconds(ALL_REDUCE, 2, ONE_NODE) == pytest.approx((10, 0)), "2 (1/2) 1000 / 100"
-    assert merge_seconds(ALL_REDUCE, 4, ONE_NODE) == pytest.approx((15, 0))
     times = [merge_seconds(ALL_REDUCE, 2**k, ONE_NODE)[0] for k in range(18)]
     assert times == sorted(times) and times[-1] == pytest.approx(20, rel=1e-4) and max(times) < 20
-
-
-def test_a_server_grows_with_every_device_and_copies_half_as_fast():
-    assert [merge_seconds(SERVER, p, ONE_NODE)[0] for p in (1, 2, 3, 5)] == pytest.approx([0, 20, 40, 80]), "2 N (P - 1) / B"
-    assert [merge_seconds(Demand(copied=1000.0), p, ONE_NODE)[0] for p in (1, 2, 3, 5)] == pytest.approx([0, 10, 20, 40])
-    assert [merge_seconds(Demand(host=1000.0), p, ONE_NODE)[0] for p in (1, 2, 3)] == pytest.approx([0, 20, 40])
-
-
-def test_latency_counts_messages_that_follow_each_other():
-    late = Links(float("inf"), inside_latency_s=1.0, node=4, between_latency_s=100.0)
-    assert merge_seconds(ALL_REDUCE, 4, late) == pytest.approx((6, 0)), "2 (P - 1)"
-    assert merge_seconds(ALL_REDUCE, 16, late) == pytest.approx((6, 600)), "2 (4 - 1) inside, 2 (4 - 1) between"
-
-
-def test_between_nodes_all_links_of_a_node_carry_an_all_reduce_and_one_carries_a_home():
-    # four nodes of four: a node's links carry 40 bytes/s, a device's 10
-    assert merge_seconds(ALL_REDUCE, 16, NODES) == pytest.approx((15, 2 * 3 / 4 * 1000 / 40))
-    assert merge_seconds(SERVER, 16, NODES) == pytest.approx((60, 12 * 2000 / 10)), "3 others inside, 12 beyond"
-    assert merge_seconds(Demand(copied=1000.0), 16, NODES) == pytest.approx((30, 1200))
-    assert merge_seconds(Demand(host=1000.0), 16, NODES) == pytest.approx((300, 12 * 1000 / 40))
 
 
 def test_variables_that_are_spread_leave_the_fullest_home_the_largest_of_them():

@@ -6,14 +6,10 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
-from multigpu.record import RecordStore
-from tests.factory import make_record, plant
+from tests.factory import make_record
 
-
-@pytest.fixture
-def store(tmp_path):
-    records = [make_record(), make_record("exp2", status="timeout", reason="300 s"), make_record(device_type="cpu", precision="fp32")]
-    return plant(RecordStore(tmp_path), records)
+RECORDS = [make_record(), make_record("exp2", status="timeout", reason="300 s"), make_record(device_type="cpu", precision="fp32")]
+FRAME = frame_of(RECORDS)
 
 
 def test_columns_by_hand():
@@ -49,36 +45,34 @@ def test_columns_by_hand():
     assert (row["unit"], row["gpu"], row["framework_version"], row["sm_clock_mhz"]) == ("words", "NVIDIA H200", "2.13.0", 1980.0)
 
 
-def test_a_row_a_record_and_what_was_not_measured_is_missing(store):
-    frame = frame_of(store)
-    assert len(frame) == 3 and list(frame.columns) == list(COLUMNS)
-    row = frame[frame["status"] == "timeout"].iloc[0]
+def test_a_row_a_record_and_what_was_not_measured_is_missing():
+    assert len(FRAME) == 3 and list(FRAME.columns) == list(COLUMNS)
+    row = FRAME[FRAME["status"] == "timeout"].iloc[0]
     assert row[list(MEASURED)].isna().all() and row["reason"] == "300 s"
-    assert frame_of([]).dtypes.to_dict() == frame.dtypes.to_dict()
+    assert frame_of([]).dtypes.to_dict() == FRAME.dtypes.to_dict()
 
 
-def test_step_times_are_long_and_know_what_was_timed(store):
-    steps = step_times(store, [frame_of(store)["key"].iloc[0], "unknown"])
+def test_step_times_are_long_and_know_what_was_timed():
+    steps = step_times(RECORDS, [FRAME["key"].iloc[0], "unknown"])
     assert len(steps) == 2 * 40
     assert steps.groupby("rank")["timed"].sum().tolist() == [30, 30]
     assert not steps[steps["step"] < 10]["timed"].any()
-    assert step_times(store, []).dtypes.to_dict() == steps.dtypes.to_dict()
+    assert step_times(RECORDS, []).dtypes.to_dict() == steps.dtypes.to_dict()
 
 
 @pytest.mark.parametrize(
     ("suffix", "read"), [("csv", pd.read_csv), ("json", partial(pd.read_json, dtype=False)), ("parquet", pd.read_parquet)]
 )
-def test_export_reads_back(store, tmp_path, suffix, read):
-    frame = frame_of(store)
-    back = read(export(frame, tmp_path / f"records.{suffix}"))
-    assert list(back.columns) == list(frame.columns)
-    assert back["key"].tolist() == frame["key"].tolist()
-    assert back["units"].isna().tolist() == frame["units"].isna().tolist()
+def test_export_reads_back(tmp_path, suffix, read):
+    back = read(export(FRAME, tmp_path / f"records.{suffix}"))
+    assert list(back.columns) == list(FRAME.columns)
+    assert back["key"].tolist() == FRAME["key"].tolist()
+    assert back["units"].isna().tolist() == FRAME["units"].isna().tolist()
     if suffix == "parquet":
-        pd.testing.assert_frame_equal(back, frame)
+        pd.testing.assert_frame_equal(back, FRAME)
 
 
 @pytest.mark.parametrize("name", ["records.xlsx", "records", "no/such/folder/records.csv"])
-def test_export_refuses_in_one_sentence(store, tmp_path, name):
+def test_export_refuses_in_one_sentence(tmp_path, name):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
-        export(frame_of(store), tmp_path / name)
+        export(FRAME, tmp_path / name)

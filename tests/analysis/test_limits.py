@@ -53,11 +53,18 @@ def test_every_ceiling_names_its_source_and_date():
     assert ceilings("an abacus") == {}
 
 
-def test_arithmetic_bound_of_000():
-    # the anchors: 127.1 MFLOP a word at 788 TFLOP/s are 6.2 M words/s on one GPU, 49.6 M on eight
-    bound = bound_units_per_s(find_model("nmt", "nmt000"), H200, "bf16", 8, 25_600)
-    assert bound.units_per_s == pytest.approx(49.6e6, rel=0.01)
-    assert bound.binding == "compute"
+@pytest.mark.parametrize(
+    ("gpu", "precision", "units", "moved", "binding", "rate"),
+    [
+        # the anchors: 127.1 MFLOP a word at 788 TFLOP/s are 6.2 M words/s on one GPU, 49.6 M on eight
+        (H200, "bf16", 25_600, None, "compute", 49.6e6),
+        (H200, "bf16", 1000, {"host_to_device": 8 * 64e9}, "communication", 1000),
+        ("Tesla P100", "fp32", 1000, None, "", math.inf),  # an unknown device has no bound and says so
+    ],
+)
+def test_the_lowest_bound_of_000_binds(gpu, precision, units, moved, binding, rate):
+    bound = bound_units_per_s(find_model("nmt", "nmt000"), gpu, precision, 8, units, moved)
+    assert bound.binding == binding and bound.units_per_s == pytest.approx(rate, rel=0.01)
 
 
 def test_fast_convolutions_spare_operations_in_fp32_alone():
@@ -93,16 +100,6 @@ def test_communication_time_by_hand():
     assert communication_time_s({"device_to_device": 8e9}, 4, 1e9, 1e9) == pytest.approx(2.0)
     # both ways overlap, the larger one counts
     assert communication_time_s({"host_to_device": 8e9, "device_to_host": 4e9}, 4, 1e9, 0.5e9) == pytest.approx(4.0)
-
-
-def test_traffic_can_bind():
-    bound = bound_units_per_s(find_model("nmt", "nmt000"), H200, "bf16", 8, 1000, {"host_to_device": 8 * 64e9})
-    assert (bound.binding, bound.communication) == ("communication", pytest.approx(1000))
-
-
-def test_an_unknown_device_has_no_bound_and_says_so():
-    bound = bound_units_per_s(find_model("nmt", "nmt000"), "Tesla P100", "fp32", 1, 1000)
-    assert math.isinf(bound.units_per_s) and bound.binding == ""
 
 
 def test_rows_beside_their_bounds():

@@ -10,8 +10,7 @@ from tests.factory import make_record
 
 
 def trained(loss: list[float], **fields: object) -> Record:
-    record = make_record(**({"workload": "nmt", "placement": "ddp", "devices": 2, "batch_size": 128, "precision": "bf16"} | fields))
-    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"loss": loss})})
+    return make_record(measurement={"loss": loss}, **fields)
 
 
 PLAIN = trained([10.0 - step / 10 for step in range(40)], precision="fp32")

@@ -41,32 +41,31 @@ def test_coalescing_keeps_every_point_and_closes_the_smallest_gaps(a, most) -> N
     assert len(cells(found)) == len(cells(a)) + sum(gaps[: max(0, len(union(a)) - most)])
 
 
-def test_skew_is_how_far_apart_equal_replicas_begin() -> None:
-    """Two replicas with 3 + 5 ms; the second begins 2 ms later: they span 10 ms, the longest works 8, the skew is 2."""
-    first = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
-    second = step_of(forward=(2, 5), backward=(5, 10), merge=(10, 11), update=(11, 12))
-    assert phases.launch_skew([first, second]) == pytest.approx(ms(2))
-    assert phases.passes_span([first, second]) == pytest.approx(ms(10)) and phases.passes_time(first) == pytest.approx(ms(8))
-    assert phases.launch_skew([first]) == pytest.approx(0)
-    assert phases.step_time([first, second]) == pytest.approx(ms(12))
+FIRST = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
+LATER = step_of(forward=(2, 5), backward=(5, 10), merge=(10, 11), update=(11, 12))
 
 
-def test_gaps_count_as_skew_and_overlap_counts_once() -> None:
-    assert phases.launch_skew([step_of(forward=(0, 3), backward=(4, 8))]) == pytest.approx(ms(1)), "a gap: an upper bound"
-    overlapping = step_of(forward=(0, 4), backward=(3, 8))
-    assert phases.passes_time(overlapping) == pytest.approx(ms(8)) and phases.launch_skew([overlapping]) == pytest.approx(0)
-    assert phases.launch_skew([step_of(forward_backward=(0, 8)), step_of(forward_backward=(1, 9))]) == pytest.approx(ms(1))
-
-
-def test_unknown_passes_have_no_skew() -> None:
-    known = step_of(forward=(0, 3), backward=(3, 8))
-    assert phases.launch_skew([known, step_of(forward=(0, 3))]) is None
-    assert phases.launch_skew([known, step_of(update=(0, 3))]) is None and phases.launch_skew([]) is None
+@pytest.mark.parametrize(
+    ("replicas", "skew_ms"),
+    [
+        ([FIRST, LATER], 2),  # equal work, begun 2 ms apart
+        ([FIRST], 0),
+        ([step_of(forward=(0, 3), backward=(4, 8))], 1),  # a gap counts: an upper bound
+        ([step_of(forward=(0, 4), backward=(3, 8))], 0),  # overlap counts once
+        ([step_of(forward_backward=(0, 8)), step_of(forward_backward=(1, 9))], 1),
+        ([FIRST, step_of(forward=(0, 3))], None),
+        ([FIRST, step_of(update=(0, 3))], None),
+        ([], None),
+    ],
+)
+def test_skew_is_how_far_apart_replicas_begin_where_their_passes_are_known(replicas, skew_ms) -> None:
+    assert phases.launch_skew(replicas) == (None if skew_ms is None else pytest.approx(ms(skew_ms)))
 
 
 def test_phases_last_from_their_first_to_their_last_operation() -> None:
-    step = step_of(forward=(0, 3), backward=(3, 8), merge=(5, 10), update=(10, 11))
-    assert phases.phase_times(step) == pytest.approx({"forward": ms(3), "backward": ms(5), "merge": ms(5), "update": ms(1)})
+    assert phases.phase_times(LATER) == pytest.approx({"forward": ms(3), "backward": ms(5), "merge": ms(1), "update": ms(1)})
+    assert phases.passes_time(FIRST) == phases.passes_time(step_of(forward=(0, 4), backward=(3, 8))) == pytest.approx(ms(8))
+    assert phases.passes_span([FIRST, LATER]) == pytest.approx(ms(10)) and phases.step_time([FIRST, LATER]) == pytest.approx(ms(12))
 
 
 def activities() -> list[Activity]:

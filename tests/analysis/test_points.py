@@ -1,9 +1,10 @@
-"""Points, pairs and baselines: by hand, against a plain recomputation from raw Records, and of one machine always."""
+"""Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; rows put together; a study."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -12,32 +13,21 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
+from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
 from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, counterparts, scaling, verdict, versus
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.points import Missing, one, one_length, points, usual, where
+from multigpu.analysis.points import Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.read import frames, read_study, records_of
+from multigpu.analysis.show import text
+from multigpu.collectives.record import CollectiveStore
 from multigpu.record import RecordStore
+from multigpu.synchrony.simulate import simulated_pace
 from tests.analysis.planted import study
+from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant
 
-
-def by_hand(rates: list[float]) -> tuple[float, float]:
-    """Bounds of one launch's repeats of equal length."""
-    logs = np.log(rates)
-    half = stats.t.ppf(0.975, len(rates) - 1) * logs.std(ddof=1) / math.sqrt(len(rates))
-    pooled = len(rates) / sum(1 / rate for rate in rates)
-    return pooled * math.exp(-half), pooled * math.exp(half)
-
-
-def test_a_point_by_hand() -> None:
-    rates = [1e6, 1.01e6, 0.99e6, 1.005e6, 0.995e6]
-    row = points(frame_of([make_record(units_per_s=rate, repeat=i, launch_id="a") for i, rate in enumerate(rates)])).iloc[0]
-    low, high = by_hand(rates)
-    assert (row["n"], row["launches"]) == (5, 1)
-    assert row["rate"] == pytest.approx(5 / sum(1 / rate for rate in rates), rel=1e-3)
-    assert row["rate_low"] == pytest.approx(low, rel=1e-3) and row["rate_high"] == pytest.approx(high, rel=1e-3)
-    assert row["spread"] == pytest.approx(0.02, rel=1e-2)
+TABLE = points(frame_of(study()))
 
 
 def test_every_committed_point_equals_a_plain_recomputation() -> None:
@@ -55,14 +45,20 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
                 record.machine.cpu,
             )
             groups[name].append((record.measurement.units, record.measurement.wall_s, record.launch_id))
-    expected = sorted((len(g), sum(u for u, _, _ in g) / sum(w for _, w, _ in g), _bounds(g)) for g in groups.values())
+    expected = sorted((len(g), sum(u for u, _, _ in g) / sum(w for _, w, _ in g), _bounds(g), _spread(g)) for g in groups.values())
     table = frames(paths.RUNS)[1]
     table = table[table["n"] > 0]
-    found = sorted((int(n), float(r), (float(lo), float(hi))) for n, r, lo, hi in table[["n", "rate", "rate_low", "rate_high"]].to_numpy())
+    told = table[["n", "rate", "rate_low", "rate_high", "spread", "launches"]].to_numpy(dtype=float)
+    found = sorted((int(n), rate, (low, high), (spread, launches)) for n, rate, low, high, spread, launches in told)
     assert len(found) == len(expected) > 1000
-    for (n, rate, bounds), (n0, rate0, bounds0) in zip(found, expected, strict=True):
+    for (n, rate, bounds, spread), (n0, rate0, bounds0, spread0) in zip(found, expected, strict=True):
         assert n == n0 and rate == pytest.approx(rate0, rel=1e-12)
-        assert bounds == pytest.approx(bounds0, rel=1e-9, nan_ok=True)
+        assert bounds == pytest.approx(bounds0, rel=1e-9, nan_ok=True) and spread == pytest.approx(spread0, rel=1e-9)
+
+
+def _spread(group: list[tuple[float, float, str]]) -> tuple[float, int]:
+    rates = [units / wall_s for units, wall_s, _ in group]
+    return (max(rates) - min(rates)) / fmean(rates), len({launch for _, _, launch in group})
 
 
 def _bounds(group: list[tuple[float, float, str]]) -> tuple[float, float]:
@@ -93,17 +89,15 @@ def test_machines_are_never_pooled() -> None:
 
 
 def test_pairs_differ_in_the_named_fields_alone() -> None:
-    table = points(frame_of(study()))
-    pairs = versus(table, where(table, placement="ddp"))
-    assert len(pairs) == (table["n"] > 0).sum()
+    pairs = versus(TABLE, where(TABLE, placement="ddp"))
+    assert len(pairs) == (TABLE["n"] > 0).sum()
     eight = one(pairs, workload="nmt", placement="exp4", devices=8)
     assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == SLOWER
     assert one(pairs, workload="nmt", placement="ddp", devices=8)[["ratio", "ratio_low", "ratio_high"]].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_ratio_seen_from_the_other_side_is_its_reciprocal() -> None:
-    table = points(frame_of(study()))
-    exp4, ddp = where(table, placement="exp4"), where(table, placement="ddp")
+    exp4, ddp = where(TABLE, placement="exp4"), where(TABLE, placement="ddp")
     there, back = versus(exp4, ddp), versus(ddp, exp4)
     assert there["ratio"].to_numpy() == pytest.approx(1 / back["ratio"].to_numpy(), rel=1e-12)
     assert there["ratio_low"].to_numpy() == pytest.approx(1 / back["ratio_high"].to_numpy(), rel=1e-12)
@@ -123,8 +117,7 @@ def test_a_row_stands_beside_every_counterpart() -> None:
 
 
 def test_scaling_names_its_baselines() -> None:
-    table = scaling(points(frame_of(study())))
-    row = one(table, workload="nmt", placement="exp2", devices=8)
+    row = one(scaling(TABLE), workload="nmt", placement="exp2", devices=8)
     assert row["speedup_best"] == pytest.approx(0.1 * 8 * 0.8, rel=1e-2)
     assert row["speedup_same"] == pytest.approx(0.1 * 8 * 0.8 / 0.5, rel=1e-2)
     assert row["of_independent"] == pytest.approx(0.1 / 0.98, rel=1e-2)
@@ -139,15 +132,14 @@ def test_a_single_run_has_no_verdict() -> None:
 
 
 def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
-    table = points(frame_of(study()))
     with pytest.raises(Missing, match="placement=exp1"):
-        one(table, placement="exp1")
+        one(TABLE, placement="exp1")
     with pytest.raises(ValueError, match="devices"):
-        one(table, workload="nmt", placement="ddp")
+        one(TABLE, workload="nmt", placement="ddp")
     with pytest.raises(Missing, match="150 GiB"):
-        one(table, placement="exp2", devices=8, batch_size=256)
+        one(TABLE, placement="exp2", devices=8, batch_size=256)
     with pytest.raises(ValueError, match="no column 'placment'"):
-        where(table, placment="ddp")
+        where(TABLE, placment="ddp")
 
 
 def test_of_several_lengths_the_most_repeated_speaks() -> None:
@@ -177,3 +169,77 @@ def test_a_study_speaks_of_one_machine(tmp_path) -> None:
     plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
     assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
     assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
+
+
+def test_averages_have_students_interval_and_a_single_run_has_none() -> None:
+    frame = pd.DataFrame({"way": ["a", "a", "a", "b"], "accuracy": [0.8, 0.9, 1.0, 0.5], "key": ["1", "2", "3", "4"]})
+    three, one = averages(frame, ["way"], ["accuracy"]).to_dict("records")
+    # t(0.975, 2) = 4.30265 times 0.1 / sqrt 3
+    assert three["accuracy"] == pytest.approx(0.9) and three["accuracy_high"] == pytest.approx(0.9 + 4.30265 * 0.1 / math.sqrt(3), rel=1e-5)
+    assert (three["n"], three["keys"]) == (3, "1, 2, 3")
+    assert one["accuracy"] == 0.5 and math.isnan(one["accuracy_low"]) and one["n"] == 1
+    assert averages(frame.iloc[:0], ["way"], ["accuracy"]).empty
+
+
+def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
+    study = read_study(str(tmp_path), "8x-nvidia-h200")
+    for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
+        assert frame.empty and len(frame.columns) > 5
+    assert list(study.points.columns) == list(read_study().points.columns)
+    with pytest.raises(ValueError, match="does not exist"):
+        read_study(str(tmp_path / "typo"))
+
+
+def test_all_reduces_are_of_the_pages_machine(tmp_path: Path) -> None:
+    store = CollectiveStore(tmp_path / "collectives")
+    for gpus in (4, 8):
+        store.write(make_all_reduce(devices=4, gpus=gpus, time_s=float(gpus)))
+    study = read_study(str(tmp_path), "8x-nvidia-h200")
+    assert study.collectives["time_s"].tolist() == [8.0]
+    assert study.on("4x-nvidia-h200").collectives["time_s"].tolist() == [4.0] and study.machine == "8x-nvidia-h200"
+
+
+def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart() -> None:
+    two, eight = where(TABLE, workload="nmt", devices=2), where(TABLE, workload="nmt", devices=8)
+    named = also(two, pace="rate")
+    assert (named["pace_low"] == two["rate_low"]).all() and "spread_low" not in also(two, spread="n")
+    both = beside(two, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate")
+    counterpart = eight.set_index(["placement", "batch_size"])
+    for _, row in both.iterrows():
+        if row["placement"] == "exp2":
+            assert pd.isna(row["far"])
+        else:
+            assert row["far_high"] == counterpart.loc[(row["placement"], row["batch_size"]), "rate_high"]
+    with pytest.raises(pd.errors.MergeError):
+        beside(two, pd.concat([eight, eight]), ["placement", "batch_size"], far="rate")
+
+
+def test_two_values_of_a_field_are_compared_as_versus_does() -> None:
+    nmt = where(TABLE, workload="nmt")
+    pd.testing.assert_frame_equal(
+        compared(nmt, placement=("exp4", "ddp")), versus(where(nmt, placement="exp4"), where(nmt, placement="ddp"), but=["placement"])
+    )
+    assert (repeated(TABLE, 5)["n"] >= 5).all() and len(repeated(TABLE, 0)) == len(TABLE)
+
+
+def test_parts_say_where_they_come_from_and_rows_write_their_names() -> None:
+    whole = stacked("count", {"two": where(TABLE, devices=2), "eight": where(TABLE, devices=8)})
+    assert (whole["count"] == whole["devices"].map({2: "two", 8: "eight"})).all() and whole.index.is_unique
+    rows = where(TABLE, workload="nmt", devices=2).head(1)
+    assert text(rows, "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
+
+
+def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
+    table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
+    assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
+    assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(table, bucket_mib=1)["bucket_mib"].tolist() == [1]
+
+
+def test_records_are_chosen_by_the_fields_of_their_run() -> None:
+    records = [make_record(devices=1), make_record(devices=2), make_record(devices=4, traced_steps=2, traced_from=41)]
+    assert records_with(records, devices=[1, 2]) == records[:2] and records_with(records, traced=True) == records[2:]
+
+
+def test_a_simulated_protocol_waits_for_whom_it_says() -> None:
+    sync, alone = simulated_pace("sync", 8, 8, late=8), simulated_pace("async", 8, 1, late=8)
+    assert sync["age"] == 0 and 6 < alone["age"] < 8 and sync["speed"] < 0.25 < alone["speed"] < 1.1

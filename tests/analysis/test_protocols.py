@@ -1,19 +1,19 @@
-"""Two protocols on one set of Records: as the 2018 translation study timed, and with the warm-up left out."""
+"""Two protocols on one set of Records, as the 2018 translation study timed and without the warm-up; what batching costs, counted."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from multigpu.analysis.batching import shard_frame, text_source
+from multigpu.analysis.batching import shard_costs, shard_frame, text_source
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.points import one, points
 from multigpu.analysis.protocols import as_published, counted_units
-from multigpu.record import Record, RecordStore
-from tests.factory import make_record, plant
+from multigpu.inputs.drawn_text import lengths_000
+from multigpu.record import Record
+from multigpu.run import build_run
+from tests.factory import make_record
 
 TEXT = {"inputs": "lengths_000", "sequence_length": None, "warmup_steps": 10, "timed_steps": 30}
 
@@ -38,33 +38,22 @@ def slow_first(slow: float) -> list[Record]:
     return records
 
 
-def seen(records: list[Record], folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def seen(records: list[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frame of these Records and their step times."""
-    plant(store := RecordStore(folder), records)
     frame = frame_of(records)
-    return frame, step_times(store, list(frame["key"]))
+    return frame, step_times(records, list(frame["key"]))
 
 
-def test_sums_over_all_steps_from_the_first(tmp_path: Path) -> None:
-    frame, steps = seen(slow_first(11.0), tmp_path)
-    table = as_published(frame, steps, batches=20)
+@pytest.mark.parametrize("batches", [20, 80])
+def test_sums_are_over_all_steps_from_the_first_and_go_on_at_the_steady_pace(batches: int) -> None:
+    """On four GPUs the first step is as long as 11: so many batches take the time of ten more, and the Record's 40 are not all."""
+    frame, steps = seen(slow_first(11.0))
+    table = as_published(frame, steps, batches=batches)
+    share = batches / (batches + 10)
     for row, steady in zip(table.itertuples(), frame.itertuples(), strict=True):
-        share = 20 / 30 if row.devices == 4 else 1.0  # 20 steps in the time of 30
-        assert row.units_per_s == pytest.approx(steady.units_per_s * share)
-
-
-def test_a_slow_start_on_more_gpus_costs_speedup(tmp_path: Path) -> None:
-    frame, steps = seen(slow_first(11.0), tmp_path)
+        assert row.units_per_s == pytest.approx(steady.units_per_s * (share if row.devices == 4 else 1.0))
     assert one(scaling(points(frame)), devices=4)["speedup_same"] == pytest.approx(3.0, rel=1e-3)
-    assert one(scaling(points(as_published(frame, steps, batches=20))), devices=4)["speedup_same"] == pytest.approx(2.0, rel=1e-3)
-
-
-def test_a_record_of_fewer_steps_goes_on_at_its_steady_pace(tmp_path: Path) -> None:
-    """80 steps where the Record has 40, the first of them as long as 11: 80 in the time of 90, not 40 in the time of 50."""
-    frame, steps = seen(slow_first(11.0), tmp_path)
-    had = int(frame["warmup_steps"].iloc[0] + frame["timed_steps"].iloc[0])
-    four = one(scaling(points(as_published(frame, steps, batches=2 * had))), devices=4)
-    assert four["speedup_same"] == pytest.approx(3.0 * 2 * had / (2 * had + 10), rel=1e-3)
+    assert one(scaling(points(table)), devices=4)["speedup_same"] == pytest.approx(3.0 * share, rel=1e-3)
 
 
 def ragged(devices: int, first_s: float, **fields: object) -> Record:
@@ -75,18 +64,18 @@ def ragged(devices: int, first_s: float, **fields: object) -> Record:
     return record.model_copy(update={"input_fingerprint": text_source(record.run).fingerprint})
 
 
-def test_on_lengths_of_their_own_words_of_every_step_are_counted(tmp_path: Path) -> None:
+def test_on_lengths_of_their_own_words_of_every_step_are_counted() -> None:
     record = ragged(4, 0.5)
     words = shard_frame(record.run, 40).groupby("step")["words"].sum()
     counted = counted_units([record])
     assert counted["units"].tolist() == words.tolist() and words.nunique() > 10
-    frame, steps = seen([record], tmp_path)
+    frame, steps = seen([record])
     table = as_published(frame, steps, batches=20, counted=counted)
     assert table["units_per_s"].iloc[0] == pytest.approx(words[:20].sum() / (10 * 0.5 + 10 * 0.1))
 
 
-def test_uncounted_lengths_are_left_out(tmp_path: Path) -> None:
-    frame, steps = seen([ragged(1, 0.1)], tmp_path)
+def test_uncounted_lengths_are_left_out() -> None:
+    frame, steps = seen([ragged(1, 0.1)])
     assert as_published(frame, steps).empty
 
 
@@ -95,3 +84,26 @@ def test_a_record_of_another_input_or_with_other_words_is_not_counted() -> None:
     other = record.model_copy(update={"input_fingerprint": "another"})
     off = timed(record, [0.1] * 40, units=record.measurement.units + 1 if record.measurement else 0)
     assert counted_units([other, off]).empty and len(counted_units([record])) == 40
+
+
+# two steps of two replicas: 10 and 30 words in 20 and 40 positions, then 20 and 20 in 20 and 20
+SHARDS = pd.DataFrame({"step": [0, 0, 1, 1], "rank": [0, 1, 0, 1], "words": [10, 30, 20, 20], "positions": [20, 40, 20, 20]})
+
+
+def test_padding_imbalance_and_waiting_by_hand():
+    found = shard_costs(SHARDS)
+    assert found["words_per_step"] == 40 and found["padding_share"] == pytest.approx(1 - 80 / 100)
+    assert found["imbalance"] == pytest.approx((30 / 20 + 1) / 2)
+    assert found["waiting_share"] == pytest.approx(1 - (30 + 20) / (40 + 20))
+
+
+def test_counting_sees_what_batches_hold():
+    run = build_run(workload="nmt", model="nmt_small", placement="ddp", device_type="cpu", devices=3, batch_size=4, inputs="lengths_000")
+    source, shards = lengths_000(run, run.description), shard_frame(run)
+    assert len(shards) == 30 * 3
+    for step in (0, 7, 29):
+        for rank in range(3):
+            batch, row = source.batch(step, rank), shards[(shards["step"] == step) & (shards["rank"] == rank)].iloc[0]
+            assert (row["words"], row["positions"]) == (batch.units, batch.padded_units)
+    with pytest.raises(ValueError, match="'resnet_small' reads images: padding and imbalance are counted for words"):
+        shard_frame(build_run(workload="cnn", model="resnet_small", placement="ddp", device_type="cpu", batch_size=4))

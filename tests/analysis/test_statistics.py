@@ -1,4 +1,4 @@
-"""Intervals of ratios: against hand arithmetic, against scipy, and by simulation."""
+"""Intervals of ratios against scipy and by simulation; every formula on numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,58 +7,45 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
+from multigpu.analysis import formulas as f
 from multigpu.analysis.statistics import Sample, interval, log_samples, mean_interval, sample
 
-
-def test_by_hand():
-    two = sample([math.e, math.e**3], ["a", "b"])
-    assert (two.n, two.freedom) == (2, 1)
-    assert two.mean == pytest.approx(2)
-    assert two.variance == pytest.approx(1)  # variance 2 of the logs, over n = 2
-    assert interval([two]) == pytest.approx(12.7062047)
+VALUES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8).filter(lambda values: np.ptp(values) > 1e-3)
 
 
-def test_the_interval_of_a_mean_is_students():
-    # mean 3, s = sqrt(2.5), n = 5: half width 2.776 * 1.5811 / 2.2361
-    assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - 1.9633, 3 + 1.9633), abs=1e-3)
-    assert all(math.isnan(end) for end in mean_interval([1.0]))
+@settings(deadline=None)
+@given(a=VALUES, b=VALUES, unit=st.floats(1e-3, 1e3))
+def test_one_mean_has_students_interval_and_two_have_welchs_in_any_unit(a, b, unit):
+    """Against scipy, where each value is a launch of its own."""
+    logs, one, other = np.log(a), sample(a, range(len(a))), sample(b, range(len(b)))
+    assert one == pytest.approx((len(a), logs.mean(), logs.var(ddof=1) / len(a), len(a) - 1))
+    alone = stats.ttest_1samp(logs, 0).confidence_interval()
+    assert interval([one]) == pytest.approx((alone.high - alone.low) / 2)
+    welch, half = stats.ttest_ind(logs, np.log(b), equal_var=False).confidence_interval(), interval([one, other])
+    assert (one.mean - other.mean - half, one.mean - other.mean + half) == pytest.approx((welch.low, welch.high), abs=1e-9)
+    scaled = sample([unit * value for value in a], range(len(a)))
+    assert scaled.mean - one.mean == pytest.approx(math.log(unit), abs=1e-9) and interval([scaled]) == pytest.approx(interval([one]))
+    mean = stats.ttest_1samp(a, 0).confidence_interval()
+    assert mean_interval(a) == pytest.approx((mean.low, mean.high), abs=1e-9)
 
 
-def test_one_value_has_no_interval():
-    one = sample([5.0], ["a"])
-    assert one.freedom == 0 and math.isnan(one.variance)
+def test_one_value_has_no_interval_and_equal_values_one_of_no_width():
+    one, same = sample([5.0], ["a"]), sample([3.0] * 5, "aaabb")
+    assert one.freedom == 0 and math.isnan(one.variance) and all(math.isnan(end) for end in mean_interval([1.0]))
     assert math.isnan(interval([one, sample([1.0, 1.1], "ab")]))
-
-
-def test_equal_values_have_an_interval_of_no_width():
-    same = sample([3.0] * 5, "aaabb")
     assert same.variance == pytest.approx(0, abs=1e-30) and same.freedom == 4
     assert interval([same, same]) == pytest.approx(0, abs=1e-12)
 
 
-def test_is_welch_where_launches_are_alike():
-    a, b = [1.0, 1.1, 0.9, 1.05, 0.95], [2.0, 2.5, 1.7, 2.2, 1.9]
-    parts = [sample(a, "abcde"), sample(b, "abcde")]
-    welch = stats.ttest_ind(np.log(a), np.log(b), equal_var=False).confidence_interval()
-    estimate, half = parts[0].mean - parts[1].mean, interval(parts)
-    assert (estimate - half, estimate + half) == pytest.approx((welch.low, welch.high))
-
-
-def test_launches_are_the_units_where_they_differ():
-    apart = sample([1.00, 1.001, 0.999, 1.2, 1.201], "aaabb")
-    assert apart.freedom == 1
-    alike = sample([1.00, 1.1, 0.9, 0.95, 1.04], "aaabb")
-    assert alike.freedom == 4
-    assert interval([apart]) > 5 * interval([alike])
-
-
-def test_order_and_unit_do_not_matter():
-    values, launches = [1.0, 1.2, 0.9, 1.5, 1.4], "ababb"
-    first, second = sample(values, launches), sample([1000 * v for v in values[::-1]], launches[::-1])
-    assert second.mean - first.mean == pytest.approx(math.log(1000))
-    assert interval([second]) == pytest.approx(interval([first]))
+def test_launches_are_the_units_where_they_differ_in_any_order():
+    values = [1.00, 1.001, 0.999, 1.2, 1.201]
+    apart, alike = sample(values, "aaabb"), sample([1.00, 1.1, 0.9, 0.95, 1.04], "aaabb")
+    assert (apart.freedom, alike.freedom) == (1, 4) and interval([apart]) > 5 * interval([alike])
+    assert sample(values[::-1], "bbaaa") == pytest.approx(apart)
 
 
 @pytest.mark.parametrize("wander", [0.0, 1.0, 3.0])
@@ -74,3 +61,35 @@ def test_the_true_ratio_lies_inside_in_about_95_of_100(wander):
     samples = [Sample(5, *numbers) for numbers in found.to_numpy()]
     inside = sum(abs(one.mean - other.mean) <= interval([one, other]) for one, other in zip(samples[::2], samples[1::2], strict=True))
     assert inside / times >= 0.91
+
+
+def test_throughput_is_units_over_time():
+    assert f.throughput(300, 2) == 150
+
+
+@pytest.mark.parametrize("wall_s", [0, -1, float("nan")])
+def test_throughput_without_time_is_refused(wall_s):
+    with pytest.raises(ValueError, match="needs a positive time"):
+        f.throughput(1, wall_s)
+
+
+def test_jitter_is_the_scaled_median_deviation():
+    # median 3; deviations 2 1 0 1 97; their median 1
+    assert f.jitter([1, 2, 3, 4, 100]) == pytest.approx(1.4826)
+    assert math.isnan(f.jitter([]))
+    normal = np.random.default_rng(0).normal(0, 2.0, 20_000)
+    assert f.jitter(normal) == pytest.approx(2.0, rel=0.03)
+
+
+def test_step_memory_by_hand():
+    """-1, 1, -1, ...: r_k = (-1)^k (n - k) / n, so Q / 20 = (n + 2) / 20 / n * sum of (n - k)."""
+    n = 200
+    expected = (n + 2) / n * sum(n - k for k in range(1, 21)) / 20
+    assert f.step_memory([(-1.0) ** i for i in range(n)]) == pytest.approx(expected)
+    assert f.step_memory([3.0] * n) == 0 and f.step_memory([1.0] * 99) is None
+
+
+def test_step_memory_of_independent_steps_stays_below_its_bound():
+    draws = np.random.default_rng(0).normal(1, 0.1, (400, 200))
+    bound = stats.chi2.ppf(0.95, 20) / 20
+    assert np.mean([f.step_memory(row) > bound for row in draws]) == pytest.approx(0.05, abs=0.03)

@@ -1,4 +1,4 @@
-"""What a trace says of a step, by hand, and the claims that rest on it."""
+"""What a trace says of a step and of what it consists, on traces worked out by hand, and the claims that rest on it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from multigpu.analysis.causes import PARTS, causes_frame, host_phases, host_share_of, step_parts, timed_parts
 from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, write_trace_summary
 from multigpu.claims import evaluate, find_claim
 from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.measure.traced import Activity, joined, replica_trace
+from multigpu.placements import find_placement
 from multigpu.record import Record
+from tests.analysis.traced import step_of
 from tests.factory import make_point, make_record
 
 COMMON: dict[str, Any] = {"workload": "deepconn", "scaling": "strong", "processes": "one"}
@@ -28,19 +31,8 @@ def point(placement: str, step_ms: float, batch: int = 32, **more: Any) -> list[
 
 def trace_of(devices: int, copies_ms: float, exposed_ms: float, sparse_ms: float, busy_ms: float = 1.0) -> TraceSummary:
     """Two steps: on each device 9.5 copies a step of 10 us each, and two kernels."""
-    step = StepTrace(
-        start_s=0.0,
-        end_s=0.002,
-        host_s=0.001,
-        phases={"forward": (0.0, 0.001), "backward": (0.001, 0.002)},
-        kernels=30,
-        launches=30,
-        busy_s=busy_ms / 1000,
-        communication_s=copies_ms / 1000,
-        exposed_s=exposed_ms / 1000,
-        exposed_copies_s=exposed_ms / 1000,
-        communication=[],
-    )
+    told = {"kernels": 30, "launches": 30, "busy_s": busy_ms / 1000, "communication_s": copies_ms / 1000}
+    step = step_of(told=told | {"exposed_s": exposed_ms / 1000, "exposed_copies_s": exposed_ms / 1000}, forward=(0, 1), backward=(1, 2))
     copies = (
         [CopyTotals(kind="device_to_device", calls=19, bytes=1900, total_s=copies_ms / 500, min_s=4e-6, max_s=9e-4)] if copies_ms else []
     )
@@ -108,3 +100,77 @@ def test_c51_asks_whether_the_sparse_gradients_kernels_lead() -> None:
     for sparse_ms, verdict in ((2.0, "holds"), (0.5, "does not hold")):
         table = trace_table(traced("single", 2.0, trace_of(1, 0, 0, sparse_ms)))
         assert evaluate(claim, table).verdict == verdict
+
+
+def step(busy=0.06, exposed=0.02, copies=0.01, communication=(), **phases) -> StepTrace:
+    """A step of 0.1 s; phases in seconds."""
+    told = {"start_s": 0.0, "end_s": 0.1, "kernels": 10, "launches": 12, "busy_s": busy, "communication_s": exposed, "exposed_s": exposed}
+    told |= {"exposed_copies_s": copies, "communication": list(communication)}
+    return step_of(told=told, **{name: (1e3 * start, 1e3 * end) for name, (start, end) in phases.items()})
+
+
+def test_parts_of_a_step_add_up_to_it():
+    # forward 0 to 40 ms and backward 40 to 60 on one replica: no skew; the host merges from 60 to 90, copies run from 60 to 70
+    one = step(forward=(0, 0.04), backward=(0.04, 0.06), merge=(0.06, 0.09), communication=[(0.06, 0.07)])
+    parts = step_parts([one], ("merge", "update"), host_share=1.0)
+    assert parts == pytest.approx(
+        {"compute": 0.04, "communication": 0.01, "host_copies": 0.01, "host_work": 0.02, "skew": 0, "launching": 0.02}
+    )
+    assert sum(parts.values()) == pytest.approx(0.1)
+    assert step_parts([one], ())["launching"] == pytest.approx(0.04), "a merge that the device does is no work of the host's"
+
+
+def test_the_replica_that_waited_least_speaks():
+    waiting = step(busy=0.09, exposed=0.05, copies=0.0, forward=(0, 0.02), backward=(0.02, 0.04))
+    late = step(busy=0.05, exposed=0.01, copies=0.0, forward=(0, 0.05), backward=(0.05, 0.09))
+    parts = step_parts([waiting, late])
+    assert parts["compute"] == pytest.approx(0.04) and parts["communication"] == pytest.approx(0.01)
+    assert parts["launching"] == pytest.approx(0.05)
+
+
+def test_a_planted_delay_is_launch_skew():
+    first = step(busy=0.04, exposed=0, copies=0, forward=(0, 0.02), backward=(0.02, 0.04))
+    later = step(busy=0.04, exposed=0, copies=0, forward=(0.05, 0.07), backward=(0.07, 0.09))
+    parts = step_parts([first, later])
+    assert parts["skew"] == pytest.approx(0.05), "begun 50 ms apart with equal work"
+    assert parts["launching"] == pytest.approx(0.01)
+
+
+def test_one_replicas_pull_during_anothers_passes_is_no_work_of_the_hosts():
+    first = step(busy=0.04, exposed=0, copies=0, pull=(0, 0.01), forward=(0.01, 0.03), backward=(0.03, 0.05))
+    second = step(busy=0.04, exposed=0, copies=0, pull=(0, 0.05), forward=(0.05, 0.07), backward=(0.07, 0.09))
+    assert step_parts([second, first], ("pull",))["host_work"] == pytest.approx(0.01)
+
+
+def test_the_profilers_slowness_falls_on_the_host_alone():
+    parts = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04, "communication": 0.01, "skew": 0.02, "launching": 0.06}
+    timed = timed_parts(parts, 0.09)
+    assert timed["compute"] == 0.04 and timed["communication"] == 0.01
+    assert timed["skew"] == pytest.approx(0.01) and timed["launching"] == pytest.approx(0.03)
+    shorter = timed_parts(parts, 0.025)
+    assert shorter["compute"] == pytest.approx(0.02) and shorter["launching"] == 0 and sum(shorter.values()) == pytest.approx(0.025)
+    busy = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04}
+    assert timed_parts(busy, 0.05)["launching"] == pytest.approx(0.01), "a traced step without idle time leaves the rest to launching"
+
+
+def test_copies_and_phases_of_the_host():
+    def copies(kind, total_s):
+        return CopyTotals(kind=kind, calls=1, bytes=1, total_s=total_s, min_s=total_s, max_s=total_s)
+
+    two_replicas = [copies("host_to_device", 2.0), copies("device_to_device", 1.0), copies("host_to_device", 1.0)]
+    assert host_share_of(two_replicas) == 0.75
+    assert host_share_of([]) == 0
+    assert host_phases(find_placement("exp2")) == ("pull", "merge", "update")
+    assert host_phases(find_placement("exp3")) == ("pull",) and host_phases(find_placement("exp4")) == ()
+
+
+def test_a_row_a_traced_run_in_its_own_timed_step():
+    passes = {"forward": (0.0, 0.02), "backward": (0.02, 0.04)}
+    steps = [step(busy=0.04, exposed=0.01, copies=0, **passes)] * 3
+    trace = TraceSummary(source="kineto", replicas=[ReplicaTrace(rank=rank, steps=steps, copies=[]) for rank in range(2)], kernels=[])
+    record = make_record("exp4", 2, traced_steps=3, processes="one", units_per_s=2 * 128 * 200 / 0.08, measurement={"trace": trace})
+    causes = causes_frame([record, make_record("ddp", 2)])
+    row = causes.iloc[0]
+    assert len(causes) == 1 and row["timed_step_s"] == pytest.approx(record.measurement.wall_s / record.run.timed_steps)
+    assert sum(row[f"{name}_s"] for name in PARTS) == pytest.approx(row["timed_step_s"])
+    assert (row["kernels"], row["launches"]) == (10, 12)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
+import pandas as pd
 import pytest
 
 from multigpu import paths
@@ -16,7 +18,7 @@ from multigpu.analysis.training import (
     training_frame,
 )
 from multigpu.training.grid import GRIDS, joined_placements
-from multigpu.training.record import TrainingStore
+from multigpu.training.record import TrainingRecord, TrainingStore
 from tests.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
@@ -28,7 +30,7 @@ def shifted(by: float) -> list[float]:
     return [*LOSSES[:10], *(loss * (1 + by) for loss in LOSSES[10:])]
 
 
-def panel(other: float, other64: float = 0.0, replicas: float = 0.5):
+def panel(other: float = 0.01, other64: float = 0.0, replicas: float = 0.5):
     """ddp in fp64 is the truth, ddp in fp32 lies 1% from it, exp2 and independent replicas as asked."""
     return [
         trained(LOSSES, placement="ddp", precision="fp64", **STRONG),
@@ -37,13 +39,6 @@ def panel(other: float, other64: float = 0.0, replicas: float = 0.5):
         trained(shifted(other64), placement="exp2", precision="fp64", **STRONG),
         trained(shifted(replicas), placement="independent", **STRONG),
     ]
-
-
-def same_of(records) -> dict[tuple[str, str], bool | None]:
-    """Placement and precision -> whether its curve is the same."""
-    table = same_curve_table(training_frame(records), curves_frame(records))
-    assert table["drift"].to_list() == pytest.approx([0.01] * 5) and ALLOWED == 3
-    return {(row["placement"], row["precision"]): row["same"] for _, row in table.iterrows()}
 
 
 def test_a_row_by_hand():
@@ -60,38 +55,38 @@ def test_distance_is_of_windows_and_relative():
     assert curve_distance(LOSSES[:5], LOSSES) == math.inf
 
 
-def test_the_tolerance_comes_from_the_drift_of_fp32():
-    assert same_of(panel(0.029))["exp2", "fp32"] is True
-    assert same_of(panel(0.031))["exp2", "fp32"] is False
-
-
-def test_fp64_is_held_to_what_rounding_can_do_there():
-    """2^-29 of 3% is 5.6e-11."""
-    assert same_of(panel(0.01, 5e-11))["exp2", "fp64"] is True
-    assert same_of(panel(0.01, 1e-6))["exp2", "fp64"] is False
-
-
-def test_independent_replicas_need_not():
-    assert same_of(panel(0.01))["independent", "fp32"] is None
-
-
 def test_what_cannot_miss_is_not_counted():
     """ddp beside itself lies at 0, and its drift within three times itself, whatever it does."""
-    records = panel(0.01)
+    records = panel()
     table = same_curve_table(training_frame(records), curves_frame(records)).set_index("key")
     assert [table.loc[record.key, "role"] for record in records] == ["reference", "yardstick", "compared", "compared", "free"]
     assert table.loc[[records[0].key, records[1].key], "same"].isna().all()
 
 
-def test_a_tolerance_that_independent_replicas_keep_too_tells_nothing():
-    """Replicas 2% away lie within fp32's 3%, not within fp64's 5.6e-11; what lies beyond even that tolerance misses it all the same."""
-    assert same_of(panel(0.01, replicas=0.02))["exp2", "fp32"] is None
-    assert same_of(panel(0.01, replicas=0.02))["exp2", "fp64"] is True
-    assert same_of(panel(0.031, replicas=0.02))["exp2", "fp32"] is False
-    assert same_of(panel(0.01, replicas=0.031))["exp2", "fp32"] is True
-    alone = panel(0.01)[:-1]
-    table = same_curve_table(training_frame(alone), curves_frame(alone))
-    assert table["same"].isna().all(), "without replicas nothing shows what the tolerance can tell"
+@pytest.mark.parametrize(
+    ("asked", "point", "same"),
+    [
+        ({"other": 0.029}, ("exp2", "fp32"), True),  # the tolerance comes from the drift of fp32
+        ({"other": 0.031}, ("exp2", "fp32"), False),
+        ({"other64": 5e-11}, ("exp2", "fp64"), True),  # 2^-29 of 3% is 5.6e-11: what rounding can do there
+        ({"other64": 1e-6}, ("exp2", "fp64"), False),
+        ({}, ("independent", "fp32"), None),  # independent replicas need not follow
+        ({"replicas": 0.02}, ("exp2", "fp32"), None),  # within fp32's 3%, which then tells nothing, and not within fp64's
+        ({"replicas": 0.02}, ("exp2", "fp64"), True),
+        ({"other": 0.031, "replicas": 0.02}, ("exp2", "fp32"), False),  # beyond even that tolerance it misses all the same
+        ({"replicas": 0.031}, ("exp2", "fp32"), True),
+    ],
+)
+def test_a_curve_is_the_same_within_what_rounding_and_not_replicas_would_keep(asked, point, same):
+    records = panel(**asked)
+    table = same_curve_table(training_frame(records), curves_frame(records))
+    assert table["drift"].to_list() == pytest.approx([0.01] * 5) and ALLOWED == 3
+    assert {(row["placement"], row["precision"]): row["same"] for _, row in table.iterrows()}[point] is same
+
+
+def test_without_replicas_nothing_shows_what_the_tolerance_can_tell():
+    alone = panel()[:-1]
+    assert same_curve_table(training_frame(alone), curves_frame(alone))["same"].isna().all()
 
 
 TRAINED = {"ddp", "exp1", "exp2", "exp3", "exp4", "independent", "ps_gpu0"}
@@ -99,9 +94,25 @@ TRAINED |= {f"replicated_{way}" for way in ("allreduce", "copy", "ring", "server
 """Placements that Records compare at the gentle rate; one that is added joins them with its first Record."""
 
 
+@cache
+def committed() -> dict[str, TrainingRecord]:
+    return {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
+
+
+def compared_of(planned) -> tuple[list[TrainingRecord], pd.DataFrame, pd.DataFrame]:
+    """The committed Records of what is planned, none of which is missing, their table and what is compared, all of which is the same."""
+    missing = [training.label() for training in planned if training.digest not in committed()]
+    assert not missing, missing
+    own = [committed()[training.digest] for training in planned]
+    table = same_curve_table(training_frame(own), curves_frame(own))
+    compared = table[table["role"] == "compared"]
+    assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
+    return own, table, compared
+
+
 def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkeypatch):
     """Every Record of the two grids that compare placements at a rate where they can be: there, at its last step, the same curve."""
-    records = {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
+    records = committed()
     known = joined_placements(unit="words")
     assert set(known) >= TRAINED
     monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: 2)
@@ -109,20 +120,14 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
     whole = [entry.built for entry in GRIDS["translation_gpu"]() if entry.built.run.devices == 2]
     assert len(two) == 2 * len(known) - 1 and len(whole) == len(known)
     two, whole = ([t for t in planned if t.run.placement in TRAINED or t.digest in records] for planned in (two, whole))
-    missing = [training.label() for training in (*two, *whole) if training.digest not in records]
-    assert not missing, missing
     for planned, drift, beyond in ((two, 1e-6, 1e4), (whole, 0.01, 1.0)):
-        own = [records[training.digest] for training in planned]
+        own, table, compared = compared_of(planned)
         for record in own:
             m = record.measurement
             assert m is not None and m.steps == record.training.budget(m.steps_per_epoch) > 150
-        curves = curves_frame(own)
-        assert (curves.groupby("key")["step"].max() == [r.measurement.steps for r in sorted(own, key=lambda r: r.key)]).all()
-        table = same_curve_table(training_frame(own), curves)
+        assert (curves_frame(own).groupby("key")["step"].max() == [r.measurement.steps for r in sorted(own, key=lambda r: r.key)]).all()
         assert len(table) == len(planned) and table["panel"].nunique() == 1
-        compared = table[table["role"] == "compared"]
         assert set(compared["placement"]) >= TRAINED - {"ddp", "independent"}
-        assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
         # rounding is small, and far from what another result does
         assert table["drift"].max() < drift and table["replicas"].min() > beyond * table["tolerance"].max()
         (free,) = table.loc[table["role"] == "free", "placement"]
@@ -132,15 +137,9 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
 @pytest.mark.parametrize("grid", ["training_cpu", "training_cifar_cpu", "training_alexnet_cpu"])
 def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
     """make_parallel too, whose one process has all devices: every comparison of these grids has its Record, and none misses."""
-    records = {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
     planned = [entry.built for entry in GRIDS[grid]() if "the same curve" in entry.settings.question]
-    missing = [training.label() for training in planned if training.digest not in records]
-    assert not missing, missing
-    own = [records[training.digest] for training in planned]
-    table = same_curve_table(training_frame(own), curves_frame(own))
-    compared = table[table["role"] == "compared"]
+    _, table, compared = compared_of(planned)
     assert len(compared) == len(planned) - 3 * table["panel"].nunique(), "all but reference, yardstick and independent replicas"
-    assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
     concatenated = compared[compared["processes"] == "one"]
     assert set(concatenated["placement"]) == {"make_parallel", "make_parallel_cpu"}
     assert len(concatenated) == 4 * table["panel"].nunique() and (concatenated["replicas"] > concatenated["tolerance"]).all()

@@ -16,8 +16,18 @@ def ms(value: float) -> float:
     return value / 1000
 
 
-def step_of(after: float = 0.0, spans: int = 1, noise: random.Random | None = None, **phases: tuple[float, float]) -> StepTrace:
-    """A step whose phases begin and end at these milliseconds, `after` more; the merge is all of its communication."""
+def step_of(
+    after: float = 0.0,
+    spans: int = 1,
+    noise: random.Random | None = None,
+    told: dict[str, Any] | None = None,
+    **phases: tuple[float, float],
+) -> StepTrace:
+    """A step whose phases begin and end at these milliseconds, `after` more; the merge is all of its communication.
+
+    Args:
+        told: fields to plant instead.
+    """
     jitter = noise.random if noise else lambda: 0.0
     moved = {
         name: (round(ms(start + after + jitter()), 7), round(ms(end + after + 1.1 * jitter()), 7)) for name, (start, end) in phases.items()
@@ -35,7 +45,7 @@ def step_of(after: float = 0.0, spans: int = 1, noise: random.Random | None = No
         exposed_s=round(merge[1] - merge[0], 8),
         exposed_copies_s=round(ms(0.25 + jitter() / 9), 8),
         communication=[(round(merge[0] + ms(jitter()), 7), round(merge[1] + ms(jitter()), 7)) for _ in range(spans)],
-    )
+    ).model_copy(update=told)
 
 
 def traced_record(devices: int = 2, full: bool = False, **fields: Any) -> Record:

@@ -22,7 +22,7 @@ from multigpu.hosts.measure import find_parts
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.record import SynchronyRecord
 from tests.claims.planted import LOUD, QUIET
@@ -135,7 +135,7 @@ def searched(constant: float, alike: float, rare_rate: float = 3.0) -> Records:
 
 
 SHORT = Downpour(replicas=1, shards=1, law=CONSTANT, problem=RareFeatures(features=2, rows=2), rate=0.1, batches=2)
-RUN = measure_downpour(SHORT, SHORT.open())
+RUN = simulate_downpour(SHORT, SHORT.open())[0]
 SO = {("ring", 2): 3.4, ("ring", 4): 5.1, ("ring", 8): 5.95}
 SO |= {("central_server", 2): 6.6, ("central_server", 4): 19.5, ("central_server", 8): 46.0}
 """Milliseconds by which C25 holds: 2N(P-1)/P and 2N(P-1), nearly."""

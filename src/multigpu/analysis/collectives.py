@@ -87,8 +87,8 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
     return row
 
 
-def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) -> pd.DataFrame:
-    """A row a point of `collectives_frame` with status ok, in order of `by`.
+def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
+    """A row a point of `collectives_frame` in fp32 with status ok, in order of `by`.
 
     Returns:
         `by`, then time_s (one call), bus_bytes_per_s (2(P-1)/P of the message over that time; the whole message where nothing travels),
@@ -96,7 +96,7 @@ def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) 
         samples, which says nothing of other launches; of several it is that of `analysis.statistics`.
     """
     by = list(by)
-    usable = frame[frame["status"].eq("ok") & frame["dtype"].eq(dtype)].reset_index(drop=True)
+    usable = frame[frame["status"].eq("ok") & frame["dtype"].eq("fp32")].reset_index(drop=True)
     groups = usable.groupby(by, dropna=False).ngroup()
     each = usable.sort_values("key").groupby(groups)
     table = usable.loc[~groups.duplicated(), by].set_axis(groups[~groups.duplicated()]).sort_index()

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.fields import FOLLOWS, JOB, POINT
-from multigpu.analysis.formulas import overhead
 from multigpu.analysis.statistics import half_width
 
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
@@ -31,14 +30,13 @@ def versus(
     base: pd.DataFrame,
     but: Sequence[str] = ("placement",),
     name: str = "ratio",
-    how: Literal["inner", "left"] = "inner",
 ) -> pd.DataFrame:
     """Each measured point of `own` beside the one of `base` that equals it in every field but those of `but` (and what follows from them).
 
     Args:
         own, base: rows of `points`; what was not measured is left out.
         but: the fields in which the two may differ. They must do so in one way: narrow `base` with `where` until it holds one counterpart.
-        name: what the ratio's column is called. how: "left" keeps points without a counterpart.
+        name: what the ratio's column is called.
 
     Returns:
         the columns of `own`, then <name> (own rate over base rate) with <name>_low and <name>_high (95%, Welch's t on logarithms;
@@ -51,7 +49,7 @@ def versus(
     on = [field for field in POINT if field not in free]
     own, base = (side[side["n"] > 0].reset_index(drop=True) for side in (own, base))
     carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD])
-    rows = equal_rows(own, base, on, how)
+    rows = equal_rows(own, base, on)
     if (again := rows[0].duplicated()).any():
         clash = base.loc[rows.loc[rows[0].eq(rows.loc[again, 0].iloc[0]), 1]]
         differ = [field for field in free if field in clash and clash[field].nunique(dropna=False) > 1]
@@ -115,22 +113,22 @@ def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
     return pd.Series(says, index=table.index, dtype="string")
 
 
-def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated: bool = True) -> pd.DataFrame:
-    """One GPU at its best: the fastest point of each job (`JOB`) on one device in each form of execution.
+def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> pd.DataFrame:
+    """One GPU at its best: of each job (`JOB`) the fastest point on one device, of those with an interval where there are any.
 
     Args:
-        form: the fields beyond the job that a baseline must share. repeated: prefer points with an interval to single runs.
+        form: the fields beyond the job that a baseline must share.
     """
     ones = points[(points["n"] > 0) & points["devices"].eq(1)]
-    ones = ones.assign(_first=ones["rate_low"].notna() if repeated else True)
+    ones = ones.assign(_first=ones["rate_low"].notna())
     ordered = ones.sort_values(["_first", "rate"], ascending=False, kind="stable")
     return ordered.drop_duplicates([*JOB, *form]).drop(columns="_first").sort_index()
 
 
-def scaling(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated: bool = True) -> pd.DataFrame:
+def scaling(points: pd.DataFrame) -> pd.DataFrame:
     """The points with three baselines beside each, every ratio with `_low` and `_high` (95%).
 
-    speedup_best, efficiency_best, overhead_best: over one GPU at its best (`best_single`); best_single and best_single_rate name it.
+    speedup_best, efficiency_best: over one GPU at its best (`best_single`), whose rate is best_single_rate.
     speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak and strong scaling are the same there.
     of_independent: over independent replicas on as many devices, done the same way: what merging and moving cost on this host.
     A baseline that was not measured leaves NaN. "Fastest" picks the luckiest of near-equals, so speedup_best errs low.
@@ -138,23 +136,21 @@ def scaling(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated
     points = points.reset_index(drop=True)
     ok = points[points["n"] > 0]
     found = {
-        "speedup_best": (best_single(points, form, repeated), [*JOB, *form]),
+        "speedup_best": (best_single(points), [*JOB, "execution"]),
         "speedup_same": _one_device(ok),
         "of_independent": (ok[ok["placement"].eq("independent")], [field for field in POINT if field != "placement"]),
     }
     parts = [points]
     for name, (base, on) in found.items():
         found_at = equal_rows(points, base, on, "left")[1]
-        side = base[[*_SAMPLE, "placement", "framework", "execution"]].reset_index(drop=True).reindex(found_at).reset_index(drop=True)
+        side = base[_SAMPLE].reset_index(drop=True).reindex(found_at).reset_index(drop=True)
         parts.append(ratio_columns(points, side, name))
         if name == "speedup_best":
-            described = side["placement"] + ", " + side["framework"] + ", " + side["execution"]
-            parts.append(pd.DataFrame({"best_single": described.astype("string"), "best_single_rate": side["rate"]}))
+            parts.append(side[["rate"]].rename(columns={"rate": "best_single_rate"}))
     table = pd.concat(parts, axis=1)
     for name in ("best", "same"):
         for end in ("", "_low", "_high"):
             table[f"efficiency_{name}{end}"] = table[f"speedup_{name}{end}"] / table["devices"]
-        table[f"overhead_{name}"] = [overhead(value) for value in table[f"efficiency_{name}"]]
     return table
 
 

@@ -126,7 +126,8 @@ class Estimate:
         if not self.known:
             return f"{text} ({SINGLE_RUN})"
         high = write(self.high)
-        return f"{text} ({write(self.low).removesuffix(_unit(high))} to {high})"
+        unit = high.lstrip("-0123456789.,")  # said once
+        return f"{text} ({write(self.low).removesuffix(unit)} to {high})"
 
     def __rsub__(self, whole: float) -> Estimate:
         """What is missing to `whole`: 1 - efficiency is the share lost."""
@@ -151,11 +152,6 @@ class Estimate:
     def __rtruediv__(self, whole: float) -> Estimate:
         """`whole` over it: 1 / ratio looks from the other side."""
         return Estimate(whole / self.value, whole / self.high, whole / self.low, self.keys, "")
-
-
-def _unit(text: str) -> str:
-    """What stands behind a figure's digits ("%", " ms"): said once behind an interval's second bound."""
-    return text.lstrip("-0123456789.,")
 
 
 def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:

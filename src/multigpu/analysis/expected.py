@@ -84,7 +84,8 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
     """As one machine's Records have it; None where they hold nothing alike, or such a Run cannot be."""
     frame, every = frames(runs)
     own, rows = where(every, machine=machine), frame[frame["machine"].eq(machine)]
-    links = measured_links(str(own["gpu"].iloc[0]), collectives_of(runs, machine), NETWORK)
+    collectives = where(collectives_frame(runs.parent / "collectives"), status="ok", dtype="fp32", machine=machine)
+    links = measured_links(str(own["gpu"].iloc[0]), collectives, NETWORK)
     precisions = own.loc[own["workload"].eq(wanted["workload"]), "precision"].mode()
     if links is None or precisions.empty:
         return None
@@ -93,7 +94,7 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
     if "placement" not in wanted and len(plain := where(same, placement=DEFAULTS["placement"])):
         same = plain
     try:
-        found = _of_series(runs, own, same, rows, devices)
+        found = _of_series(runs, own, same, rows, collectives, devices)
         wanted = DEFAULTS | {"precision": precisions.iloc[0], "device_type": own["device_type"].iloc[0], **wanted, "devices": devices}
         run = build_run(**wanted)
         return found or _of_kin(run, where(every, gpu=own["gpu"].iloc[0]), links) or _of_model(run, own, rows, links)
@@ -101,20 +102,15 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
         return None
 
 
-def collectives_of(runs: Path, machine: str) -> pd.DataFrame:
-    """The measured all-reduces of a machine in fp32."""
-    found = collectives_frame(runs.parent / "collectives")
-    return where(found, status="ok", dtype="fp32", machine=machine)
-
-
-def _of_series(runs: Path, own: pd.DataFrame, same: pd.DataFrame, rows: pd.DataFrame, devices: int) -> Expected | None:
+def _of_series(
+    runs: Path, own: pd.DataFrame, same: pd.DataFrame, rows: pd.DataFrame, collectives: pd.DataFrame, devices: int
+) -> Expected | None:
     """From the plainest series that was measured on one device and on more; others of its kind lend the spread of their launches."""
     if same.empty:
         return None
     alike = where(own, scaling="weak", **{name: same[name].unique().tolist() for name in ("placement", "framework", "execution")})
     machine = same["machine"].iloc[0]
-    records = [record for record in records_of(runs) if record.machine.name == machine]
-    lines = lines_of(alike, rows, records, collectives_of(runs, machine), NETWORK)
+    lines = lines_of(alike, rows, records_of(runs, machine), collectives, NETWORK)
     known = {line.first["keys"]: line for line in lines if line.links and line.points.devices[0] == 1}
     if not (usable := {keys: line for keys, line in known.items() if keys in set(same["keys"])}):
         return None

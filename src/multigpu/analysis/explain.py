@@ -134,8 +134,8 @@ def wait_of(records: Sequence[Record]) -> float:
     return fmean(waits) if waits else 0.0
 
 
-def faster(table: pd.DataFrame, row: Any, most: int = 5) -> pd.DataFrame:
-    """Points of the same job, devices and conditions that were faster: the fastest of all, then those that differ in one field.
+def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
+    """Five points of the same job, devices and conditions that were faster: the fastest of all, then those that differ in one field.
 
     Faster: the whole interval of the ratio lies above 1, or the ratio is at least `SINGLE_MARGIN` where either side is a single run.
     """
@@ -147,7 +147,7 @@ def faster(table: pd.DataFrame, row: Any, most: int = 5) -> pd.DataFrame:
     found["changed"] = pd.Series([differing(row, rival) for _, rival in found.iterrows()], found.index, dtype=object)
     trains = [semantics(rival).is_one_model for _, rival in found.iterrows()]
     found = found[found["changed"].map(bool) & pd.Series(trains, found.index, dtype=bool)]
-    return found[found["changed"].map(len).eq(1) | found.index.isin(found.index[:1])].head(most)
+    return found[found["changed"].map(len).eq(1) | found.index.isin(found.index[:1])].head(5)
 
 
 def bounds_s(rows: pd.DataFrame, row: Any) -> dict[str, float]:
@@ -214,8 +214,7 @@ def explain_fields(
         return [], tried, measured
     chosen = plainest(by_machine(measured, this_machine().name)[0], fields)
     name = chosen.iloc[0]["machine"]
-    own = [record for record in records_of(runs) if record.machine.name == name]
-    told = [explain(where(every, machine=name), frame, own, row) for _, row in chosen.head(most).iterrows()]
+    told = [explain(where(every, machine=name), frame, records_of(runs, name), row) for _, row in chosen.head(most).iterrows()]
     return told, "", chosen.iloc[most:]
 
 
@@ -234,7 +233,6 @@ def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFr
     record = found[0]
     if record.status != "ok":
         return [], f"Record {record.key} holds no measurement ({record.status.replace('_', ' ')}): {record.reason}", every.iloc[:0]
-    own = [one for one in records if one.machine.name == record.machine.name]
     table = where(every, machine=record.machine.name)
     if record.run.traced_steps:
         timed = record.model_copy(update={"run": record.run.model_copy(update={"traced_steps": 0, "traced_from": None})})
@@ -244,4 +242,4 @@ def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFr
         row, frame = (known, frame) if known is not None else (row, alone)
     else:
         row = table[[record.key in str(keys).split(", ") for keys in table["keys"]]].iloc[0]
-    return [explain(table, frame, own, row)], "", every.iloc[:0]
+    return [explain(table, frame, records_of(runs, record.machine.name), row)], "", every.iloc[:0]

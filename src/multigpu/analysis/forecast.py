@@ -118,16 +118,17 @@ class Shape:
         """
         if len(times_s) < PARAMETERS:
             raise ValueError(f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least {PARAMETERS} are needed")
-        scale, c, slope = weights / times_s, 0.0, math.inf
-        columns = [np.ones(len(times_s)), self.devices - 1] if self.one_process else [self.slowest(taken), self.inside_s]
-        matrix = np.array(columns).T * scale[:, None]
-        for _ in range(20):  # s may depend on x
-            share = self.share(slope)
-            known_s = self.inside_s if self.one_process else share * self.between_s
-            c, slope = (float(found) for found in nnls(matrix, np.maximum(times_s - known_s, 0) * scale)[0])
-            if self.one_process or not self.between_s.any() or abs(self.share(slope) - share) < 1e-9:
-                break
-        return c, slope
+        scale, alike = weights / times_s, np.ones(len(times_s)) if self.one_process else self.slowest(taken)
+
+        def solved(column: np.ndarray, known_s: np.ndarray | float) -> tuple[float, float]:
+            c, slope = nnls(np.array([alike, column]).T * scale[:, None], np.maximum(times_s - known_s, 0) * scale)[0]
+            return float(c), float(slope)
+
+        if self.one_process:
+            return solved(self.devices - 1, self.inside_s)
+        if self.overlaps and (found := solved(self.inside_s + self.between_s, 0.0))[1] < 1:
+            return found  # s is x
+        return solved(self.inside_s, self.between_s)
 
 
 def interval_of(draws: np.ndarray) -> np.ndarray:

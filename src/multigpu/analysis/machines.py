@@ -140,7 +140,6 @@ def energy_points(frame: pd.DataFrame, *also: str) -> pd.DataFrame:
     Returns:
         joules_per_unit: the mean; least, most: of the windows; units_per_s, power_w: means; n.
     """
-    grouped = frame.groupby([*ENERGY_JOB, *also], dropna=False)
-    joules = grouped["joules_per_unit"]
-    found = {"joules_per_unit": joules.mean(), "least": joules.min(), "most": joules.max(), "n": grouped.size()}
-    return pd.DataFrame(found | {name: grouped[name].mean() for name in ("units_per_s", "power_w")}).reset_index()
+    means = {name: (name, "mean") for name in ("joules_per_unit", "units_per_s", "power_w")}
+    others = {"least": ("joules_per_unit", "min"), "most": ("joules_per_unit", "max"), "n": ("key", "size")}
+    return frame.groupby([*ENERGY_JOB, *also], dropna=False).agg(**means, **others).reset_index()

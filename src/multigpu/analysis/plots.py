@@ -140,7 +140,6 @@ def bars(
     panel: str | None = None,
     form: str = "rate",
     xlabel: str = "",
-    line_at: float | None = None,
     **words: str,
 ) -> Picture:
     """Horizontal bars with intervals, grouped by hue: for amounts that start at nought.
@@ -158,7 +157,7 @@ def bars(
             span = [group[x] - group[f"{x}_low"], group[f"{x}_high"] - group[x]]
             ax.errorbar(group[x], range(len(group)), xerr=np.nan_to_num(np.array(span, dtype=float)), fmt="none", ecolor=INK, elinewidth=1)
         ax.set_ylabel("")
-        side(ax, form, xlabel, line_at)
+        side(ax, form, xlabel)
 
     key = key_lines(colours, {}) if hue else []
     return drawn(rows, draw, [panel, y, hue, x], title, caption, panel, (0.75, 0.2), 2, key, names=y, **words)

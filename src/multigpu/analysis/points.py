@@ -18,7 +18,7 @@ HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
 SUMMARY = {
     **dict.fromkeys(("n", "launches"), "int64"),
-    **dict.fromkeys(("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "launch_gap", "jitter_s"), "float64"),
+    **dict.fromkeys(("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "jitter_s"), "float64"),
     **dict.fromkeys(("peak_memory_gib", "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"),
     **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
 }
@@ -39,7 +39,7 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
     Returns:
         `by`, then n (repeats that were measured) and launches; rate (all units over all time, units/s) with rate_low and rate_high (95%,
         NaN for a single run); step_time_s (all time over all timed steps) and median_step_s (median over repeats of their median step);
-        spread and launch_gap (ratios), jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); log_mean,
+        spread (a ratio), jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); log_mean,
         log_variance and log_freedom of ln(rate), from which ratios take their intervals; tier (headline: five repeats over two launches
         at least; screening; missing), status and reason (why repeats are missing), flags, keys (", " between), commits.
     """
@@ -96,16 +96,13 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     for column, how in {"median_step_s": "median", "jitter_s": "median", "peak_memory_gib": "max", "moved_bytes": "mean"}.items():
         table[column] = each[column].agg(how).astype("float64")
     sums = each[["units", "wall_s", "timed_steps"]].sum().astype("float64")
-    by_launch = ok.groupby([groups, launch])[["units", "wall_s"]].sum().astype("float64")
-    of_launch, rates = (by_launch["units"] / by_launch["wall_s"]).groupby(level=0), each["units_per_s"]
-    rate, half = sums["units"] / sums["wall_s"], np.exp(half_width(table["log_variance"], table["log_freedom"]))
+    rates, rate, half = each["units_per_s"], sums["units"] / sums["wall_s"], np.exp(half_width(table["log_variance"], table["log_freedom"]))
     return table.assign(
         rate=rate,
         rate_low=rate / half,
         rate_high=rate * half,
         step_time_s=sums["wall_s"] / sums["timed_steps"],
         spread=(rates.max() - rates.min()) / rates.mean(),
-        launch_gap=((of_launch.max() - of_launch.min()) / rate).where(table["launches"] > 1),
     )
 
 

@@ -72,11 +72,7 @@ def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @lru_cache(maxsize=2)
 def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
-    def make() -> tuple[pd.DataFrame, pd.DataFrame]:
-        frame = frame_of(records_of(runs))
-        return frame, points(frame)
-
-    return remembered("points", [runs], make)
+    return remembered("points", [runs], lambda: (frame := frame_of(records_of(runs)), points(frame)))
 
 
 def records_of(runs: Path, machine: str = "") -> list[Record]:
