@@ -19,7 +19,7 @@ from multigpu.analysis.synchrony import (
     synchrony_frame,
 )
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.downpour import Downpour, DownpourRecord
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.grid import find_grid
 from multigpu.synchrony.problems import Digits, LinearRegression
