@@ -57,7 +57,8 @@ def test_a_diverged_or_failed_run_has_no_figure_that_could_decide() -> None:
 
 def test_sync_over_async_is_told_by_update_and_by_sample() -> None:
     """At P = 8 and 16 sync takes 3 s an update and async 1 / P; other protocols are no part of it."""
-    made = [record("k_async", 16, k, update_time_s=0.5) for k in (1, 8, 16)]
+    others = ("k_sync", "k_batch_sync", "k_async", "k_batch_async")
+    made = [record(name, 16, k, update_time_s=0.5) for name in others for k in (1, 8, 16)]
     for p in (8, 16):
         made += [*records("sync", p, update_time_s=3.0), *records("async", p, update_time_s=1 / p)]
     ratios = ratio_frame(synchrony_frame(made)).set_index(["workers", "unit"])
