@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from multigpu.cli_measure import store_of
 from multigpu.hosts.launching import PORT
@@ -114,18 +114,25 @@ def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) 
         yield "peers       every GPU has access to every other's memory"
 
 
-def from_nvml(function: str, *of: Any) -> Any:
-    """What NVML says; None where it, or the driver, does not answer."""
-    with contextlib.suppress(Exception):
-        return getattr(find_nvml(), function)(*of)
-    return None
-
-
 def peer_access(count: int) -> list[list[bool]]:
     """[i][j]: whether the driver says that GPU i may read GPU j's memory; one that does not answer promises nothing."""
     nvml, gpus = find_nvml(), range(count)
-    read, ok, handle = nvml.NVML_P2P_CAPS_INDEX_READ, nvml.NVML_P2P_STATUS_OK, [gpu_handle(index) for index in gpus]
-    return [[i == j or from_nvml("nvmlDeviceGetP2PStatus", handle[i], handle[j], read) == ok for j in gpus] for i in gpus]
+
+    def may(i: int, j: int) -> bool:
+        with contextlib.suppress(Exception):
+            status = nvml.nvmlDeviceGetP2PStatus(gpu_handle(i), gpu_handle(j), nvml.NVML_P2P_CAPS_INDEX_READ)
+            return bool(status == nvml.NVML_P2P_STATUS_OK)
+        return False
+
+    return [[i == j or may(i, j) for j in gpus] for i in gpus]
+
+
+def most_clock_mhz(index: int) -> int:
+    """The clock that a GPU's multiprocessors can reach, MHz; 0 where NVML does not say."""
+    nvml = find_nvml()
+    with contextlib.suppress(Exception):
+        return int(nvml.nvmlDeviceGetMaxClockInfo(gpu_handle(index), nvml.NVML_CLOCK_SM))
+    return 0
 
 
 def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> Iterator[str]:
@@ -174,9 +181,8 @@ def diagnose(store: RecordStore) -> Iterator[str]:
     if gpu_count():
         yield f"GPUs        {gpu_count()} x {machine.gpus[0]}, {machine.gpu_memory_gib[0]} GiB, driver {machine.driver}"
         yield from link_lines(machine.links, peer_access(gpu_count()))
-        gpus, kind = range(gpu_count()), find_nvml().NVML_CLOCK_SM
-        most_mhz = [int(from_nvml("nvmlDeviceGetMaxClockInfo", gpu_handle(index), kind) or 0) for index in gpus]
-        yield from clock_lines([gpu_look(index, []) for index in gpus], most_mhz)
+        gpus = range(gpu_count())
+        yield from clock_lines([gpu_look(index, []) for index in gpus], [most_clock_mhz(index) for index in gpus])
     else:
         yield "GPUs        none: Runs need device_type 'cpu', where processes stand in for devices"
     yield from thread_lines(machine.cores, gpu_count() or 2, os.environ.get("OMP_NUM_THREADS"))

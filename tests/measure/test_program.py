@@ -10,7 +10,7 @@ import pytest
 
 from multigpu.engines.errors import DidNotTrain, Unsupported
 from multigpu.hosts import launching
-from multigpu.hosts.cluster import Cluster
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.measure import program
 from multigpu.measure.plan import Journal, Plan, noted, stood_at
 from multigpu.measure.point import Point
@@ -190,7 +190,7 @@ def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str
     (there / "full.fault").write_text("out_of_memory\nplanted")
     (there / "full.3.stacks").write_text(WAITS)
     (there / "slow.3.stacks").write_text(WAITS)
-    monkeypatch.setattr(launching, "declare", lambda cluster: None)
+    monkeypatch.setenv(CLUSTER_VARIABLE, "")  # which the company sets, is taken back
     cluster, journal = Cluster(hosts=2, per_host=2, network="a wire", link="wire"), Journal(plan)
     company = launching.Company(OtherHost(there), cluster)  # type: ignore[arg-type]
     company.missing, company.faults, company.echoes, company.failed = 1, {}, {}, False
