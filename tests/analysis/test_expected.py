@@ -86,6 +86,25 @@ def test_new_kernels_lose_to_merging_about_what_their_kin_lose() -> None:
         assert found.rate.value > 1.2 * where(two, batch_size=batch)["rate"].max(), "the kernels' own gain is kept"
 
 
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_a_batch_in_parts_takes_as_many_steps_of_a_part_and_merges_once_or_at_each(devices: int) -> None:
+    job = {
+        "workload": "cnn",
+        "model": "resnet50_v1.5",
+        "layout": "channels_last",
+        "precision": "bf16",
+        "placement": "ddp",
+        "devices": devices,
+    }
+    part = expected(RUNS, job | {"batch_size": 64, "execution": "eager"}, "4x-nvidia-h200")
+    once, each = (
+        expected(RUNS, job | {"batch_size": 256, "micro_steps": 4, "micro_sync": sync}, "4x-nvidia-h200") for sync in (None, "each")
+    )
+    assert part is not None and once is not None and each is not None
+    assert once.rate.low <= part.rate.value * 1.05 < part.rate.value * 1.2 > once.rate.value
+    assert each.rate.value == once.rate.value if devices == 1 else each.rate.value < once.rate.value and each.rate.low < once.rate.low
+
+
 def test_a_forecast_of_a_grid_can_be_written_and_measured_as_it_is_written(tmp_path: Path) -> None:
     file = tmp_path / "more" / "forecast.csv"
     assert main(["measure", "--grid", "persistent", "--devices", "1", "--forecast", str(file), "batch_size=384"]) == 0

@@ -131,7 +131,8 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     """Its step on one device, and what its kin lose to merging: the same job and placement on as many devices with other kernels.
 
     As many milliseconds are lost as kin lose. At best the same share of a step is, and at worst the merge hides behind nothing any more.
-    Of a placement without kin all of its merge shows, none, or in the middle half.
+    Of a placement without kin all of its merge shows, none, or in the middle half. A batch in parts that was never measured so takes as
+    many steps of so small a batch.
 
     Args:
         every: points of all machines with this kind of device.
@@ -141,45 +142,52 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     alike = alike[alike["n"] > 0]
     kernels = {name: getattr(run, name) for name in KERNELS}
     own = where(alike, devices=1, **kernels)
-    exact = own["batch_size"].eq(run.batch_size)
-    own = own[exact if exact.any() or not any(kernels.values()) else own["batch_size"] <= 2 * run.batch_size]
+    in_parts = where(own, micro_steps=run.micro_steps)
+    own, parts = (where(own, micro_steps=None), run.micro_steps or 1) if in_parts.empty else (in_parts, 1)
+    batch = run.batch_size / parts
+    exact = own["batch_size"].eq(batch)
+    own = own[exact if exact.any() or not any(kernels.values()) else own["batch_size"] <= 2 * batch]
     if own.empty:
         return None
-    one = by_nearness(own, run).iloc[0]
+    one = by_nearness(own, run, batch).iloc[0]
     share = run.batch_size / float(one["batch_size"])
     step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
     units = share * run.devices * float(one["rate"] * one["step_time_s"])
     losses_s, more = _losses(run, alike, step_s, units, links) if run.devices > 1 else (np.zeros(3), "")
     basis = f"its step on one device of {one['machine']}" + ("" if share == 1 else f" with a batch of {one['batch_size']}") + more
-    middle, low, high = units / (step_s * np.array([1.0, max(noise, 1 / share), 1 / noise]) + losses_s)
+    middle, low, high = units / (step_s * np.array([1.0, max(noise, parts / share), 1 / noise]) + losses_s)
     below, above = MISSED if run.devices > 1 else (0.0, 0.0)
     rate = Estimate(float(middle), float(low) * (1 - below), float(high) * (1 + above), unit=f"{one['unit']}/s")
     return Expected(run, rate, float(step_s / (step_s + losses_s[0])), basis)
 
 
 def _merge_s(run: Run, units: float, links: Links) -> float:
-    """What all of its merge takes, nothing hidden."""
+    """What all of one merge takes, nothing hidden."""
     return sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), run.devices, links))
 
 
 def _losses(run: Run, alike: pd.DataFrame, step_s: float, units: float, links: Links) -> tuple[np.ndarray, str]:
-    """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and what says so."""
+    """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and what says so. Kin merge once."""
     merge_s = _merge_s(run, units, links)
-    for _, kin in by_nearness(where(alike, placement=run.placement, devices=run.devices), run).iterrows():
+    more_s = np.array([0.5, 1.0, 0.0]) * merge_s * ((run.micro_steps or 1) - 1 if run.micro_sync == "each" else 0)
+    for _, kin in by_nearness(where(alike, placement=run.placement, devices=run.devices, micro_sync=None), run).iterrows():
         same = {name: None if missing(kin[name]) else kin[name] for name in ("machine", "batch_size", *KERNELS)}
         if len(alone := where(alike, devices=1, **same)):
             base_s = float(by_nearness(alone, run).iloc[0]["step_time_s"])
             lost_s = max(0.0, float(kin["step_time_s"]) - base_s)
             told = f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost with other kernels"
-            return np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]), told
-    return np.array([0.5, 1.0, 0.0]) * merge_s, ", and the measured speed of its links"
+            return more_s + np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]), told
+    return more_s + np.array([0.5, 1.0, 0.0]) * merge_s, ", and the measured speed of its links"
 
 
-def by_nearness(points: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """The points, those first that differ from a Run in fewest fields, then in the least factor of the batch, then the most repeated."""
+def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> pd.DataFrame:
+    """The points, those first that differ from a Run in fewest fields, then in the least factor of the batch, then the most repeated.
+
+    batch: to be compared with in place of the Run's own.
+    """
     others = points[list(OTHERS)].astype(object)
     apart = others.where(others.notna(), None).astype(str).ne([str(getattr(run, name)) for name in OTHERS]).sum(axis=1)
-    factor = np.abs(np.log(points["batch_size"].astype("float64") / run.batch_size))
+    factor = np.abs(np.log(points["batch_size"].astype("float64") / (batch or run.batch_size)))
     order = pd.DataFrame({"apart": apart, "factor": factor, "seldom": -points["n"]}).sort_values(["apart", "factor", "seldom"])
     return points.loc[order.index]
 
@@ -205,7 +213,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     slower, faster = np.log(ones["step_time_s"] / told_s).groupby([ones["model"], ones["batch_size"]]).median().quantile([0.975, 0.025])
     units = run.batch_size * float((akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median())
     one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp([0.0, slower, faster])
-    merge_s = _merge_s(run, units, links)
+    merge_s = _merge_s(run, units, links) * (run.micro_steps or 1 if run.micro_sync == "each" else 1)
     rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{run.description.unit}/s")
     basis = f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of {own['machine'].iloc[0]}"
     return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
