@@ -30,6 +30,8 @@ A Record of the one has none of the other's own fields, which are equal therefor
 POOLED = ("machine", "gpu", "framework_version")
 """What may differ between pairs of repeats, each of which is of one machine and version."""
 NEEDED = ("key", "status", "launch_id", "machine", "timing_version", "framework", "devices", "device_type")
+FIGURES = ("key", "status", "framework", "launch_id", "repeat", "units_per_s", "step_time_s", "median_step_s")
+"""What is read of the Records that a setting compares."""
 READ = ("attempt", "repeat", "gpu", "flags", "warmup_steps", "timed_steps", "warmup_s", "units_per_s", "step_time_s", "median_step_s")
 
 
@@ -124,7 +126,7 @@ class Pairs(NamedTuple):
     """What a contrast compares.
 
     settings: a row each, with `devices`, `identity` (settings of one differ in the device count alone) and, under the number of each term,
-        a point. records: those of all points, with their `point` and the `value` that is compared. fields: by setting, what tells it from
+        a point. records: FIGURES of all points, with their `point` and the `value` that is compared. fields: by setting, what tells it from
         others: what all its terms have in common, then what they differ in, joined.
     """
 
@@ -148,8 +150,8 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
 
     value: of each row, what is compared (NaN: nothing); None: the contrast's quantity.
     """
-    table = table.assign(value=quantity(table, contrast.quantity) if value is None else value)
-    table = table[table["value"].notna()].reset_index(drop=True)
+    value = (quantity(table, contrast.quantity) if value is None else value).dropna()
+    table, value = table.loc[value.index].reset_index(drop=True), value.reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
     fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
@@ -172,9 +174,9 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     settings = settings.sort_values(["devices", "timer"], kind="stable").drop_duplicates([*same, "devices"], keep="last")
     settings = settings.assign(identity=_numbered(settings, same), devices=settings["devices"].astype(int)).reset_index(drop=True)
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
-    records = table.assign(point=point, like=_numbered(table, POOLED))
-    records = records[point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())]
-    first = records.drop_duplicates("point").set_index("point")[names].to_dict("index")
+    told = point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())
+    records = table[[*FIGURES]].assign(value=value, point=point, like=_numbered(table, POOLED))[told]
+    first = table[names][told & ~point.duplicated()].set_axis(point[told].unique()).to_dict("index")
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
 

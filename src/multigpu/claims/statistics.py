@@ -130,8 +130,7 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
 
     Where it asks for the highest device count: of settings that differ in that alone, the highest that has enough data, else the highest.
     """
-    pairs = paired(contrast, table)
-    if pairs.settings.empty:
+    if not quantity(table, contrast.quantity).notna().any() or (pairs := paired(contrast, table)).settings.empty:
         return []
     figures = estimates(pairs)
     found = pairs.settings.join(figures).join(_by_median(pairs, figures))
