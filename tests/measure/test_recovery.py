@@ -19,12 +19,15 @@ import pytest
 from benchmarks.soak import soak
 from PIL import Image
 
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.inputs.encoded import made_folder
 from multigpu.inputs.pictures import ImageFolder
 from multigpu.measure import process
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
+from multigpu.measure.sweep import sweep as swept
+from multigpu.measure.timed import TIMED, item_of
 from multigpu.record import RecordStore
 from tests.factory import make_record
 from tests.measure.launched import PATHS, Struck, descendants, memory_of, strike, tiny
@@ -206,6 +209,17 @@ def test_the_first_record_that_cannot_be_written_ends_the_sweep(tmp_path: Path) 
     assert said.startswith(f"a Record cannot be written to {store.root}: No space left on device; 0 Runs were measured and are kept")
     assert "\n" not in said
     assert list(store) == [kept] and not set(descendants()) - before
+
+
+@pytest.mark.timeout(120)
+def test_a_launch_that_finds_itself_on_another_machine_measures_nothing(tmp_path: Path) -> None:
+    """A GPU that is hidden or lost makes another machine of this one: its Records would stand under wrong keys."""
+    store, before, item = RecordStore(tmp_path / "runs"), set(descendants()), item_of(Point(tiny(1)))
+    elsewhere = Cluster(hosts=2, per_host=1, network="a wire", link="wire").model_dump_json()
+    with pytest.raises(RuntimeError, match=r"finds itself on \S+, and not on \S+; 0 Runs were measured and are kept.* are there again$"):
+        swept(TIMED, [item], store, progress=False, environment={CLUSTER_VARIABLE: elsewhere})
+    assert not list(store.root.rglob("*.gz")) and not set(descendants()) - before
+    assert swept(TIMED, [item], store, progress=False).statuses == {"ok": 1}
 
 
 @pytest.fixture

@@ -117,15 +117,16 @@ class Journal:
         with contextlib.suppress(FileExistsError), open(self.plan.scratch / f"{key}.{kind}", "x") as new:
             new.write("\n".join(fault))
 
-    def note_unwritable(self, sentence: str) -> None:
-        """Leave word that Records cannot be written any more."""
+    def note_end(self, why: str, until: str) -> None:
+        """Leave word why nothing can be measured any more, and what must be before it can."""
         with contextlib.suppress(OSError):  # this disk may be full too; then the launcher finds out by itself
-            (self.plan.scratch / "unwritable").write_text(sentence)
+            (self.plan.scratch / "end").write_text(f"{why}\n{until}")
 
-    def unwritable(self) -> str:
-        """Why Records cannot be written any more; "" as long as they can."""
-        file = self.plan.scratch / "unwritable"
-        return file.read_text() if file.exists() else ""
+    def end(self) -> tuple[str, str] | None:
+        """Both of `note_end`; None as long as it goes on."""
+        file = self.plan.scratch / "end"
+        why, _, until = file.read_text().partition("\n") if file.exists() else ("", "", "")
+        return (why, until) if until else None
 
     def fault(self, key: str) -> Fault | None:
         """Why an earlier start of this Run must not be repeated, or None."""

@@ -155,7 +155,7 @@ class Program:
         except FileExistsError:
             raise
         except OSError as error:
-            self.journal.note_unwritable(f"a Record cannot be written to {store.root}: {error.strerror}")
+            self.journal.note_end(f"a Record cannot be written to {store.root}: {error.strerror}", "there is room")
             os._exit(1)
 
     def write(self, item: Due, key: str, status: Status, reason: str, measured: Any = None, **more: Any) -> Any:
@@ -182,5 +182,8 @@ def run_program(program: Callable[[Plan], None]) -> None:
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
+    if (here := this_machine().name) != plan.machine:  # no Record of another machine is made under this one's keys
+        Journal(plan).note_end(f"a process of the launch finds itself on {here}, and not on {plan.machine}", "its GPUs are there again")
+        os._exit(1)
     confine(plan.items[0].run.host_cores)  # the same for all items of a launch
     program(plan)

@@ -209,8 +209,8 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                         finished.add(event["index"])
                 seen = len(lines)
                 kept = f"{sum(summary.statuses.values())} Runs were measured and are kept, and the same command goes on from there"
-                if sentence := journal.unwritable():
-                    raise RuntimeError(f"{sentence}; {kept} once there is room")
+                if end := journal.end():
+                    raise RuntimeError(f"{end[0]}; {kept} once {end[1]}")
                 for killed in stopped.kill([agent.pid for agent in agents]):
                     summary.notes.append(f"process {killed} was stopped from outside for {STOPPED_S:g} s: it was ended")
                     if killed in (agent.pid for agent in agents):
