@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,20 @@ def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str
     assert journal.fault("slow") == ("timeout", f"replica 3 did not finish in time on its host: in {told}")
     (plan.scratch / f"{key}.starts").write_text("1000.0\n2000.0\n")
     assert journal.fault(key) == ("failed", "its workers died 2 times: RuntimeError: gloo")
+
+
+def test_a_worker_that_is_started_after_the_end_does_nothing(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launcher looks every tenth of a second whether nothing can be measured any more; a worker may be there sooner."""
+    (tmp_path / "plan.json").write_text(plan.model_dump_json())
+    monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path / "plan.json")])
+    monkeypatch.setattr(program, "end_with_parent", lambda: None)
+    monkeypatch.setattr(program.os, "_exit", sys.exit)
+    ran: list[Plan] = []
+    program.run_program(ran.append)
+    Journal(plan).note_end("the disk is full", "there is room")
+    with pytest.raises(SystemExit):
+        program.run_program(ran.append)
+    assert len(ran) == 1
 
 
 def logs_of(plan: Plan, start: int, *texts: str, at: float) -> None:

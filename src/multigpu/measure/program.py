@@ -182,8 +182,11 @@ def run_program(program: Callable[[Plan], None]) -> None:
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
+    journal = Journal(plan)
+    if journal.end():  # which the launcher has not seen yet
+        os._exit(1)
     if (here := this_machine().name) != plan.machine:  # no Record of another machine is made under this one's keys
-        Journal(plan).note_end(f"a process of the launch finds itself on {here}, and not on {plan.machine}", "its GPUs are there again")
+        journal.note_end(f"a process of the launch finds itself on {here}, and not on {plan.machine}", "its GPUs are there again")
         os._exit(1)
     confine(plan.items[0].run.host_cores)  # the same for all items of a launch
     program(plan)
