@@ -161,6 +161,7 @@ def test_the_same_call_measures_nothing_but_failures_that_are_asked_for_and_rest
     assert len(list(sweep.store.root.glob("*/*.json.gz"))) == len(sweep.points) + 1, "the failed attempt is kept"
 
 
+@pytest.mark.alone  # any other sweep that begins clears up what the killed one left
 @pytest.mark.timeout(600)
 def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep's parent is killed with -9 in the middle: its children end by themselves, the next call finishes."""
