@@ -35,7 +35,7 @@ from multigpu.run import Run, build_run
 FIELDS = {"workload": "cnn", "model": "resnet20", "placement": "ddp", "precision": "bf16", "layout": "channels_last"}
 LONG = {"batch_size": 512, "timed_steps": 2_000}
 """Some twenty seconds, so that a fault meets its steps."""
-FILL = "import sys, time, torch; kept = []\nwhile torch.cuda.mem_get_info(1)[0] > 2 << 30: kept.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda:1'))\nprint('full', flush=True); time.sleep(600)"  # noqa: E501
+FILL = "import sys, time, torch; kept = []\nwhile torch.cuda.mem_get_info(1)[0] > 6 << 30: kept.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda:1'))\nprint('full', flush=True); time.sleep(600)"  # noqa: E501
 CYCLES_A_SECOND, ENDLESS_S = 2 * 10**9, 120
 
 
@@ -99,7 +99,7 @@ def last_rank(devices: int) -> psutil.Process:
 
 
 def full_gpu(stack: ExitStack) -> float:
-    """Leave 2 GiB free on the second GPU until the stack is closed; the time at which it was full."""
+    """Leave less than 6 GiB free on the second GPU until the stack is closed; the time at which it was full."""
     filler = subprocess.Popen([sys.executable, "-c", FILL], stdout=subprocess.PIPE, text=True)
     stack.callback(filler.kill)
     assert filler.stdout is not None and filler.stdout.readline().strip() == "full"

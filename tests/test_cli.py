@@ -321,6 +321,19 @@ def test_a_grid_is_restricted_by_fields(run, here) -> None:
     assert all("eager" in line and "nmt" not in line for line in listed) and not list((here / "runs").iterdir())
 
 
+def test_none_is_the_value_of_a_field_that_is_left_out(run, here) -> None:
+    """On the command line as in a Run; a field that every Run has cannot be none."""
+    planned = [entry.run for entry in find_grid("faster", [2]) if entry.run.execution == "captured"]
+    for name in ("bucket_send", "bucket_mib"):
+        code, out, _ = run("measure", "--grid", "faster", "--devices", "2", "--dry-run", "execution=captured", f"{name}=none")
+        without = [one for one in planned if getattr(one, name) is None]
+        assert code == 0 and f" of {len({one.digest for one in without})} Runs" in out and len(without) < len(planned)
+    code, _, err = run("explain", "workload=nmt", "batch_size=none")
+    assert code == 2 and "batch_size = 'none': an integer is needed" in err
+    code, out, _ = run("explain", "workload=nmt", "bucket_update=none")
+    assert code != 2
+
+
 def measured_here(run: Run, repeat: int = 0, **more: Any) -> Record:
     """A planted Record of this machine, of the PyTorch that is installed and of today's timer, unless `more` says otherwise."""
     fields: dict[str, Any] = run.model_dump(exclude={"placement", "devices"})

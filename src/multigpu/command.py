@@ -110,7 +110,7 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
 
 
 def parse_fields(texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.model_fields) -> dict[str, Any]:
-    """`name=value` words as fields, each in its own type.
+    """`name=value` words as fields, each in its own type; "none" for a field that is left out.
 
     Args:
         known: the fields there are, by name; those of a Run unless others are given.
@@ -129,9 +129,11 @@ def parse_fields(texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.mode
     return fields
 
 
-def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str:
-    """A word in the type of a field: true or false, a number, or else the text itself."""
+def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str | None:
+    """A word in the type of a field: true or false, a number, none where it may be left out, or else the text itself."""
     kinds = {annotation, *get_args(annotation)}
+    if value.lower() == "none" and type(None) in kinds:
+        return None
     try:
         if bool in kinds:
             return {"true": True, "false": False}[value.lower()]

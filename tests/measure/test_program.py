@@ -111,6 +111,15 @@ def test_a_cause_is_no_echo_whatever_library_names_it(error: Exception, status: 
     assert found[0] == status and is_echo(found[1], found[0]) is echo
 
 
+def test_a_long_message_keeps_its_beginning_and_its_end() -> None:
+    """TensorFlow names the operation first, then where it was defined, and the cause last."""
+    _, said = status_of(RuntimeError("merge/all/1/CollectiveReduce " + "File somewhere " * 100 + "NCCL: unhandled system error"))
+    assert (
+        said.startswith("RuntimeError: merge/all/1/CollectiveReduce") and said.endswith("NCCL: unhandled system error") and len(said) == 300
+    )
+    assert status_of(RuntimeError("x" * 286))[1] == "RuntimeError: " + "x" * 286
+
+
 @pytest.fixture
 def gives_up(plan: Plan, key: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts the plan's Run, gives it up with this error, and says what the journal then knows."""

@@ -34,7 +34,7 @@ def check_asked(fields: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} = {value!r}: points are not told apart by it; leave it out, or name a Record's key")
         annotations = [Run.model_fields[name].annotation, *get_args(Run.model_fields[name].annotation)]
         allowed = [value for kind in annotations if get_origin(kind) is Literal for value in get_args(kind)]
-        if allowed and value not in allowed:
+        if allowed and value is not None and value not in allowed:
             raise ValueError(f"{name} = {value!r}: choose one of {', '.join(map(str, allowed))}")
     if "workload" in fields and fields["workload"] not in workloads():
         raise ValueError(f"unknown workload {fields['workload']!r}: choose one of {', '.join(workloads())}")

@@ -43,18 +43,23 @@ def is_echo(reason: str, status: Status = "failed") -> bool:
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
 
 
+def brief(text: str, most: int = 300, end: int = 120) -> str:
+    """A message without its middle where it is longer than so many characters: TensorFlow names the operation first and the cause last."""
+    return text if len(text) <= most else f"{text[: most - end - 5]} ... {text[-end:]}"
+
+
 def status_of(error: BaseException) -> Fault:
     """The status and the sentence for a Record of a Run that ended with `error`, decided without importing its framework."""
     text = printable(" ".join(str(error).split()))
     names = {kind.__name__ for kind in type(error).__mro__}
     full = any(words in text.lower() for words in MEMORY_WORDS) or getattr(error, "errno", None) in (12, 28)
     if names & MEMORY_ERRORS or full:
-        return "out_of_memory", text[:300]
+        return "out_of_memory", brief(text)
     if isinstance(error, Unsupported):
-        return "unsupported", text[:300]
+        return "unsupported", brief(text)
     if isinstance(error, (TimeoutError, Stuck)):
-        return "timeout", text[:300]
-    return "failed", f"{type(error).__name__}: {text}"[:300]
+        return "timeout", brief(text)
+    return "failed", brief(f"{type(error).__name__}: {text}")
 
 
 def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
