@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from multigpu import paths
 from multigpu.analysis.advise import rankings, sentences
 from multigpu.analysis.compare import best_single, ratio_columns
-from multigpu.analysis.explain import Explanation, baselines
+from multigpu.analysis.explain import WAITS, Explanation, baselines
 from multigpu.analysis.explain_text import as_text
 from multigpu.analysis.fields import JOB
 from multigpu.analysis.frame import frame_of
@@ -51,6 +51,22 @@ def test_no_committed_point_is_better_than_perfect() -> None:
     assert count > 1000
 
 
+def test_computing_that_merging_slows_is_told() -> None:
+    """No wait is long, and yet the step is: its kernels are slower than those of replicas that merge nothing."""
+    records = [
+        *make_point([8e6, 8.01e6, 8e6], placement="independent", devices=4),
+        *make_point([6e6, 6.01e6, 6e6], placement="ddp", devices=4),
+    ]
+    table = points(frame_of([*records, *make_point([2e6, 2.01e6, 2e6], placement="ddp", devices=1)]))
+    row = table[table["placement"].eq("ddp") & table["devices"].eq(4)].iloc[0]
+    step_s, found = float(row["step_time_s"]), baselines(table, row)
+    parts = dict.fromkeys(WAITS, 0.0) | {"compute": step_s}
+    for alone_s, longer in ((0.9 * step_s, True), (0.999 * step_s, False), (1.1 * step_s, False), (None, False)):
+        one = Explanation(row, found, parts, ("key",), 1.0, {}, pd.DataFrame(), "", alone_s)
+        assert ("longer than in replicas that merge nothing beside it" in as_text(one)) == longer
+        assert not longer or f"{1e3 * (step_s - alone_s):.2g}" in as_text(one).splitlines()[1]
+
+
 RATES = st.lists(st.floats(0.5e6, 2e6), min_size=1, max_size=4)
 
 
@@ -66,6 +82,23 @@ def test_made_up_points_are_told_within_their_wholes(one: list[float], alone: li
     for advice in rankings(table, {"workload": "nmt", "devices": devices})[0]:
         check(" ".join(sentences(advice)))
         assert devices > 1 or "independent" not in " ".join(sentences(advice))
+
+
+def test_a_single_gpu_in_slower_ways_only_is_no_baseline() -> None:
+    """Four GPUs with a kernel that one GPU was never measured with are compared with replicas that have it, too."""
+    noise = (0.99, 1.0, 1.01)
+    slow = make_point([1e6 * one for one in noise], placement="ddp", devices=1)
+    alone = make_point([8e6 * one for one in noise], placement="independent", devices=4)
+    own = make_point([6e6 * one for one in noise], placement="ddp", devices=4)
+    table = points(frame_of([*slow, *alone, *own]))
+    row, free = (table[table["placement"].eq(name) & table["devices"].eq(4)].iloc[0] for name in ("ddp", "independent"))
+    said = told(row, baselines(table, row)).splitlines()
+    assert (
+        "keep 75% (" in said[0] and "of independent replicas; one GPU was measured in slower ways only" in said[0] and "measure" in said[1]
+    )
+    assert "perfect scaling" in told(free, baselines(table, free)).splitlines()[0]
+    table = table[table["placement"].eq("ddp")]
+    assert "times the rate of one GPU at its best" in told(row, baselines(table, row)).splitlines()[0]
 
 
 @pytest.mark.parametrize("placement", ["independent", "ddp"])

@@ -45,6 +45,7 @@ class Explanation:
     parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced. traces: keys of the traced Runs.
     bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: points of the same job on as many devices that were
     faster, with changed (the fields that differ), ratio, ratio_low, ratio_high. trace: the command that traces the point, "" where one was.
+    alone_s: what the device computes in such a step of independent replicas; None where none was traced.
     """
 
     row: pd.Series
@@ -55,15 +56,24 @@ class Explanation:
     bounds_s: dict[str, float]
     faster: pd.DataFrame
     trace: str
+    alone_s: float | None = None
 
     @property
     def step_s(self) -> float:
         return float(self.row["step_time_s"])
 
     @property
+    def base(self) -> pd.Series | None:
+        """What a loss is counted against: one device at its best; independent replicas where one was measured in slower ways only."""
+        best, alone = self.baselines.get("one_best"), self.baselines.get("independent")
+        if best is None or alone is None or best["of_ideal"] <= SINGLE_MARGIN or alone["keys"] == self.row["keys"]:
+            return best
+        return alone
+
+    @property
     def lost(self) -> bool:
         """Whether the point is slower than its baseline promises, beyond what repeats vary."""
-        base = self.baselines.get("one_best")
+        base = self.base
         if base is None or base["keys"] == self.row["keys"]:
             return False
         high = base["of_ideal"] if math.isnan(base["of_ideal_high"]) else base["of_ideal_high"]
@@ -169,23 +179,27 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
     """
     keys = set(str(row["keys"]).split(", "))
     own = [record for record in records if record.key in keys and record.status == "ok"]
-    traced = [record for record in with_untraced_steps(_of_job(records, row)) if record.run.traced_steps]
-    traces = alike(causes_frame(traced), row, SAME_POINT)
+    traces, beside = _traces(records, row), baselines(table, row)
+    alone = beside.get("independent")
+    parts_alone = None if alone is None else step_parts(_traces(records, alone), float(alone["step_time_s"]))
     return Explanation(
         row=row,
-        baselines=baselines(table, row),
+        baselines=beside,
         parts=step_parts(traces, float(row["step_time_s"]), wait_of(own)),
         traces=tuple(traces["key"]),
         launches=float(traces["launches"].mean()),
         bounds_s=bounds_s(frame[frame["key"].isin(keys)], row),
         faster=faster(table, row),
         trace="" if len(traces) else _command(row, traced_steps=TRACED_STEPS),
+        alone_s=parts_alone and parts_alone["compute"],
     )
 
 
-def _of_job(records: Sequence[Record], row: Any) -> list[Record]:
+def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
+    """The rows of `causes.causes_frame` that are of this point."""
     wanted = {name: row[name] for name in ("model", "placement", "devices", "batch_size", "precision", "framework")}
-    return [record for record in records if all(getattr(record.run, name) == value for name, value in wanted.items())]
+    own = [record for record in records if all(getattr(record.run, name) == value for name, value in wanted.items())]
+    return alike(causes_frame([record for record in with_untraced_steps(own) if record.run.traced_steps]), row, SAME_POINT)
 
 
 def _command(row: Any, **other: Any) -> str:

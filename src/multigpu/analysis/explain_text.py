@@ -43,8 +43,11 @@ def sentences(one: Explanation) -> list[str]:
 
 
 def _beside_one(one: Explanation) -> str:
-    row, base = one.row, one.baselines.get("one_best")
+    row, base = one.row, one.base
     device, devices = device_word(row["device_type"]), devices_text(row["devices"], row["device_type"])
+    if base is not None and base["devices"] > 1:
+        kept = f"{estimate(base, 'ratio'):percent interval} of the rate" if one.lost else "the rate, as far as repeats tell,"
+        return f"{devices} keep {kept} of independent replicas; one {device} was measured in slower ways only."
     if base is None:
         return f"This job was not measured on one {device}, so what is lost against it is not known."
     if base["keys"] == row["keys"]:
@@ -64,7 +67,7 @@ def _beside_one(one: Explanation) -> str:
 
 
 def _why(one: Explanation) -> str:
-    base, device, step = one.baselines.get("one_best"), device_word(one.row["device_type"]), Estimate(one.step_s)
+    base, device, step = one.base, device_word(one.row["device_type"]), Estimate(one.step_s)
     if base is not None and base["keys"] != one.row["keys"] and not one.lost:
         return "Nothing here needs a cause."
     if one.parts is None:
@@ -72,6 +75,9 @@ def _why(one: Explanation) -> str:
     causes = [f"{Estimate(seconds):ms} {PART_NAMES[name]}" for name, seconds in one.causes()[:2]]
     if causes:
         return f"Of a step of {step:ms} each {device} spends {joined(causes)}."
+    longer_s = one.parts["compute"] - (one.alone_s or math.inf)
+    if longer_s >= 0.02 * one.step_s:
+        return f"There is no long wait: computing takes {Estimate(longer_s):ms} longer than in replicas that merge nothing beside it."
     return f"The step has no long wait: the {device} computes {Estimate(one.parts['compute']):ms} of {step:ms}."
 
 
