@@ -191,7 +191,7 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
         bounds_s=bounds_s(frame[frame["key"].isin(keys)], row),
         faster=faster(table, row),
         trace="" if len(traces) else _command(row, traced_steps=TRACED_STEPS),
-        alone_s=parts_alone and parts_alone["compute"],
+        alone_s=parts_alone["compute"] if parts_alone else None,
     )
 
 
