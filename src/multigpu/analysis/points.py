@@ -172,8 +172,8 @@ def usual(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def as_it_comes(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The usual points with these fields whose step merges and computes as the library does by itself (`CHANGED`)."""
-    return usual(table, **dict.fromkeys(CHANGED) | fields)
+    """The usual points with these fields whose step merges and computes as the library does by itself (`CHANGED`), with no LSTM of ours."""
+    return usual(table, **dict.fromkeys(CHANGED) | {"recurrence": [None, "stepwise"]} | fields)
 
 
 def one_length(table: pd.DataFrame) -> pd.DataFrame:
