@@ -1,7 +1,5 @@
 """A reproducible study of multi-GPU training. What a user of their own model needs is here and is imported when it is asked for."""
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

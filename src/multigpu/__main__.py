@@ -1,7 +1,5 @@
 """`python -m multigpu`, and the command `multigpu`."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import Any

@@ -5,8 +5,6 @@ Records of one machine repeat what they have in common, so that together they ta
 two archives of a folder apart, and an archive that was changed from the one that was written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -4,8 +4,6 @@ A folder holds `index.html`, `records/`, and in `rows/` what became of each row:
 A row's name comes from what it says, so that rows may be added, moved or left out between two calls.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import re

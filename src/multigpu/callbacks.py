@@ -1,7 +1,5 @@
 """Callbacks for users of Keras: the throughput of each batch of `model.fit`, as document 001's scripts printed it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

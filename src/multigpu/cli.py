@@ -3,8 +3,6 @@
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import pkgutil
 from collections.abc import Sequence
@@ -52,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     command("ceilings", "cli_measure:ceilings_command", "measure what this machine's GPUs, memory and links can do at best")
 
     one = command("measure", "cli_measure:measure_command", "measure a grid by name, or one Run by its fields")
-    takes_fields(one, "of one Run, e.g. workload=nmt model=nmt_small placement=ddp batch_size=16; with --grid: its Runs that have them; none: left out")
+    takes_fields(one, "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid: its Runs that have them")
     one.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas")
     one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
     takes_devices(one, "device counts of the grid")

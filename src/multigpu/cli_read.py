@@ -1,7 +1,5 @@
 """Commands that read Records: `records`, `verify`, `explain`, `advise`, `claims`."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

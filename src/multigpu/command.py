@@ -1,7 +1,5 @@
 """What all commands have in common: options of several, how words are read, and one sentence and an exit code for what goes wrong."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """What this machine can run, what is missing, and what each missing part would be needed for."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

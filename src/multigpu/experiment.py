@@ -1,7 +1,5 @@
 """What `notebooks/experiment.ipynb` does: read its parameters, train, and find what stands beside the point that was measured."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The form by which a person fills the parameters of `notebooks/experiment.ipynb`: its choice is in the notebook's variables at once."""
 
-from __future__ import annotations
-
 import json
 from html import escape
 from typing import Any, get_args, get_origin

@@ -1,7 +1,5 @@
 """What became of launches in which something went wrong: processes killed by the soak on CPUs, Runs that failed on GPUs, planted faults."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """What every kind of Record has: a key and an attempt, and where, when and by which source it was made."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, get_args

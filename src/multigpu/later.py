@@ -1,7 +1,5 @@
 """What is named before it is made: functions of modules that are not loaded yet, and values of a mapping."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar

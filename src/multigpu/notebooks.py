@@ -1,7 +1,5 @@
 """Execute the numbered notebooks with papermill, in the interpreter that runs this."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

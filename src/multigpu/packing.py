@@ -1,7 +1,5 @@
 """`python -m multigpu records --pack`: the loose Records of a place become one more archive beside those that it has."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

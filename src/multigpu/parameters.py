@@ -6,8 +6,6 @@ A notebook starts with a cell tagged `parameters` and this one:
     check_parameters(globals(), measure=Measure, grid=str)
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Where the repository keeps its parts."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

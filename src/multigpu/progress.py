@@ -1,7 +1,5 @@
 """How far an experiment is: who follows its sweep (`measure.summary.Bar`) in a notebook and shows its steps as they come."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """The documents' own figures, as they printed them: `data/published/*.csv`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Records as their files have them, as plain JSON and unchecked: for what must read what no class accepts any more."""
 
-from __future__ import annotations
-
 import json
 import os
 import zlib

@@ -1,7 +1,5 @@
 """A Record: all that one Run measured, with the machine it ran on; written once, atomically, and never edited."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import chain

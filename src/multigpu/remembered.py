@@ -1,7 +1,5 @@
 """Results that are computed once: kept in a file until a Record or this program changes."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Nothing is measured here and nothing is fetched: the site opens from a file path and no page sends a request.
 """
 
-from __future__ import annotations
-
 import argparse
 import filecmp
 import os

@@ -1,7 +1,5 @@
 """Data with known fields, as files hold it, what every kind of Run has, and one sentence for what cannot be."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """`records --share`: copies of Records with nothing in them that tells who measured, or on which host, for others to read."""
 
-from __future__ import annotations
-
 import getpass
 import re
 import socket

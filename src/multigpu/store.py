@@ -1,7 +1,5 @@
 """Folders of Records: each written once, atomically, as a compressed JSON file, and never edited; many may be packed in archives."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import gzip

@@ -4,8 +4,6 @@
 offenders, and fails on any that `data/exceptions.csv` does not list. `--measure N` measures a random sample once more on this machine.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import subprocess

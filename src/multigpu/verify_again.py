@@ -1,7 +1,5 @@
 """A random sample of Records, measured once more on this machine: do they agree with what was committed?"""
 
-from __future__ import annotations
-
 import math
 import random
 import tempfile

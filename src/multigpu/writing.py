@@ -1,7 +1,5 @@
 """Files that readers see whole or not at all; compressed ones are unpacked no further than is sane."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -1,7 +1,5 @@
 """Which placement to take for a job: every one that was measured on one machine, in every way of carrying it out, ranked."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Rows put together for a table or a figure; a column goes with its bounds, `<name>_low` and `<name>_high`, where it has them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which measured points a person asks about, on which machine, and the command that measures one."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin

@@ -1,7 +1,5 @@
 """What batching costs before anything runs: padding, and how unequal the replicas' shards are, counted from the source alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, get_args
 

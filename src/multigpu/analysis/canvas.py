@@ -1,7 +1,5 @@
 """What the plots of pages share: a picture with its panels, colours and markers by name, axes that write figures, a key below."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -10,8 +10,6 @@ from the host. host_work: idle while the host gathers rows, merges or updates an
 step's launch skew. launching: idle otherwise, while the host launches kernels one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 

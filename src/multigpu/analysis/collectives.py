@@ -4,8 +4,6 @@ A point that one Record measured has the distribution-free interval of its media
 Records have the interval of `analysis.statistics`, with launches as the units where they differ.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

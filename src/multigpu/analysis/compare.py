@@ -1,7 +1,5 @@
 """Points beside points: pairs that differ in named fields alone, the baselines of scaling, and what an interval allows to say."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

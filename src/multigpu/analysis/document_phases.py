@@ -5,8 +5,6 @@ backward begins with the loss's gradient, both on every GPU apart; computation, 
 share is one of these spans over the sum of the three, which is more than the step where they overlap.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from statistics import fmean

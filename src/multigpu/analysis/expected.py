@@ -2,8 +2,6 @@
 costs its kin, or from the model alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A cause that no Record measured is named as not measured, with the command that 
 where the interval of the ratio lies below what is expected.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

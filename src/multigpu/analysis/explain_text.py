@@ -1,7 +1,5 @@
 """An explanation (`explain.Explanation`) for a terminal and for a program: the answer in two or three sentences, the rest on demand."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What feeding costs: how long steps waited for their batch, and where more workers stop to help."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

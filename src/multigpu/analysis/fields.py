@@ -1,7 +1,5 @@
 """Which columns make two rows the same job, the same series, the same point; they follow from the fields of a Run."""
 
-from __future__ import annotations
-
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 

@@ -14,8 +14,6 @@ Messages that follow each other add their latency: 2(g-1) inside a node and 2(m-
 link. Inside a node g is P.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The study's formulas: pure functions on numbers, each with its one definition and unit (intervals: `statistics`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Records as one tidy frame: a row each, every column named with its unit, checked before anything is computed from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median

@@ -1,7 +1,5 @@
 """Whether lanes that measure side by side disturb each other: every Run's step time beside neighbours over the same alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 An occasion is a stretch of measuring on one host. Machines of one name are equal, but another day it may be another of them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

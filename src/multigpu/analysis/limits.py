@@ -1,7 +1,5 @@
 """What a machine cannot exceed: ceilings with their source, and the units a second they allow."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

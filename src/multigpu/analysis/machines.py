@@ -2,8 +2,6 @@
 and what an image or word costs in joules.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, fields

@@ -1,7 +1,5 @@
 """What memory Runs need of a device: what their placements keep, by their rows, and what a step adds to it, as measured."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 from dataclasses import dataclass

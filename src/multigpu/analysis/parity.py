@@ -4,8 +4,6 @@ A rate is worth nothing if the step computes something else. The first steps of 
 rounding: two placements in the same precision part as far then as two precisions do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """A figure with its words: title, caption, alternative text and the data behind it; saved as SVG and CSV, shown as HTML."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

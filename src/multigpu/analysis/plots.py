@@ -6,8 +6,6 @@ writes figures (`estimate.FORMS`), `words` are `alt` (the figure in words, its t
 and `link` (where its points stand in the explorer: "model=resnet50"). All raise `Missing` where there is no row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Every table of the study starts here. A point belongs to one machine: repeats of different machines are never pooled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ On the published Records a `require` that fails stops the build and names its se
 rest of its cell is left out, and one line says why.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The study trained 50 batches, from the first one on, and divided all words by al
 warm-up included, say how much of a figure is the protocol.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Tables for pages: rows of a frame, each column named in a line of text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from html import escape

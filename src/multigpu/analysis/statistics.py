@@ -9,8 +9,6 @@ With 3 + 2 repeats a side and launches that wander 0, 1, 2 and 5 times as much a
 ratio in 98, 94, 95 and 96% of 3,000 simulations; a Welch interval blind to launches in 96, 85, 75 and 68%.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What traces say of a placement inside one model: a row a traced Run, and the table of copies and kernels as nvprof prints it."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

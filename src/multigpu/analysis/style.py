@@ -5,8 +5,6 @@ Colours have a contrast of at least 3:1 on white and on the report's dark page (
 first four are of Okabe and Ito's palette for all colour visions. Ink (text, axes, grid) is `currentColor` in the SVG.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

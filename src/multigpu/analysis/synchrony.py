@@ -2,8 +2,6 @@
 runs on devices beside their prediction, Downpour and large batches.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from functools import cache

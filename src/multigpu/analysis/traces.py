@@ -4,8 +4,6 @@ step: durations, skew, imbalance.
 Notation: replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps included, all on one clock, in seconds.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from statistics import median

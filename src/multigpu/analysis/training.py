@@ -2,8 +2,6 @@
 sharing a bucket costs convergence.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

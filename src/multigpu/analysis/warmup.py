@@ -7,8 +7,6 @@ random orders of the same times; an order keeps no beginning, so a Run that is s
 of the first k steps, as they were measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fields and points in words: what a Run's field says of a point, how a placement was carried out, which job it did."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`compare`: a user's job under the study's placements, within a budget of time."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

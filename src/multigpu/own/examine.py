@@ -1,7 +1,5 @@
 """What the study must know of a user's job, found by training one step of it here, on the CPU and on few samples."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """A user's Keras job, examined."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any, Literal

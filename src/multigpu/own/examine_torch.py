@@ -1,7 +1,5 @@
 """A user's PyTorch job, examined."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One placement of a comparison."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from dataclasses import dataclass

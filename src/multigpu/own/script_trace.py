@@ -6,8 +6,6 @@ all ranks join has travelled only once the last of them began it: before that, t
 file alone the two are not told apart, and all of it is called communication.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -1,7 +1,5 @@
 """A user's Keras model under a placement that TensorFlow's own strategies carry out, for `model.fit`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
