@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
-from multigpu.claims.core import KINDS, Contrast, Predicate, Selection, Verdict, data_of
+from multigpu.claims.core import HERE, KINDS, Contrast, Predicate, Selection, Verdict, data_of
 from multigpu.claims.results import Result, Setting
 
-SAYINGS = data_of("words.yaml")
+SAYINGS = data_of(HERE / "words.yaml")
 SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
