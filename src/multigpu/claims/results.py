@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import Field
+
 from multigpu import paths
 from multigpu.claims.core import Claim, Verdict
 from multigpu.later import later
@@ -60,23 +62,22 @@ class Answer(Data):
     why: str = ""
     scope: str = ""
     record_keys: tuple[str, ...] = ()
-    decidable: int = 0
-    leaning: Verdict = "inconclusive"
+    decidable: int = Field(default=0, exclude=True)
+    leaning: Verdict = Field(default="inconclusive", exclude=True)
 
 
-class Result(Data):
-    """What the Records say of a Claim: overall, by framework, and every interval behind it; needed: repeats that would decide it."""
+class Result(Answer):
+    """What the Records say of a Claim: overall, by framework, and every interval behind it.
+
+    looks: settings that may decide. needed: repeats that would. measured_at: when the Records of its verdict were measured, in UTC.
+    """
 
     claim: Claim
-    verdict: Verdict
-    figure: str = ""
-    why: str
-    record_keys: list[str] = []
     by_framework: dict[str, Answer] = {}
     settings: tuple[Setting, ...] = ()
-    scope: str = ""
     looks: int = 0
     needed: str = ""
+    measured_at: tuple[str, ...] = Field(default=(), exclude=True)
 
 
 def to_json(results: Sequence[Result]) -> str:

@@ -68,7 +68,7 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
     frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
     if missing := sorted(set(NEEDED) - set(frame.columns)) if len(frame) else ():
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
-    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, *READ, *CONTEXT]))).reset_index(drop=True)
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, "measured_at", *READ, *CONTEXT]))).reset_index(drop=True)
     latest = frame.assign(attempt=frame["attempt"].fillna(0)).sort_values("attempt", kind="stable")
     # an AveragingRecord has two rows, of two protocols, and a run may be the best of two searches
     latest = latest.drop_duplicates(["machine", "key", "protocol", "tuned"], keep="last").sort_index().reset_index(drop=True)

@@ -76,12 +76,13 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     kinds, names = (dict.fromkeys(key[place] for key in answers) for place in (0, 1))
     overall = _together([combine({name: one for (own, name), one in answers.items() if own == kind}) for kind in kinds])
     still = f"decided by {claim.takes}" if claim.decides and overall.verdict in OPEN else ""
+    dates = pd.concat([part.records[["key", "measured_at"]] for part in parts]).drop_duplicates("key").set_index("key")["measured_at"]
     result = Result(
-        **overall.model_dump(include={"verdict", "figure", "scope", "record_keys"}),
+        **dict(overall) | {"why": _joined([overall.why, still])},
         claim=claim,
-        why=_joined([overall.why, still]),
         by_framework={name: _together([one for (_, own), one in answers.items() if own == name]) for name in names},
         settings=tuple(judged),
+        measured_at=tuple(dates.reindex([*overall.record_keys]).dropna()),
         looks=sum(setting.holding is not None for setting in judged),
     )
     return result.model_copy(update={"needed": needed(result)})
