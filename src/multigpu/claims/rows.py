@@ -72,10 +72,7 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
     latest = frame.assign(attempt=frame["attempt"].fillna(0)).sort_values("attempt", kind="stable")
     # an AveragingRecord has two rows, of two protocols, and a run may be the best of two searches
     latest = latest.drop_duplicates(["machine", "key", "protocol", "tuned"], keep="last").sort_index().reset_index(drop=True)
-    coded = {name: pd.factorize(latest[name]) for name in CONTEXT}  # a missing value has the code -1
-    context = {
-        name: pd.Categorical.from_codes(codes, pd.Index([plain(value) for value in found])) for name, (codes, found) in coded.items()
-    }
+    context = {name: latest[name].astype("category").cat.rename_categories(plain) for name in CONTEXT}
     slowdown = latest["warmup_s"] / latest["warmup_steps"].astype("float64") / latest["step_time_s"]
     return latest.assign(flags=latest["flags"].astype(object).fillna(""), warmup_slowdown=slowdown, **context)
 
