@@ -42,21 +42,19 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def read_claims(folder: Traversable, known: Mapping[str, Claim]) -> dict[str, Claim]:
-    """The claims of a folder's YAML files by number; none of the `known` ones.
+    """The `known` claims and those of a folder's YAML files, by number.
 
     Raises:
-        ValueError: there is no file, two claims have one number, or one has a field that is unknown or a value that it cannot have; the
-            sentence names it.
+        ValueError: there is none, two have one number, or one has a field that is unknown or a value that it cannot have.
     """
-    if not (files := sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)):
-        raise ValueError(f"{folder} holds no *.yaml with claims")
-    found: dict[str, Claim] = {}
-    for fields in (fields for file in files for fields in data_of(file)):
+    found = dict(known)
+    for fields in (fields for file in folder.iterdir() if file.name.endswith(".yaml") for fields in data_of(file)):
         tests = [_test(test) for test in fields.pop("tests", ())]
         claim = Claim(**fields, predicate=tests[0] if tests else None, further=tuple(tests[1:]))
-        other = known.get(claim.number) or found.setdefault(claim.number, claim)
-        if other is not claim:
+        if (other := found.setdefault(claim.number, claim)) is not claim:
             raise ValueError(f"two claims are called {claim.number}: {other.sentence!r} and {claim.sentence!r}")
+    if len(found) == len(known):
+        raise ValueError(f"{folder} holds no *.yaml with claims")
     return found
 
 
@@ -68,9 +66,8 @@ def find_claim(number: str) -> Claim:
     """
     found = next((claim for claim in all_claims() if claim.number == number.upper()), None)
     if found is None:
-        numbers = [claim.number for claim in all_claims()]
-        last = next((place for place, known in enumerate(numbers) if known != f"C{place + 1}"), len(numbers))
-        raise ValueError(f"unknown claim {number!r}: choose one of {', '.join([f'C1 to C{last}', *numbers[last:]])}")
+        first, *_, last = all_claims()
+        raise ValueError(f"unknown claim {number!r}: choose one of {first.number} to {last.number}")
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -13,11 +13,6 @@ from multigpu.claims.core import Claim, Verdict
 from multigpu.later import later
 from multigpu.remembered import remembered
 from multigpu.schema import Data
-
-
-def models_of(fields: Mapping[str, object]) -> set[str]:
-    """The models that a setting compares; "None" of what has none."""
-    return set(str(fields.get("model")).split(" / "))
 
 
 class Setting(Data):
@@ -46,9 +41,10 @@ class Setting(Data):
     by_median: float | None = None
     noisy: bool = False
 
-    @property
-    def models(self) -> set[str]:
-        return models_of(self.fields)
+
+def models_of(fields: Iterable[Mapping[str, object]]) -> set[str]:
+    """The models that settings of these fields compare; "None" of what has none."""
+    return {model for own in fields for model in str(own.get("model")).split(" / ")}
 
 
 class Answer(Data):

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.compare import counterparts
+from multigpu.analysis.points import where
 from multigpu.claims.core import KINDS, Contrast, Predicate, Selection
 from multigpu.collectives.run import CollectiveRun
 from multigpu.run import Run
@@ -43,20 +44,14 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def matches(table: pd.DataFrame, selection: Selection) -> np.ndarray:
-    """Whether a row has one of the wanted values in every selected field; None is a missing one."""
-    kept = [table[name].isin(wanted).to_numpy() for name, wanted in selection]
-    return np.logical_and.reduce([np.ones(len(table), dtype=bool), *kept])
-
-
 def admitted(table: pd.DataFrame, predicate: Predicate, contrast: Contrast, frameworks: Sequence[str]) -> pd.DataFrame:
     """Those in the scope of a predicate and a contrast: fields, kind of machine, least number of steps; of these frameworks."""
-    kept = matches(table, (*predicate.where, *contrast.where, ("framework", tuple(frameworks))))
-    kept &= table["warmup_steps"].fillna(0).ge(predicate.warmup_steps).to_numpy()
-    kept &= table["timed_steps"].fillna(0).ge(max(predicate.timed_steps, contrast.steps_at_least)).to_numpy()
+    own = where(where(where(table, **dict(predicate.where)), **dict(contrast.where)), framework=frameworks)
+    least = {"warmup_steps": predicate.warmup_steps, "timed_steps": max(predicate.timed_steps, contrast.steps_at_least)}
+    own = own[np.logical_and.reduce([own[name].fillna(0).ge(count) for name, count in least.items()])]
     if predicate.machines == "gpu":
-        kept &= matches(table, (("device_type", ("cuda",)),)) & ~matches(table, (("gpu", ("", None)),))
-    return table[kept].reset_index(drop=True)
+        own = where(own[own["gpu"].ne("")], device_type="cuda", gpu=...)
+    return own.reset_index(drop=True)
 
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
@@ -158,7 +153,8 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     points = ids.assign(point=point).drop_duplicates("point")
     selects, sides = list(dict.fromkeys(term.select for term in contrast.terms)), []
     for term in contrast.terms:
-        own = points[matches(table, term.select)[points.index]].set_index("point")
+        select = dict(term.select)
+        own = points.loc[where(table.loc[points.index, [*select]], **select).index].set_index("point")
         own = own.rename(columns={"variant": f"variant {selects.index(term.select)}"})
         sides.append(own[own["devices"].eq(term.devices)].drop(columns="devices") if term.devices else own)
     settings, counts = counterparts(sides), {term.devices for term in contrast.terms if term.devices}
@@ -180,7 +176,8 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
 
 def _fields(sides: Sequence[dict[Any, Any]], fixed: Sequence[str], varied: Iterable[str]) -> dict[str, Any]:
     """What a row of each side has in common, then what they differ in, joined."""
-    own = {name: found for name in fixed if (found := plain(sides[0][name])) is not None}
+    common = {name: found for name in fixed if (found := plain(sides[0][name])) is not None}
+    own = {name: found if isinstance(found, int) else str(found) for name, found in common.items()}
     for name in sorted(varied):
         found = dict.fromkeys(plain(side[name]) for side in sides)
         own[name] = " / ".join(str(value) for value in found if value is not None)
@@ -192,11 +189,11 @@ def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[
     lacking, value = [], quantity(table, contrast.quantity)
     for term in contrast.terms:
         counts = (term.devices,) if term.devices else contrast.counts if isinstance(contrast.counts, tuple) else ()
-        own = table["devices"].isin(counts) if counts else table["devices"].ge(contrast.count_at_least)
-        own &= matches(table, term.select)
-        if value[own].notna().any():
+        own = where(table, **dict(term.select))
+        own = own[own["devices"].isin(counts) if counts else own["devices"].ge(contrast.count_at_least)]
+        if value[own.index].notna().any():
             continue
-        statuses = sorted(set(table.loc[own, "status"]) - {"ok"})
+        statuses = sorted(set(own["status"]) - {"ok"})
         tried = f" (tried: {', '.join(statuses)})" if statuses else ""
         words = {str(count) + tried for count in counts} or {f"{contrast.count_at_least} or more{tried}"}
         lacking.append((contrast.where + term.select, words))

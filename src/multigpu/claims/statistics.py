@@ -48,9 +48,9 @@ def student(contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom:
 
 
 def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
-    """By group: `log_samples` of the values, their mean, n and launches."""
-    each, launches = values.groupby(groups), launch.groupby(groups).nunique()
-    return log_samples(values, groups, launch).assign(mean=each.mean(), n=each.size(), launches=launches)
+    """By group: `log_samples` of the values, their geometric mean as `rate`, their mean, n and launches."""
+    each, found = values.groupby(groups), log_samples(values, groups, launch)
+    return found.assign(rate=np.exp(found["log_mean"]), mean=each.mean(), n=each.size(), launches=launch.groupby(groups).nunique())
 
 
 def _sides(pairs: Pairs) -> list[pd.DataFrame]:
@@ -60,25 +60,20 @@ def _sides(pairs: Pairs) -> list[pd.DataFrame]:
     found = []
     for number, term in enumerate(pairs.contrast.terms):
         side = points.loc[pairs.settings[number]].reset_index(drop=True)
-        off = np.log(term.devices or pairs.settings["devices"]) if pairs.contrast.per_device else 0.0
-        found.append(side.assign(rate=np.exp(side["log_mean"] - off)))
+        found.append(side.assign(rate=side["rate"] / (term.devices or pairs.settings["devices"])) if pairs.contrast.per_device else side)
     return found
 
 
 def paired_ratio(pairs: Pairs) -> pd.DataFrame:
-    """The geometric mean of the ratios of repeats that all terms have, by number, machine and version; NaN without any."""
-    own = pairs.records[["point", "like", "repeat", "value", "launch_id"]].astype({"launch_id": object})
-    own = own.drop_duplicates(["point", "like", "repeat"], keep="last")
-    table = pairs.settings.reset_index(names="setting").assign(logs=0.0)
-    terms = pairs.contrast.terms
-    for number, fixed in enumerate(one.devices for one in terms):
-        table = table.merge(own.rename(columns={"point": number, "launch_id": f"launch {number}"}))
-        logs = np.log(table.pop("value")) - (np.log(fixed or table["devices"]) if pairs.contrast.per_device else 0.0)
+    """As one side: the geometric mean of the ratios of repeats that all terms have, by number, machine and version; NaN without any."""
+    own = pairs.records[["point", "like", "repeat", "value", "launch_id"]].drop_duplicates(["point", "like", "repeat"], keep="last")
+    table = pairs.settings.reset_index(names="setting").assign(logs=0.0, launches="")
+    for number, term in enumerate(pairs.contrast.terms):
+        table = table.merge(own.rename(columns={"point": number}))
+        logs = np.log(table.pop("value")) - (np.log(term.devices or table["devices"]) if pairs.contrast.per_device else 0.0)
         table["logs"] += logs if number < len(pairs.contrast.over) else -logs
-    launches = table[[f"launch {number}" for number in range(len(terms))]].itertuples(index=False, name=None)
-    points = _sampled(np.exp(table["logs"]), table["setting"], pd.Series([*launches], index=table.index, dtype=object))
-    found = student(pairs.contrast, points["log_mean"], points["log_variance"], points["log_freedom"])
-    return found.join(points[["n", "launches"]]).reindex(pairs.settings.index)
+        table["launches"] += table.pop("launch_id").astype(str) + " "
+    return _sampled(np.exp(table["logs"]), table["setting"], table["launches"]).reindex(pairs.settings.index)
 
 
 def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -115,9 +110,7 @@ def estimates(pairs: Pairs) -> pd.DataFrame:
     A ratio is the product of the geometric means of the terms above over that of those below.
     """
     contrast = pairs.contrast
-    if contrast.paired:
-        return paired_ratio(pairs)
-    sides = _sides(pairs)
+    sides = [paired_ratio(pairs)] if contrast.paired else _sides(pairs)
     least = pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
     if contrast.form != "ratio":
         return {"share": share, "pooled": pooled}[contrast.form](contrast, sides).join(least)
@@ -146,9 +139,8 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
     for row, one in zip(found.index, found.to_dict("records"), strict=True):
         fields, points = pairs.fields[row], {one[term] for term in range(len(contrast.terms))}
         own: dict[str, Any] = {name: value for name, value in one.items() if name in Setting.model_fields}
-        said: dict[str, Any] = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
         own |= {"framework": fields.get("framework", ""), "record_keys": sorted(set().union(*(keys[point] for point in points)))}
-        settings.append(Setting(contrast=contrast.label, fields=said, verdict="inconclusive", **own))
+        settings.append(Setting(contrast=contrast.label, fields=fields, verdict="inconclusive", **own))
     return sorted(settings, key=lambda setting: (setting.devices, str(setting.fields)))
 
 
