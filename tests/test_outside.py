@@ -58,6 +58,7 @@ from multigpu.run import Run
 Run(workload="cnn", model="lenet", placement="ddp", batch_size=4)
 assert not [name for name in sys.modules if name.startswith("example")]
 """
+STATE = "from multigpu.remembered import state_of; print(state_of([]))"
 JOB = ("workload=blobs", "model=blobs_tiny", "devices=2", "batch_size=4")
 
 
@@ -108,6 +109,10 @@ def test_a_package_adds_a_placement_a_workload_and_a_claim(tmp_path: Path) -> No
     words, _ = study("records", "--share", "shared", code=2)
     assert "left out: 2 Records that of a placement or a workload of another package, which others may not have" in words
     study.run("-c", NOT_IMPORTED)
+    states = [study.run("-c", STATE, installed=installed)[0] for installed in (True, False)]
+    with (study.site / "example" / "claims" / "900.yaml").open("a") as file:
+        file.write("# another state\n")
+    assert len({*states, study.run("-c", STATE)[0]}) == 3, "what is kept of results depends on what is installed"
     # without it, its Records are named and the rest of the study is read
     lines, said = study("records", installed=False)
     assert lines == "no Record matches\n"

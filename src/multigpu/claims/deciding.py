@@ -55,7 +55,7 @@ def cheapest(contrast: Contrast, table: pd.DataFrame, cost_s: Callable[[str], fl
 
     table: of `planned_rows` those in the contrast's scope. cost_s: by digest, what a Run still costs.
     """
-    pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
+    pairs = paired(contrast, table.assign(**{contrast.quantity: 1.0}))
     settings = pairs.settings.drop_duplicates("identity", keep="last") if contrast.counts == "highest" else pairs.settings
     costs = pairs.records["key"].map(cost_s).sort_values(kind="stable")
     first = pairs.records.loc[costs.index].drop_duplicates("point").set_index("point")["key"]  # some differ only in their number of steps

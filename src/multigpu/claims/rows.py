@@ -135,14 +135,12 @@ def _numbered(table: pd.DataFrame, names: Iterable[Any]) -> np.ndarray:
     return np.unique(together, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = None) -> Pairs:
+def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     """Every setting of the rows in which all terms have Records; of those that differ in the version of the timer alone, the newest.
 
     A term's Runs vary in what terms name; terms of equal `select` take the same Runs, and all without a fixed device count the same count.
-
-    value: of each row, what is compared (NaN: nothing); None: the contrast's quantity.
     """
-    value = (quantity(table, contrast.quantity) if value is None else value).dropna()
+    value = quantity(table, contrast.quantity).dropna()
     table, value = table.loc[value.index].reset_index(drop=True), value.reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
     fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]

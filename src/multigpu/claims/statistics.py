@@ -19,20 +19,20 @@ from multigpu.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Predicate
 from multigpu.claims.results import Setting
 from multigpu.claims.rows import Pairs, paired, quantity
 
-Chance = Callable[[float], Any]
+Chance = Callable[[float], Sequence[Any]]
 TOLERATED = 0.01
 """How far two clocks may differ (on a log scale) without a meaning: a mean is no median."""
 
 
-def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, above: Chance, below: Chance) -> pd.DataFrame:
+def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, chance: Chance) -> pd.DataFrame:
     """Estimates with their 95% intervals, and the one-sided p-values `holding` (if it does not hold) and `failing` (if it does not fail).
 
-    above: the chance of so large an estimate if the truth were a value. below: of so small a one.
+    chance: of so large an estimate and of so small a one, if the truth were a value.
     """
-    bound = contrast.bound
-    over, under = above(bound), below(bound)
+    over, under = chance(contrast.bound)
     if len(contrast.bounds) > 1:
-        over, under = np.maximum(above(1 / bound), under), np.minimum(below(1 / bound), over)
+        above, below = chance(1 / contrast.bound)
+        over, under = np.maximum(above, under), np.minimum(below, over)
     holding, failing = (over, under) if contrast.direction in ("above", "within") else (under, over)
     return pd.DataFrame({"estimate": estimate, "low": low, "high": high, "holding": holding, "failing": failing})
 
@@ -41,10 +41,12 @@ def student(contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom:
     """Means with their variances (NaN: of one repeat), by Student's t; log: they are those of logarithms."""
     half = half_width(variance, freedom.fillna(1.0))
     estimate, low, high = (np.exp(end) if log else end for end in (middle, middle - half, middle + half))
-    above, below = (
-        lambda truth, sign=sign: chance_above(sign * (middle - (np.log(truth) if log else truth)), variance, freedom) for sign in (1, -1)
-    )
-    return _figures(contrast, estimate, low, high, above, below)
+
+    def chance(truth: float) -> list[Any]:
+        excess = middle - (np.log(truth) if log else truth)
+        return [chance_above(sign * excess, variance, freedom) for sign in (1, -1)]
+
+    return _figures(contrast, estimate, low, high, chance)
 
 
 def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
@@ -95,13 +97,9 @@ def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     value, own, other = sides[0]["mean"], POOLED_FREEDOM * sides[0]["n"], cast(Any, np.inf)
     if len(sides) > 1:
         value, other = value / sides[1]["mean"], POOLED_FREEDOM * sides[1]["n"]
-
-    def above(truth: float) -> Any:
-        return chance_of_ratio(value / truth, own, other)
-
     ends = (special.fdtri(own, other, 1 - p) if len(sides) > 1 else special.chdtri(own, p) / own for p in (LEVEL, 1 - LEVEL))
     low, high = (value / end for end in ends)
-    return _figures(contrast, value, low, high, above, lambda truth: 1 - above(truth))
+    return _figures(contrast, value, low, high, lambda truth: ((chance := chance_of_ratio(value / truth, own, other)), 1 - chance))
 
 
 def estimates(pairs: Pairs) -> pd.DataFrame:
@@ -123,7 +121,7 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
 
     Where it asks for the highest device count: of settings that differ in that alone, the highest that has enough data, else the highest.
     """
-    if not quantity(table, contrast.quantity).notna().any() or (pairs := paired(contrast, table)).settings.empty:
+    if (pairs := paired(contrast, table)).settings.empty:
         return []
     figures = estimates(pairs)
     found = pairs.settings.join(figures).join(_by_median(pairs, figures))

@@ -177,29 +177,28 @@ def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
 def combine(answers: Mapping[str, Answer]) -> Answer:
     """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one that could decide more blocks it."""
     answers = {framework_title(name): one for name, one in answers.items()}
-    told = {name: one.figure for name, one in answers.items() if one.figure}
-    text = "; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items())
+    first: list[Verdict] = ["does not hold", "holds here only", "holds", "out of reach", "inconclusive", "not yet measured"]
+    verdict = min((one.verdict for one in answers.values()), key=first.index)
     decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
-    verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([*decided]), ""
-    verdict: Verdict = "inconclusive"
-
-    def named(some: Mapping[str, Answer], field: str = "why") -> str:
-        texts = {name: getattr(one, field) for name, one in some.items()}
-        same = len(set(texts.values())) == 1
-        return _joined(dict.fromkeys(one if same else f"{name}: {one}" for name, one in texts.items() if one))
-
+    named = decided or {name: one for name, one in answers.items() if one.verdict == verdict}
+    told, why = {name: one.figure for name, one in answers.items() if one.figure}, _of_each({name: one.why for name, one in named.items()})
     if decided and (blocking := blocked_by(answers)):
         rest = f"{joined(blocking)} with as many settings or more does not"
-        why = f"{deciders} would decide it, {rest}: {'; '.join(answers[name].why for name in blocking)}"
-    elif verdicts == {"does not hold"} or (verdicts and "does not hold" not in verdicts):
-        verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
-        open_ones = joined([name for name, one in answers.items() if one.verdict == "inconclusive"])
-        why = _joined([named(decided), f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""])
-        scope = named(decided, "scope")
-    elif verdicts:
-        why = f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
-    else:
-        open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
-        verdict = min((one.verdict for one in answers.values()), key=open_first.index)
-        why = named({name: one for name, one in answers.items() if one.verdict == verdict})
-    return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=_keys(answers.values()))
+        verdict, why = "inconclusive", f"{joined([*decided])} would decide it, {rest}: {'; '.join(answers[name].why for name in blocking)}"
+    elif verdict == "does not hold" and {one.verdict for one in decided.values()} != {verdict}:
+        verdict, why = "inconclusive", f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
+    elif decided and (open_ones := [name for name, one in answers.items() if one.verdict == "inconclusive"]):
+        why = _joined([why, f"decided by {joined([*decided])}, inconclusive in {joined(open_ones)}"])
+    return Answer(
+        verdict=verdict,
+        figure="; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items()),
+        why=why,
+        scope=_of_each({name: one.scope for name, one in named.items()}) if verdict == "holds here only" else "",
+        record_keys=_keys(answers.values()),
+    )
+
+
+def _of_each(texts: Mapping[str, str]) -> str:
+    """What is said of each framework, once where it is the same of all."""
+    same = len(set(texts.values())) == 1
+    return _joined(dict.fromkeys(text if same else f"{name}: {text}" for name, text in texts.items() if text))
