@@ -140,8 +140,7 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
 
     A term's Runs vary in what terms name; terms of equal `select` take the same Runs, and all without a fixed device count the same count.
     """
-    value = quantity(table, contrast.quantity).dropna()
-    table, value = table.loc[value.index].reset_index(drop=True), value.reset_index(drop=True)
+    table = table.assign(value=quantity(table, contrast.quantity)).dropna(subset="value").reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
     fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
@@ -166,7 +165,7 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     settings = settings.assign(identity=_numbered(settings, same), devices=settings["devices"].astype(int)).reset_index(drop=True)
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
     told = point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())
-    records = table[[*FIGURES]].assign(value=value, point=point, like=_numbered(table, POOLED))[told]
+    records = table[[*FIGURES, "value"]].assign(point=point, like=_numbered(table, POOLED))[told]
     first = table[names][told & ~point.duplicated()].set_axis(point[told].unique()).to_dict("index")
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
@@ -184,12 +183,12 @@ def _fields(sides: Sequence[dict[Any, Any]], fixed: Sequence[str], varied: Itera
 
 def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[str]]]:
     """The Runs that a contrast lacks Records of: the fields that a term and the scope select, with device counts in words."""
-    lacking, value = [], quantity(table, contrast.quantity)
+    lacking = []
     for term in contrast.terms:
         counts = (term.devices,) if term.devices else contrast.counts if isinstance(contrast.counts, tuple) else ()
         own = where(table, **dict(term.select))
         own = own[own["devices"].isin(counts) if counts else own["devices"].ge(contrast.count_at_least)]
-        if value[own.index].notna().any():
+        if quantity(own, contrast.quantity).notna().any():
             continue
         statuses = sorted(set(own["status"]) - {"ok"})
         tried = f" (tried: {', '.join(statuses)})" if statuses else ""
