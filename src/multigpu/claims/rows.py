@@ -33,7 +33,7 @@ POOLED = ("machine", "gpu", "framework_version")
 NEEDED = ("key", "status", "launch_id", "machine", "timing_version", "framework", "devices", "device_type")
 FIGURES = ("key", "status", "framework", "launch_id", "repeat", "units_per_s", "step_time_s", "median_step_s")
 """What is read of the Records that a setting compares."""
-READ = ("attempt", "repeat", "gpu", "flags", "warmup_steps", "timed_steps", "warmup_s", "units_per_s", "step_time_s", "median_step_s")
+READ = (*NEEDED, *FIGURES, "attempt", "measured_at", "gpu", "flags", "warmup_steps", "timed_steps", "warmup_s")
 
 
 def plain(value: Any) -> Any:
@@ -63,10 +63,9 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
     frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
     if missing := sorted(set(NEEDED) - set(frame.columns)) if len(frame) else ():
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
-    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, "measured_at", *READ, *CONTEXT]))).reset_index(drop=True)
-    latest = frame.assign(attempt=frame["attempt"].fillna(0)).sort_values("attempt", kind="stable")
-    # an AveragingRecord has two rows, of two protocols, and a run may be the best of two searches
-    latest = latest.drop_duplicates(["machine", "key", "protocol", "tuned"], keep="last").sort_index().reset_index(drop=True)
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *READ, *CONTEXT]))).reset_index(drop=True)
+    one = ["machine", "key", "protocol", "tuned"]  # an AveragingRecord has two rows, and a run may be the best of two searches
+    latest = frame.sort_values("attempt", kind="stable").drop_duplicates(one, keep="last").sort_index().reset_index(drop=True)
     context = {name: latest[name].astype("category").cat.rename_categories(plain) for name in CONTEXT}
     slowdown = latest["warmup_s"] / latest["warmup_steps"].astype("float64") / latest["step_time_s"]
     return latest.assign(flags=latest["flags"].astype(object).fillna(""), warmup_slowdown=slowdown, **context)

@@ -21,7 +21,7 @@ from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
-from multigpu.claims.core import DECIDED, KINDS, OPEN, Claim, Verdict
+from multigpu.claims.core import DECIDED, OPEN, Claim, Verdict
 from multigpu.claims.deciding import needed
 from multigpu.claims.parts import Part, after_many_looks, against, scopes_of
 from multigpu.claims.results import Answer, Result, Setting
@@ -37,23 +37,17 @@ SHARE = r"(\d+(?:\.\d+)?)%"
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
     """What the Records of these folders say of every claim."""
     records = with_untraced_steps(records_of(runs))
-    further = {"hosts": collectives_frame(hosts), "synchrony": synchrony_frame(synchrony), "traces": trace_table(records)}
-    return evaluate_all(frame_of(records), training=training_frame(TrainingStore(training)), **further)
+    frames = {"runs": frame_of(records), "hosts": collectives_frame(hosts), "synchrony": synchrony_frame(synchrony)}
+    return evaluate_all(**frames, training=training_frame(TrainingStore(training)), traces=trace_table(records))
 
 
-def evaluate_all(frame: pd.DataFrame, **further: pd.DataFrame) -> list[Result]:
-    """What the Records say of every claim, by number.
+def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame) -> list[Result]:
+    """What the Records say of these claims, or of every one by number.
 
-    frame: the tidy table of Runs. further: those of other kinds of tests (`core.KINDS`); what is left out has not been measured.
+    frames: the table of each kind of tests (`core.KINDS`); what is left out has not been measured.
     """
-    tables = {kind: rows(table, kind) for kind, table in ({"runs": frame} | further).items()}
-    return [_evaluated(claim, tables) for claim in all_claims()]
-
-
-def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Result:
-    """What Records say of `claim`; frame: the table of the kind that its predicate is over; further: those of its further predicates."""
-    own = {claim.predicate.of: frame} if claim.predicate else {}
-    return _evaluated(claim, {kind: rows(table, kind) for kind, table in (own | further).items() if kind in KINDS})
+    tables = {kind: rows(table, kind) for kind, table in frames.items()}
+    return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
 
 
 def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
