@@ -17,22 +17,25 @@ def later(path: str) -> Callable[..., Any]:
 
 
 class Later(Mapping[str, Value]):
-    """Values by name, each made when it is first asked for: names alone make none."""
+    """Values by name, each made when it is first asked for: names alone make none. further: others, looked at after all of these."""
 
-    def __init__(self, makers: Mapping[str, Callable[[], Value]]) -> None:
-        self.makers = dict(makers)
+    def __init__(self, makers: Mapping[str, Callable[[], Value]], further: Mapping[str, Value] | None = None) -> None:
+        self.makers, self.further = dict(makers), {} if further is None else further
         self.made: dict[str, Value] = {}
 
     def __getitem__(self, name: str) -> Value:
+        if name not in self.makers:
+            return self.further[name]
         if name not in self.made:
             self.made[name] = self.makers[name]()
         return self.made[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.makers
+        return name in self.makers or name in self.further
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.makers)
+        yield from self.makers
+        yield from self.further
 
     def __len__(self) -> int:
-        return len(self.makers)
+        return len(self.makers) + len(self.further)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from multigpu import paths
+from multigpu import outside, paths
 from multigpu.store import stamp_of
 from multigpu.writing import write_whole
 
@@ -16,10 +16,10 @@ Result = TypeVar("Result")
 
 
 def state_of(roots: Sequence[Path]) -> str:
-    """A digest of everything that results depend on: names, times and sizes of Records' files, of what is withdrawn, and of this
-    program's.
+    """A digest of everything that results depend on: names, times and sizes of Records' files, of what is withdrawn, of this
+    program's, and of those packages' that add to it.
     """
-    program = sorted(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern))
+    program = sorted([*outside.files(), *(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern))])
     withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]
     own = [(str(path), found.st_mtime_ns, found.st_size) for path in [*program, *withdrawn] for found in (path.stat(),)]
     return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]

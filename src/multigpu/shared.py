@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from multigpu import placements, workloads
 from multigpu.archive import Name, write_archive
 from multigpu.measure.machine import PATH
 from multigpu.record import Record
@@ -48,6 +49,8 @@ def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[
         text = copy.model_dump_json(exclude={"versions"})  # which may look like addresses
         if record.run.workload == "own":
             left["of a model of your own, which others do not have"] += 1
+        elif record.run.placement in placements.ADDED or record.run.workload in workloads.ADDED:
+            left["of a placement or a workload of another package, which others may not have"] += 1
         elif record.run.data is not None:
             left["read a file of yours, whose path is part of their key"] += 1
         elif ADDRESS.search(text) or any(word in text for word in words):

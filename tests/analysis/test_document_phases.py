@@ -10,11 +10,12 @@ import pytest
 
 from multigpu.analysis import document_phases as phases
 from multigpu.analysis.step_traces import trace_table
-from multigpu.claims import Result, evaluate, find_claim
+from multigpu.claims import Result, find_claim
 from multigpu.measure.trace import ReplicaTrace, StepTrace, TraceSummary
 from multigpu.published import load_published
 from multigpu.record import Record
 from tests.analysis.traced import ms, step_of
+from tests.claims.planted import evaluate
 from tests.factory import make_record
 
 

@@ -11,6 +11,7 @@ from multigpu.analysis.points import points
 from multigpu.paths import RUNS
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
+from tests.claims.planted import evaluate
 from tests.factory import make_point, make_record
 
 
@@ -77,5 +78,5 @@ def test_what_each_device_sends_by_hand():
 )
 def test_claims_on_planted_speedups(two, four, c31, c40):
     frame = planted(two, four)
-    assert claims.evaluate(claims.find_claim("C31"), frame).verdict == c31
-    assert claims.evaluate(claims.find_claim("C40"), frame).verdict == c40
+    assert evaluate(claims.find_claim("C31"), frame).verdict == c31
+    assert evaluate(claims.find_claim("C40"), frame).verdict == c40

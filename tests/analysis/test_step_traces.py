@@ -10,12 +10,13 @@ import pytest
 
 from multigpu.analysis.causes import PARTS, causes_frame, host_phases, host_share_of, step_parts, timed_parts
 from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, write_trace_summary
-from multigpu.claims import evaluate, find_claim
+from multigpu.claims import find_claim
 from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.measure.traced import Activity, joined, replica_trace
 from multigpu.placements import find_placement
 from multigpu.record import Record
 from tests.analysis.traced import step_of
+from tests.claims.planted import evaluate
 from tests.factory import make_point, make_record
 
 COMMON: dict[str, Any] = {"workload": "deepconn", "scaling": "strong", "processes": "one"}

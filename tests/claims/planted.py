@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.claims import Result, evaluate, find_claim
+from multigpu.claims import Claim, Result, evaluate_all, find_claim
 
 RUN: dict[str, Any] = {
     "workload": "nmt",
@@ -82,6 +82,13 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
 def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """The rows as the tidy table has them: missing values are NaN, whole-number columns with gaps are floats."""
     return pd.DataFrame(rows)
+
+
+def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Result:
+    """What Records say of one claim; frame: the table of the kind that its predicate is over; further: those of its further predicates."""
+    result: Result
+    (result,) = evaluate_all([claim], **({claim.predicate.of: frame} if claim.predicate else {}), **further)
+    return result
 
 
 def result_of(number: str, rows: Sequence[dict[str, Any]], further: bool = False) -> Result:

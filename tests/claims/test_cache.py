@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from multigpu import remembered as module
-from multigpu.claims import Result, all_claims, evaluate
+from multigpu.claims import Result, all_claims
 from multigpu.remembered import remembered
+from tests.claims.planted import evaluate
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def planned() -> list[Planned]:
 @pytest.fixture(scope="module")
 def unmeasured() -> list[Result]:
     """What no Record says of every claim."""
-    return evaluate_all(frame_of([]))
+    return evaluate_all(runs=frame_of([]))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
     records = [record for entry in undecided(asked) if not entry.run.traced_steps for record in as_records(entry)]
     frame = frame_of(records)
     equal_steps = "step_memory"  # planted steps are all alike and remember nothing
-    results = {result.claim.number: result for result in evaluate_all(frame)}
+    results = {result.claim.number: result for result in evaluate_all(runs=frame)}
     for need in asked:
         result = results[need.claim]
         predicate = result.claim.predicate

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.training import training_frame
-from multigpu.claims import Result, all_claims, evaluate, evaluate_all, find_claim, wording
+from multigpu.claims import Result, all_claims, evaluate_all, find_claim, wording
 from multigpu.training.record import TrainingRecord
 from tests.claims.cases import CASES
-from tests.claims.planted import table
+from tests.claims.planted import evaluate, table
 from tests.training.planted import trained
 
 REFERENCE: dict[str, Any] = {"devices": 1, "batch_size": 16, "scaling": "weak", "reference_batch": 16, "base_rate": 0.02, "epochs": 6}
@@ -65,7 +65,7 @@ def test_it_holds_by_both_and_names_the_records_of_both(number: str) -> None:
     assert set(result.record_keys) == {row["key"] for row in rows} | set(compared)
     assert "n = 5 over 2 launches" in result.figure and "n = 5 seeds" in result.figure and "accuracy" in result.figure
     assert result.by_framework["torch"].verdict == "holds"
-    together = {one.claim.number: one for one in evaluate_all(table(rows), training=frame)}[number]
+    together = {one.claim.number: one for one in evaluate_all(runs=table(rows), training=frame)}[number]
     assert together == result
 
 

@@ -14,7 +14,7 @@ import pytest
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.training import training_frame
-from multigpu.claims import Result, all_claims, evaluate, find_claim
+from multigpu.claims import Result, all_claims, find_claim
 from multigpu.claims.wording import titled
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.hosts.cluster import Cluster, as_machine
@@ -25,7 +25,7 @@ from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.record import SynchronyRecord
-from tests.claims.planted import LOUD, QUIET
+from tests.claims.planted import LOUD, QUIET, evaluate
 from tests.collectives.planted import make_record
 from tests.synchrony.planted import averaged, record, records
 from tests.training.planted import trained

@@ -28,7 +28,7 @@ ROWS = CASES["C2"].rows("holds") + CASES["C5"].rows("fails") + CASES["C15"].rows
 
 @pytest.fixture(scope="module")
 def results():
-    return evaluate_all(table(ROWS))
+    return evaluate_all(runs=table(ROWS))
 
 
 def planted(contrast: Contrast, **figures: float) -> Setting:
@@ -37,7 +37,7 @@ def planted(contrast: Contrast, **figures: float) -> Setting:
 
 
 def test_without_records_every_row_is_there():
-    empty = evaluate_all(pd.DataFrame())
+    empty = evaluate_all(runs=pd.DataFrame())
     assert len(empty) == len(all_claims()) and all(result.why for result in empty)
     assert {result.verdict for result in empty} == {"not yet measured", "cannot be tested here"}
 
@@ -124,7 +124,7 @@ def test_every_claim_has_the_page_that_shows_it_and_their_page_names_every_docum
     assert all(f"**{document}**" in written for claim in all_claims() for document in claim.documents)
     for page in {claim.page for claim in all_claims() if claim.page}:
         assert (paths.REPOSITORY / "notebooks" / f"{page}.ipynb").exists() and page_title(page) != page
-    (row,) = re.findall('<tr id="C13">.*', claims_table(evaluate_all(pd.DataFrame()), "notebooks/"))
+    (row,) = re.findall('<tr id="C13">.*', claims_table(evaluate_all(runs=pd.DataFrame()), "notebooks/"))
     page = next(claim.page for claim in all_claims() if claim.number == "C13")
     assert f'<a href="notebooks/{page}.html">{page_title(page)}</a>' in row
 
@@ -132,7 +132,7 @@ def test_every_claim_has_the_page_that_shows_it_and_their_page_names_every_docum
 def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at(monkeypatch: pytest.MonkeyPatch):
     """A row is as high as its highest cell: a title of 110 letters made every row of a page one of twelve lines."""
     monkeypatch.setattr(html, "page_title", lambda page: f"Of {page}: what {60 * 'long '}title <says>")
-    (row,) = re.findall('<tr id="C44">.*', claims_table(evaluate_all(pd.DataFrame()), "notebooks/"))
+    (row,) = re.findall('<tr id="C44">.*', claims_table(evaluate_all(runs=pd.DataFrame()), "notebooks/"))
     page = find_claim("C44").page
     whole, short = re.search(f'<a href="notebooks/{page}.html" title="([^"]*)">([^<]*)</a>', row).groups()
     assert unescape(whole) == (f"Of {page}: what {60 * 'long '}title <says>") and short == f"Of {page}"
@@ -141,10 +141,10 @@ def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at(monkeyp
 def test_what_decides_is_not_folded(results):
     """C29's deciding setting and those beside it stand open; of several contrasts, the first one whole."""
     rows = CASES["C29"].rows("fails") + CASES["C29"].rows("holds", (1.0,), batch_size=32)
-    (row,) = re.findall('<tr id="C29">.*', claims_table(evaluate_all(table(rows))))
+    (row,) = re.findall('<tr id="C29">.*', claims_table(evaluate_all(runs=table(rows))))
     open_text = row.split("<details><summary>more")[0]
     assert "batch 64 (95%" in open_text and "1 further setting measured once: 1.13x" in open_text
-    (many,) = re.findall('<tr id="C10">.*', claims_table(evaluate_all(table(CASES["C10"].rows("holds")))))
+    (many,) = re.findall('<tr id="C10">.*', claims_table(evaluate_all(runs=table(CASES["C10"].rows("holds")))))
     shown = many.split("</td>")[1].split("<details>")[0]
     assert "n = 5 over 2 launches;" in shown and "<summary>more" in many
     wordy = claims_table([results[0].model_copy(update={"why": f"{300 * 'x'}; the rest"})])
@@ -152,7 +152,7 @@ def test_what_decides_is_not_folded(results):
 
 
 def test_a_comparison_of_frameworks_stands_under_both_once():
-    (row,) = re.findall('<tr id="C44">.*', claims_table(evaluate_all(table(CASES["C44"].rows("fails")))))
+    (row,) = re.findall('<tr id="C44">.*', claims_table(evaluate_all(runs=table(CASES["C44"].rows("fails")))))
     assert row.count("n = 5 over 2 launches") == 1 and "<div>PyTorch and TensorFlow: step time in TensorFlow over PyTorch" in row
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
-from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate
+from multigpu.claims import Claim, Contrast, Predicate, Result, Term
 from multigpu.claims.catalogue import selection
 from multigpu.claims.core import DECIDED
 from multigpu.claims.parts import after_many_looks, join
@@ -18,7 +18,7 @@ from multigpu.claims.rows import rows as read
 from multigpu.claims.statistics import settings_of
 from multigpu.claims.verdicts import all_of, blocked_by
 from tests.claims.cases import CASES, CNN, scaling
-from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, result_of, table
+from tests.claims.planted import CONTEXT, QUIET, RUN, evaluate, repeats, result_of, table
 
 ONCE = (1.0,)
 Rows = list[dict[str, Any]]

@@ -10,7 +10,7 @@ import pytest
 
 from multigpu import paths
 from multigpu.claims import all_claims, find_claim
-from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, changes, entries, measured_at, order
+from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, changes, entries, order
 from multigpu.cli_measure import claim_results
 from tests.study import claims_history
 
@@ -77,10 +77,9 @@ def test_changed_verdicts_are_what_the_records_say_now(results):
 
 
 def test_no_row_says_that_there_was_no_data_while_deciding_records_are_older(results):
-    dates = measured_at(paths.REPOSITORY / "data")
     for result in results:
         for row in entries().get(result.claim.number, ())[-1:]:
-            assert row.data != "none" or not [key for key in result.record_keys if dates[key] < row.written], result.claim.number
+            assert row.data != "none" or not [date for date in result.measured_at if date < row.written], result.claim.number
 
 
 def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(results):

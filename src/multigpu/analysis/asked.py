@@ -12,7 +12,7 @@ from multigpu.analysis.words import missing
 from multigpu.placements import find_placement
 from multigpu.placements.semantics import Semantics
 from multigpu.run import Run, build_run
-from multigpu.workloads import find_model, workloads
+from multigpu.workloads import find_model, find_workload, workloads
 
 SAME = (*JOB, "scaling", "devices", *CONDITIONS)
 """What all ways of one job on as many devices have in common."""
@@ -34,11 +34,9 @@ def check_asked(fields: Mapping[str, Any]) -> None:
         allowed = [value for kind in annotations if get_origin(kind) is Literal for value in get_args(kind)]
         if allowed and value is not None and value not in allowed:
             raise ValueError(f"{name} = {value!r}: choose one of {', '.join(map(str, allowed))}")
-    if "workload" in fields and fields["workload"] not in workloads():
-        raise ValueError(f"unknown workload {fields['workload']!r}: choose one of {', '.join(workloads())}")
     if "placement" in fields:
         find_placement(fields["placement"])
-    known = [workloads()[fields["workload"]]] if "workload" in fields else list(workloads().values())
+    known = [find_workload(fields["workload"])] if "workload" in fields else list(workloads().values())
     if "model" in fields and "workload" in fields:
         find_model(fields["workload"], fields["model"])
     names = {"model": [m for w in known for m in w.models], "inputs": [i for w in known for i in w.inputs]}

@@ -33,7 +33,10 @@ sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over
 The rest is what document 000's profile says (`document_phases.PROFILE_QUANTITIES`).
 """
 
-IDENTITY = ("key", "attempt", "status", "launch_id", "machine", "gpu", "timing_version", "framework_version", "input_label", "traced_steps")
+IDENTITY = (
+    *("key", "attempt", "status", "measured_at", "launch_id", "machine", "gpu"),
+    *("timing_version", "framework_version", "input_label", "traced_steps"),
+)
 
 
 def trace_table(records: Iterable[Record]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from multigpu.claims.core import Claim, Contrast, Predicate, Term
 from multigpu.claims.results import Result, to_json
 from multigpu.later import later
 
-__all__ = ["Claim", "Contrast", "Predicate", "Result", "Term", "all_claims", "evaluate", "evaluate_all", "find_claim", "to_json"]
+__all__ = ["Claim", "Contrast", "Predicate", "Result", "Term", "all_claims", "evaluate_all", "find_claim", "to_json"]
 
-evaluate, evaluate_all = (later(f"multigpu.claims.verdicts:{name}") for name in ("evaluate", "evaluate_all"))
+evaluate_all = later("multigpu.claims.verdicts:evaluate_all")
 """Results that are kept are shown without what computes them: SciPy alone takes a second to load."""

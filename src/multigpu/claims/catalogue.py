@@ -1,4 +1,4 @@
-"""The claims as data: `documents/NNN.yaml`, one file a document, read once.
+"""The claims as data: `documents/NNN.yaml`, one file a document, read once. Other packages may add files of their own.
 
 A side of a contrast is the fields of its Runs, with `devices` where these are fixed, or a list of such. Two shapes have names of their own:
 `scaling: true` compares the speedups of two kinds of Run, each against its own single device, and `efficiency_over: M` the rate a device
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
+from importlib import resources
+from importlib.resources.abc import Traversable
+from types import ModuleType
 from typing import Any
 
-from multigpu.claims.core import KINDS, Claim, Contrast, Predicate, Selection, Term, data_of
+from multigpu.claims.core import HERE, KINDS, Claim, Contrast, Predicate, Selection, Term, data_of
 from multigpu.collectives.run import CollectiveRun
+from multigpu.outside import Added
 from multigpu.run import Run
 
 KNOWN = {
@@ -26,19 +29,33 @@ KNOWN = {
 
 @cache
 def all_claims() -> tuple[Claim, ...]:
-    """Every claim of every document, by number.
+    """Every claim of every document, by number; of another package all or, where one cannot be used, none.
 
     Raises:
-        ValueError: two have one number, or one has a field that is unknown or a value that it cannot have; the sentence names it.
+        ValueError: as `read_claims`.
     """
-    found: dict[str, Claim] = {}
-    for path in sorted((Path(__file__).parent / "documents").glob("*.yaml")):
-        for fields in data_of(f"documents/{path.name}"):
-            tests = [_test(test) for test in fields.pop("tests", ())]
-            claim = Claim(**fields, predicate=tests[0] if tests else None, further=tuple(tests[1:]))
-            if found.setdefault(claim.number, claim) is not claim:
-                raise ValueError(f"two claims are called {claim.number}: {found[claim.number].sentence!r} and {claim.sentence!r}")
+    found = read_claims(HERE / "documents", {})
+    added = Added("claims", ModuleType, use=lambda package, _: read_claims(resources.files(package), found))
+    for claims in added.values():
+        found |= claims
     return tuple(sorted(found.values(), key=lambda claim: int(claim.number[1:])))
+
+
+def read_claims(folder: Traversable, known: Mapping[str, Claim]) -> dict[str, Claim]:
+    """The `known` claims and those of a folder's YAML files, by number.
+
+    Raises:
+        ValueError: there is none, two have one number, or one has a field that is unknown or a value that it cannot have.
+    """
+    found = dict(known)
+    for fields in (fields for file in folder.iterdir() if file.name.endswith(".yaml") for fields in data_of(file)):
+        tests = [_test(test) for test in fields.pop("tests", ())]
+        claim = Claim(**fields, predicate=tests[0] if tests else None, further=tuple(tests[1:]))
+        if (other := found.setdefault(claim.number, claim)) is not claim:
+            raise ValueError(f"two claims are called {claim.number}: {other.sentence!r} and {claim.sentence!r}")
+    if len(found) == len(known):
+        raise ValueError(f"{folder} holds no *.yaml with claims")
+    return found
 
 
 def find_claim(number: str) -> Claim:
@@ -49,7 +66,8 @@ def find_claim(number: str) -> Claim:
     """
     found = next((claim for claim in all_claims() if claim.number == number.upper()), None)
     if found is None:
-        raise ValueError(f"unknown claim {number!r}: choose one of C1 to C{len(all_claims())}")
+        first, *_, last = all_claims()
+        raise ValueError(f"unknown claim {number!r}: choose one of {first.number} to {last.number}")
     return found
 
 

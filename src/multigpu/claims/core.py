@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -35,12 +36,15 @@ WORDS = frozenset({"label", "unit", "scope", "protocol"})
 """Fields of a test that say something and decide nothing."""
 
 
-def data_of(name: str) -> Any:
-    """A YAML file beside this module."""
-    return yaml.load((Path(__file__).parent / name).read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+HERE = Path(__file__).parent
 
 
-KINDS: dict[str, dict[str, Any]] = data_of("kinds.yaml")
+def data_of(file: Traversable) -> Any:
+    """What a YAML file holds."""
+    return yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+KINDS: dict[str, dict[str, Any]] = data_of(HERE / "kinds.yaml")
 """By the name that a test's `of` gives them."""
 
 

@@ -55,14 +55,14 @@ def cheapest(contrast: Contrast, table: pd.DataFrame, cost_s: Callable[[str], fl
 
     table: of `planned_rows` those in the contrast's scope. cost_s: by digest, what a Run still costs.
     """
-    pairs = paired(contrast, table, pd.Series(1.0, index=table.index))
+    pairs = paired(contrast, table.assign(**{contrast.quantity: 1.0}))
     settings = pairs.settings.drop_duplicates("identity", keep="last") if contrast.counts == "highest" else pairs.settings
     costs = pairs.records["key"].map(cost_s).sort_values(kind="stable")
     first = pairs.records.loc[costs.index].drop_duplicates("point").set_index("point")["key"]  # some differ only in their number of steps
     found = []
     for row, *points in settings[[*range(len(contrast.terms))]].itertuples(name=None):
         runs = first[points].unique().tolist()
-        found.append((sum(map(cost_s, runs)), models_of(pairs.fields[row]), runs))
+        found.append((sum(map(cost_s, runs)), models_of([pairs.fields[row]]), runs))
     return sorted(found, key=lambda setting: setting[0])
 
 
@@ -87,7 +87,7 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
 
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
-            models = set().union(*(setting.models for setting in enough))
+            models = models_of(setting.fields for setting in enough)
             if len(models) < contrast.models_at_least:
                 own = admitted(tables[predicate.of], predicate, contrast, group)
                 for _, more, runs in cheapest(contrast, own, cost_s):

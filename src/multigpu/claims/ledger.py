@@ -11,8 +11,6 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.claims.results import Result
-from multigpu.raw import raw_records
-from multigpu.remembered import remembered
 
 LEDGER = paths.REPOSITORY / "data" / "claims-ledger.csv"
 CHANGES = paths.REPOSITORY / "data" / "claims-changes.csv"
@@ -72,20 +70,9 @@ def order(entry: Entry, measured_at: Sequence[str]) -> str:
 
 def orders(results: Iterable[Result]) -> dict[str, str]:
     """Of each claim that has a test in the ledger, which of the two was first, and when the test was written."""
-    dates, found = measured_at(paths.REPOSITORY / "data"), {}
+    found = {}
     for result in results:
         if result.claim.predicates and (own := entries().get(result.claim.number)):
-            first = order(own[-1], [dates[key] for key in result.record_keys if key in dates])
+            first = order(own[-1], result.measured_at)
             found[result.claim.number] = f"{first},{' changed' * (len(own) > 1)} {own[-1].written[:10]}"
     return found
-
-
-@lru_cache(maxsize=1)
-def measured_at(root: Path) -> Mapping[str, str]:
-    """When each Record of a kind that claims read, below a folder, was measured, by its key; read once for all processes."""
-    folders = [root / name for name in ("runs", "hosts", "synchrony", "training")]
-
-    def read() -> dict[str, str]:
-        return {raw.key: str(raw.record.get("measured_at", "")) for one in folders for raw in raw_records(one) if raw.record}
-
-    return remembered("dates", folders, read)

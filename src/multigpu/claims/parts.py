@@ -14,7 +14,7 @@ import pandas as pd
 from multigpu.analysis.statistics import holm_of_families
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.core import DECIDED, LEVEL, Contrast, Predicate, Verdict
-from multigpu.claims.results import Setting
+from multigpu.claims.results import Setting, models_of
 from multigpu.claims.rows import unmet
 from multigpu.claims.wording import SAYINGS, counted, figure, number, of_models, seldom, stated
 
@@ -94,7 +94,7 @@ def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
     verdict: Verdict = "holds" if held else "does not hold" if failed else "inconclusive"
     if verdict == "inconclusive" or (contrast.across, verdict) in ENOUGH:
         return Joined(verdict)
-    if len(set().union(*(setting.models for setting in within_reach))) < contrast.models_at_least:
+    if len(models_of(setting.fields for setting in within_reach)) < contrast.models_at_least:
         return Joined("inconclusive")
     deciding, agreeing, few = support(contrast, settings, verdict)
     outvoted = 2 * deciding < len(settings) and 2 * agreeing < few
@@ -185,7 +185,7 @@ class Part:
             return f"{tally}; most of {len(self.few)} measured too seldom to decide point elsewhere"
         if self.verdict in DECIDED:
             return "" if alike else tally
-        models = set().union(*(setting.models for setting in able))
+        models = models_of(setting.fields for setting in able)
         if len(models) < contrast.models_at_least and alike:
             return f"{tally}; measured for {plural(len(models), 'model')} of at least {contrast.models_at_least}"
         open_ones = [setting for setting in able if setting.verdict in ("inconclusive", "out of reach")]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from pydantic import Field
 
 from multigpu import paths
 from multigpu.claims.core import Claim, Verdict
 from multigpu.later import later
 from multigpu.remembered import remembered
 from multigpu.schema import Data
-
-
-def models_of(fields: Mapping[str, object]) -> set[str]:
-    """The models that a setting compares; "None" of what has none."""
-    return set(str(fields.get("model")).split(" / "))
 
 
 class Setting(Data):
@@ -44,9 +41,10 @@ class Setting(Data):
     by_median: float | None = None
     noisy: bool = False
 
-    @property
-    def models(self) -> set[str]:
-        return models_of(self.fields)
+
+def models_of(fields: Iterable[Mapping[str, object]]) -> set[str]:
+    """The models that settings of these fields compare; "None" of what has none."""
+    return {model for own in fields for model in str(own.get("model")).split(" / ")}
 
 
 class Answer(Data):
@@ -60,23 +58,22 @@ class Answer(Data):
     why: str = ""
     scope: str = ""
     record_keys: tuple[str, ...] = ()
-    decidable: int = 0
-    leaning: Verdict = "inconclusive"
+    decidable: int = Field(default=0, exclude=True)
+    leaning: Verdict = Field(default="inconclusive", exclude=True)
 
 
-class Result(Data):
-    """What the Records say of a Claim: overall, by framework, and every interval behind it; needed: repeats that would decide it."""
+class Result(Answer):
+    """What the Records say of a Claim: overall, by framework, and every interval behind it.
+
+    looks: settings that may decide. needed: repeats that would. measured_at: when the Records of its verdict were measured, in UTC.
+    """
 
     claim: Claim
-    verdict: Verdict
-    figure: str = ""
-    why: str
-    record_keys: list[str] = []
     by_framework: dict[str, Answer] = {}
     settings: tuple[Setting, ...] = ()
-    scope: str = ""
     looks: int = 0
     needed: str = ""
+    measured_at: tuple[str, ...] = Field(default=(), exclude=True)
 
 
 def to_json(results: Sequence[Result]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.compare import counterparts
+from multigpu.analysis.points import where
 from multigpu.claims.core import KINDS, Contrast, Predicate, Selection
 from multigpu.collectives.run import CollectiveRun
 from multigpu.run import Run
@@ -32,7 +33,7 @@ POOLED = ("machine", "gpu", "framework_version")
 NEEDED = ("key", "status", "launch_id", "machine", "timing_version", "framework", "devices", "device_type")
 FIGURES = ("key", "status", "framework", "launch_id", "repeat", "units_per_s", "step_time_s", "median_step_s")
 """What is read of the Records that a setting compares."""
-READ = ("attempt", "repeat", "gpu", "flags", "warmup_steps", "timed_steps", "warmup_s", "units_per_s", "step_time_s", "median_step_s")
+READ = (*NEEDED, *FIGURES, "attempt", "measured_at", "gpu", "flags", "warmup_steps", "timed_steps", "warmup_s")
 
 
 def plain(value: Any) -> Any:
@@ -43,20 +44,14 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def matches(table: pd.DataFrame, selection: Selection) -> np.ndarray:
-    """Whether a row has one of the wanted values in every selected field; None is a missing one."""
-    kept = [table[name].isin(wanted).to_numpy() for name, wanted in selection]
-    return np.logical_and.reduce([np.ones(len(table), dtype=bool), *kept])
-
-
 def admitted(table: pd.DataFrame, predicate: Predicate, contrast: Contrast, frameworks: Sequence[str]) -> pd.DataFrame:
     """Those in the scope of a predicate and a contrast: fields, kind of machine, least number of steps; of these frameworks."""
-    kept = matches(table, (*predicate.where, *contrast.where, ("framework", tuple(frameworks))))
-    kept &= table["warmup_steps"].fillna(0).ge(predicate.warmup_steps).to_numpy()
-    kept &= table["timed_steps"].fillna(0).ge(max(predicate.timed_steps, contrast.steps_at_least)).to_numpy()
+    own = where(where(where(table, **dict(predicate.where)), **dict(contrast.where)), framework=frameworks)
+    least = {"warmup_steps": predicate.warmup_steps, "timed_steps": max(predicate.timed_steps, contrast.steps_at_least)}
+    own = own[np.logical_and.reduce([own[name].fillna(0).ge(count) for name, count in least.items()])]
     if predicate.machines == "gpu":
-        kept &= matches(table, (("device_type", ("cuda",)),)) & ~matches(table, (("gpu", ("", None)),))
-    return table[kept].reset_index(drop=True)
+        own = where(own[own["gpu"].ne("")], device_type="cuda", gpu=...)
+    return own.reset_index(drop=True)
 
 
 def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
@@ -68,14 +63,10 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> pd.DataFrame:
     frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
     if missing := sorted(set(NEEDED) - set(frame.columns)) if len(frame) else ():
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
-    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, *READ, *CONTEXT]))).reset_index(drop=True)
-    latest = frame.assign(attempt=frame["attempt"].fillna(0)).sort_values("attempt", kind="stable")
-    # an AveragingRecord has two rows, of two protocols, and a run may be the best of two searches
-    latest = latest.drop_duplicates(["machine", "key", "protocol", "tuned"], keep="last").sort_index().reset_index(drop=True)
-    coded = {name: pd.factorize(latest[name]) for name in CONTEXT}  # a missing value has the code -1
-    context = {
-        name: pd.Categorical.from_codes(codes, pd.Index([plain(value) for value in found])) for name, (codes, found) in coded.items()
-    }
+    frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *READ, *CONTEXT]))).reset_index(drop=True)
+    one = ["machine", "key", "protocol", "tuned"]  # an AveragingRecord has two rows, and a run may be the best of two searches
+    latest = frame.sort_values("attempt", kind="stable").drop_duplicates(one, keep="last").sort_index().reset_index(drop=True)
+    context = {name: latest[name].astype("category").cat.rename_categories(plain) for name in CONTEXT}
     slowdown = latest["warmup_s"] / latest["warmup_steps"].astype("float64") / latest["step_time_s"]
     return latest.assign(flags=latest["flags"].astype(object).fillna(""), warmup_slowdown=slowdown, **context)
 
@@ -143,15 +134,12 @@ def _numbered(table: pd.DataFrame, names: Iterable[Any]) -> np.ndarray:
     return np.unique(together, axis=0, return_inverse=True)[1].reshape(-1)
 
 
-def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = None) -> Pairs:
+def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     """Every setting of the rows in which all terms have Records; of those that differ in the version of the timer alone, the newest.
 
     A term's Runs vary in what terms name; terms of equal `select` take the same Runs, and all without a fixed device count the same count.
-
-    value: of each row, what is compared (NaN: nothing); None: the contrast's quantity.
     """
-    value = (quantity(table, contrast.quantity) if value is None else value).dropna()
-    table, value = table.loc[value.index].reset_index(drop=True), value.reset_index(drop=True)
+    table = table.assign(value=quantity(table, contrast.quantity)).dropna(subset="value").reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
     fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
@@ -161,7 +149,8 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     points = ids.assign(point=point).drop_duplicates("point")
     selects, sides = list(dict.fromkeys(term.select for term in contrast.terms)), []
     for term in contrast.terms:
-        own = points[matches(table, term.select)[points.index]].set_index("point")
+        select = dict(term.select)
+        own = points.loc[where(table.loc[points.index, [*select]], **select).index].set_index("point")
         own = own.rename(columns={"variant": f"variant {selects.index(term.select)}"})
         sides.append(own[own["devices"].eq(term.devices)].drop(columns="devices") if term.devices else own)
     settings, counts = counterparts(sides), {term.devices for term in contrast.terms if term.devices}
@@ -175,7 +164,7 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
     settings = settings.assign(identity=_numbered(settings, same), devices=settings["devices"].astype(int)).reset_index(drop=True)
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
     told = point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())
-    records = table[[*FIGURES]].assign(value=value, point=point, like=_numbered(table, POOLED))[told]
+    records = table[[*FIGURES, "value"]].assign(point=point, like=_numbered(table, POOLED))[told]
     first = table[names][told & ~point.duplicated()].set_axis(point[told].unique()).to_dict("index")
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
@@ -183,7 +172,8 @@ def paired(contrast: Contrast, table: pd.DataFrame, value: pd.Series | None = No
 
 def _fields(sides: Sequence[dict[Any, Any]], fixed: Sequence[str], varied: Iterable[str]) -> dict[str, Any]:
     """What a row of each side has in common, then what they differ in, joined."""
-    own = {name: found for name in fixed if (found := plain(sides[0][name])) is not None}
+    common = {name: found for name in fixed if (found := plain(sides[0][name])) is not None}
+    own = {name: found if isinstance(found, int) else str(found) for name, found in common.items()}
     for name in sorted(varied):
         found = dict.fromkeys(plain(side[name]) for side in sides)
         own[name] = " / ".join(str(value) for value in found if value is not None)
@@ -192,14 +182,14 @@ def _fields(sides: Sequence[dict[Any, Any]], fixed: Sequence[str], varied: Itera
 
 def unmet(contrast: Contrast, table: pd.DataFrame) -> list[tuple[Selection, set[str]]]:
     """The Runs that a contrast lacks Records of: the fields that a term and the scope select, with device counts in words."""
-    lacking, value = [], quantity(table, contrast.quantity)
+    lacking = []
     for term in contrast.terms:
         counts = (term.devices,) if term.devices else contrast.counts if isinstance(contrast.counts, tuple) else ()
-        own = table["devices"].isin(counts) if counts else table["devices"].ge(contrast.count_at_least)
-        own &= matches(table, term.select)
-        if value[own].notna().any():
+        own = where(table, **dict(term.select))
+        own = own[own["devices"].isin(counts) if counts else own["devices"].ge(contrast.count_at_least)]
+        if quantity(own, contrast.quantity).notna().any():
             continue
-        statuses = sorted(set(table.loc[own, "status"]) - {"ok"})
+        statuses = sorted(set(own["status"]) - {"ok"})
         tried = f" (tried: {', '.join(statuses)})" if statuses else ""
         words = {str(count) + tried for count in counts} or {f"{contrast.count_at_least} or more{tried}"}
         lacking.append((contrast.where + term.select, words))

@@ -19,20 +19,20 @@ from multigpu.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Predicate
 from multigpu.claims.results import Setting
 from multigpu.claims.rows import Pairs, paired, quantity
 
-Chance = Callable[[float], Any]
+Chance = Callable[[float], Sequence[Any]]
 TOLERATED = 0.01
 """How far two clocks may differ (on a log scale) without a meaning: a mean is no median."""
 
 
-def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, above: Chance, below: Chance) -> pd.DataFrame:
+def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, chance: Chance) -> pd.DataFrame:
     """Estimates with their 95% intervals, and the one-sided p-values `holding` (if it does not hold) and `failing` (if it does not fail).
 
-    above: the chance of so large an estimate if the truth were a value. below: of so small a one.
+    chance: of so large an estimate and of so small a one, if the truth were a value.
     """
-    bound = contrast.bound
-    over, under = above(bound), below(bound)
+    over, under = chance(contrast.bound)
     if len(contrast.bounds) > 1:
-        over, under = np.maximum(above(1 / bound), under), np.minimum(below(1 / bound), over)
+        above, below = chance(1 / contrast.bound)
+        over, under = np.maximum(above, under), np.minimum(below, over)
     holding, failing = (over, under) if contrast.direction in ("above", "within") else (under, over)
     return pd.DataFrame({"estimate": estimate, "low": low, "high": high, "holding": holding, "failing": failing})
 
@@ -41,16 +41,18 @@ def student(contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom:
     """Means with their variances (NaN: of one repeat), by Student's t; log: they are those of logarithms."""
     half = half_width(variance, freedom.fillna(1.0))
     estimate, low, high = (np.exp(end) if log else end for end in (middle, middle - half, middle + half))
-    above, below = (
-        lambda truth, sign=sign: chance_above(sign * (middle - (np.log(truth) if log else truth)), variance, freedom) for sign in (1, -1)
-    )
-    return _figures(contrast, estimate, low, high, above, below)
+
+    def chance(truth: float) -> list[Any]:
+        excess = middle - (np.log(truth) if log else truth)
+        return [chance_above(sign * excess, variance, freedom) for sign in (1, -1)]
+
+    return _figures(contrast, estimate, low, high, chance)
 
 
 def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
-    """By group: `log_samples` of the values, their mean, n and launches."""
-    each, launches = values.groupby(groups), launch.groupby(groups).nunique()
-    return log_samples(values, groups, launch).assign(mean=each.mean(), n=each.size(), launches=launches)
+    """By group: `log_samples` of the values, their geometric mean as `rate`, their mean, n and launches."""
+    each, found = values.groupby(groups), log_samples(values, groups, launch)
+    return found.assign(rate=np.exp(found["log_mean"]), mean=each.mean(), n=each.size(), launches=launch.groupby(groups).nunique())
 
 
 def _sides(pairs: Pairs) -> list[pd.DataFrame]:
@@ -60,25 +62,20 @@ def _sides(pairs: Pairs) -> list[pd.DataFrame]:
     found = []
     for number, term in enumerate(pairs.contrast.terms):
         side = points.loc[pairs.settings[number]].reset_index(drop=True)
-        off = np.log(term.devices or pairs.settings["devices"]) if pairs.contrast.per_device else 0.0
-        found.append(side.assign(rate=np.exp(side["log_mean"] - off)))
+        found.append(side.assign(rate=side["rate"] / (term.devices or pairs.settings["devices"])) if pairs.contrast.per_device else side)
     return found
 
 
 def paired_ratio(pairs: Pairs) -> pd.DataFrame:
-    """The geometric mean of the ratios of repeats that all terms have, by number, machine and version; NaN without any."""
-    own = pairs.records[["point", "like", "repeat", "value", "launch_id"]].astype({"launch_id": object})
-    own = own.drop_duplicates(["point", "like", "repeat"], keep="last")
-    table = pairs.settings.reset_index(names="setting").assign(logs=0.0)
-    terms = pairs.contrast.terms
-    for number, fixed in enumerate(one.devices for one in terms):
-        table = table.merge(own.rename(columns={"point": number, "launch_id": f"launch {number}"}))
-        logs = np.log(table.pop("value")) - (np.log(fixed or table["devices"]) if pairs.contrast.per_device else 0.0)
+    """As one side: the geometric mean of the ratios of repeats that all terms have, by number, machine and version; NaN without any."""
+    own = pairs.records[["point", "like", "repeat", "value", "launch_id"]].drop_duplicates(["point", "like", "repeat"], keep="last")
+    table = pairs.settings.reset_index(names="setting").assign(logs=0.0, launches="")
+    for number, term in enumerate(pairs.contrast.terms):
+        table = table.merge(own.rename(columns={"point": number}))
+        logs = np.log(table.pop("value")) - (np.log(term.devices or table["devices"]) if pairs.contrast.per_device else 0.0)
         table["logs"] += logs if number < len(pairs.contrast.over) else -logs
-    launches = table[[f"launch {number}" for number in range(len(terms))]].itertuples(index=False, name=None)
-    points = _sampled(np.exp(table["logs"]), table["setting"], pd.Series([*launches], index=table.index, dtype=object))
-    found = student(pairs.contrast, points["log_mean"], points["log_variance"], points["log_freedom"])
-    return found.join(points[["n", "launches"]]).reindex(pairs.settings.index)
+        table["launches"] += table.pop("launch_id").astype(str) + " "
+    return _sampled(np.exp(table["logs"]), table["setting"], table["launches"]).reindex(pairs.settings.index)
 
 
 def share(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -100,13 +97,9 @@ def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     value, own, other = sides[0]["mean"], POOLED_FREEDOM * sides[0]["n"], cast(Any, np.inf)
     if len(sides) > 1:
         value, other = value / sides[1]["mean"], POOLED_FREEDOM * sides[1]["n"]
-
-    def above(truth: float) -> Any:
-        return chance_of_ratio(value / truth, own, other)
-
     ends = (special.fdtri(own, other, 1 - p) if len(sides) > 1 else special.chdtri(own, p) / own for p in (LEVEL, 1 - LEVEL))
     low, high = (value / end for end in ends)
-    return _figures(contrast, value, low, high, above, lambda truth: 1 - above(truth))
+    return _figures(contrast, value, low, high, lambda truth: ((chance := chance_of_ratio(value / truth, own, other)), 1 - chance))
 
 
 def estimates(pairs: Pairs) -> pd.DataFrame:
@@ -115,9 +108,7 @@ def estimates(pairs: Pairs) -> pd.DataFrame:
     A ratio is the product of the geometric means of the terms above over that of those below.
     """
     contrast = pairs.contrast
-    if contrast.paired:
-        return paired_ratio(pairs)
-    sides = _sides(pairs)
+    sides = [paired_ratio(pairs)] if contrast.paired else _sides(pairs)
     least = pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
     if contrast.form != "ratio":
         return {"share": share, "pooled": pooled}[contrast.form](contrast, sides).join(least)
@@ -130,7 +121,7 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
 
     Where it asks for the highest device count: of settings that differ in that alone, the highest that has enough data, else the highest.
     """
-    if not quantity(table, contrast.quantity).notna().any() or (pairs := paired(contrast, table)).settings.empty:
+    if (pairs := paired(contrast, table)).settings.empty:
         return []
     figures = estimates(pairs)
     found = pairs.settings.join(figures).join(_by_median(pairs, figures))
@@ -146,9 +137,8 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
     for row, one in zip(found.index, found.to_dict("records"), strict=True):
         fields, points = pairs.fields[row], {one[term] for term in range(len(contrast.terms))}
         own: dict[str, Any] = {name: value for name, value in one.items() if name in Setting.model_fields}
-        said: dict[str, Any] = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
         own |= {"framework": fields.get("framework", ""), "record_keys": sorted(set().union(*(keys[point] for point in points)))}
-        settings.append(Setting(contrast=contrast.label, fields=said, verdict="inconclusive", **own))
+        settings.append(Setting(contrast=contrast.label, fields=fields, verdict="inconclusive", **own))
     return sorted(settings, key=lambda setting: (setting.devices, str(setting.fields)))
 
 

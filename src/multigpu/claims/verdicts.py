@@ -21,7 +21,7 @@ from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
-from multigpu.claims.core import DECIDED, KINDS, OPEN, Claim, Verdict
+from multigpu.claims.core import DECIDED, OPEN, Claim, Verdict
 from multigpu.claims.deciding import needed
 from multigpu.claims.parts import Part, after_many_looks, against, scopes_of
 from multigpu.claims.results import Answer, Result, Setting
@@ -37,23 +37,17 @@ SHARE = r"(\d+(?:\.\d+)?)%"
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
     """What the Records of these folders say of every claim."""
     records = with_untraced_steps(records_of(runs))
-    further = {"hosts": collectives_frame(hosts), "synchrony": synchrony_frame(synchrony), "traces": trace_table(records)}
-    return evaluate_all(frame_of(records), training=training_frame(TrainingStore(training)), **further)
+    frames = {"runs": frame_of(records), "hosts": collectives_frame(hosts), "synchrony": synchrony_frame(synchrony)}
+    return evaluate_all(**frames, training=training_frame(TrainingStore(training)), traces=trace_table(records))
 
 
-def evaluate_all(frame: pd.DataFrame, **further: pd.DataFrame) -> list[Result]:
-    """What the Records say of every claim, by number.
+def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame) -> list[Result]:
+    """What the Records say of these claims, or of every one by number.
 
-    frame: the tidy table of Runs. further: those of other kinds of tests (`core.KINDS`); what is left out has not been measured.
+    frames: the table of each kind of tests (`core.KINDS`); what is left out has not been measured.
     """
-    tables = {kind: rows(table, kind) for kind, table in ({"runs": frame} | further).items()}
-    return [_evaluated(claim, tables) for claim in all_claims()]
-
-
-def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Result:
-    """What Records say of `claim`; frame: the table of the kind that its predicate is over; further: those of its further predicates."""
-    own = {claim.predicate.of: frame} if claim.predicate else {}
-    return _evaluated(claim, {kind: rows(table, kind) for kind, table in (own | further).items() if kind in KINDS})
+    tables = {kind: rows(table, kind) for kind, table in frames.items()}
+    return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
 
 
 def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
@@ -76,12 +70,13 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     kinds, names = (dict.fromkeys(key[place] for key in answers) for place in (0, 1))
     overall = _together([combine({name: one for (own, name), one in answers.items() if own == kind}) for kind in kinds])
     still = f"decided by {claim.takes}" if claim.decides and overall.verdict in OPEN else ""
+    dates = pd.concat([part.records[["key", "measured_at"]] for part in parts]).drop_duplicates("key").set_index("key")["measured_at"]
     result = Result(
-        **overall.model_dump(include={"verdict", "figure", "scope", "record_keys"}),
+        **dict(overall) | {"why": _joined([overall.why, still])},
         claim=claim,
-        why=_joined([overall.why, still]),
         by_framework={name: _together([one for (_, own), one in answers.items() if own == name]) for name in names},
         settings=tuple(judged),
+        measured_at=tuple(dates.reindex([*overall.record_keys]).dropna()),
         looks=sum(setting.holding is not None for setting in judged),
     )
     return result.model_copy(update={"needed": needed(result)})
@@ -176,29 +171,28 @@ def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
 def combine(answers: Mapping[str, Answer]) -> Answer:
     """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one that could decide more blocks it."""
     answers = {framework_title(name): one for name, one in answers.items()}
-    told = {name: one.figure for name, one in answers.items() if one.figure}
-    text = "; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items())
+    first: list[Verdict] = ["does not hold", "holds here only", "holds", "out of reach", "inconclusive", "not yet measured"]
+    verdict = min((one.verdict for one in answers.values()), key=first.index)
     decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
-    verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([*decided]), ""
-    verdict: Verdict = "inconclusive"
-
-    def named(some: Mapping[str, Answer], field: str = "why") -> str:
-        texts = {name: getattr(one, field) for name, one in some.items()}
-        same = len(set(texts.values())) == 1
-        return _joined(dict.fromkeys(one if same else f"{name}: {one}" for name, one in texts.items() if one))
-
+    named = decided or {name: one for name, one in answers.items() if one.verdict == verdict}
+    told, why = {name: one.figure for name, one in answers.items() if one.figure}, _of_each({name: one.why for name, one in named.items()})
     if decided and (blocking := blocked_by(answers)):
         rest = f"{joined(blocking)} with as many settings or more does not"
-        why = f"{deciders} would decide it, {rest}: {'; '.join(answers[name].why for name in blocking)}"
-    elif verdicts == {"does not hold"} or (verdicts and "does not hold" not in verdicts):
-        verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
-        open_ones = joined([name for name, one in answers.items() if one.verdict == "inconclusive"])
-        why = _joined([named(decided), f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""])
-        scope = named(decided, "scope")
-    elif verdicts:
-        why = f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
-    else:
-        open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
-        verdict = min((one.verdict for one in answers.values()), key=open_first.index)
-        why = named({name: one for name, one in answers.items() if one.verdict == verdict})
-    return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=_keys(answers.values()))
+        verdict, why = "inconclusive", f"{joined([*decided])} would decide it, {rest}: {'; '.join(answers[name].why for name in blocking)}"
+    elif verdict == "does not hold" and {one.verdict for one in decided.values()} != {verdict}:
+        verdict, why = "inconclusive", f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
+    elif decided and (open_ones := [name for name, one in answers.items() if one.verdict == "inconclusive"]):
+        why = _joined([why, f"decided by {joined([*decided])}, inconclusive in {joined(open_ones)}"])
+    return Answer(
+        verdict=verdict,
+        figure="; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items()),
+        why=why,
+        scope=_of_each({name: one.scope for name, one in named.items()}) if verdict == "holds here only" else "",
+        record_keys=_keys(answers.values()),
+    )
+
+
+def _of_each(texts: Mapping[str, str]) -> str:
+    """What is said of each framework, once where it is the same of all."""
+    same = len(set(texts.values())) == 1
+    return _joined(dict.fromkeys(text if same else f"{name}: {text}" for name, text in texts.items() if text))

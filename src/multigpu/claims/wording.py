@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
-from multigpu.claims.core import KINDS, Contrast, Predicate, Selection, Verdict, data_of
-from multigpu.claims.results import Result, Setting
+from multigpu.claims.core import HERE, KINDS, Contrast, Predicate, Selection, Verdict, data_of
+from multigpu.claims.results import Result, Setting, models_of
 
-SAYINGS = data_of("words.yaml")
+SAYINGS = data_of(HERE / "words.yaml")
 SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
@@ -39,9 +38,7 @@ def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
     at = ("" if all(term.devices for term in contrast.terms) else f" at {_devices([setting])}") + (f", {name}" if name else "")
     if setting.low is None or setting.high is None:
         return f"{number(setting.estimate, contrast)}{at}, n = {setting.n} (screening)"
-    # enough digits to tell the bounds apart
-    width = setting.high - setting.low
-    decimals = min(max(math.ceil(-math.log10(width)), 2), 3) if width > 0 else 2
+    decimals = 3 if 0 < setting.high - setting.low < 0.01 else 2  # enough to tell the bounds apart
     ends = "-".join(number(bound, contrast, bare=True, decimals=decimals) for bound in (setting.low, setting.high))
     between = f"95% {ends}" if _interval(setting) else "launches differ too much for an interval"
     over = " seeds" if {"clock", "epochs"} & set(setting.fields) else f" over {plural(setting.launches, 'launch', 'launches')}"
@@ -99,8 +96,7 @@ def seldom(settings: Sequence[Setting]) -> str:
 
 def of_models(settings: Sequence[Setting]) -> str:
     """The models of these settings: " of ResNet-50 v1.5 and VGG-16", or how many; empty where there is none."""
-    models = sorted({model for setting in settings for model in str(setting.fields.get("model") or "").split(" / ") if model})
-    if not models:
+    if not (models := sorted(models_of(setting.fields for setting in settings) - {"None", ""})):
         return ""
     return f" of {joined([MODELS.get(model, model) for model in models])}" if len(models) <= LISTED else f" of {len(models)} models"
 

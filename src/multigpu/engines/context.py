@@ -15,7 +15,7 @@ from multigpu.placements.traffic import Assigned, assign
 from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of
-from multigpu.workloads import workloads
+from multigpu.workloads import part_of, workloads
 from multigpu.workloads.base import Model, Optimizer
 
 
@@ -58,7 +58,7 @@ class RunContext:
 
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.{run.framework}").stage_functions(run.description)
+    return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(run.description)
 
 
 def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:

@@ -1,14 +1,16 @@
-"""Placements, discovered by file: a module here that defines `PLACEMENT` is one, of the file's name."""
+"""Placements, discovered by file: a module here that defines `PLACEMENT` is one, of the file's name. Other packages may add some."""
 
 import importlib
 import pkgutil
 from functools import cache
 
+from multigpu.outside import Added
 from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SPLIT
 
 FILES = {info.name for info in pkgutil.iter_modules(__path__)}
+ADDED: Added[Placement] = Added("placements", Placement, FILES | SPLIT.keys())
 
 
 @cache
@@ -20,27 +22,32 @@ def _row(file: str) -> Placement | None:
 @cache
 def placements() -> dict[str, Placement]:
     """Every placement by name, in alphabetical order."""
-    return {name: row for name in sorted(FILES) if (row := _row(name))}
+    own = {name: row for name in FILES if (row := _row(name))}
+    return dict(sorted({**own, **ADDED}.items()))
 
 
 def every_placement() -> dict[str, Placement]:
-    """Every placement by name: those of a file here, and those inside one model (`stage_split`)."""
+    """Every placement by name: those of a file here or of another package, and those inside one model (`stage_split`)."""
     return {**placements(), **SPLIT}
 
 
 def row_of(name: str) -> Placement | None:
-    """The row called `name`, None where there is none; no other one is read."""
-    return SPLIT.get(name) or (_row(name) if name in FILES else None)
+    """The row called `name`, None where there is none; no other one is read.
+
+    Raises:
+        ValueError: another package adds it and it cannot be used; the sentence says why.
+    """
+    return SPLIT.get(name) or (_row(name) if name in FILES else ADDED.get(name))
 
 
 def find_placement(name: str) -> Placement:
     """The row called `name` (`every_placement`).
 
     Raises:
-        ValueError: no such placement; the sentence names the known ones.
+        ValueError: no such placement, which the sentence says with the known ones; or as `row_of`.
     """
     if (row := row_of(name)) is None:
-        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(every_placement())}")
+        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(every_placement())}, or install the package that adds it")
     return row
 
 

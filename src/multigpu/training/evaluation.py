@@ -32,13 +32,14 @@ from multigpu.engines.torch.trainer import build_module
 from multigpu.engines.torch.variables import materialise, memory_like
 from multigpu.inputs.batch import Source
 from multigpu.run import Run
+from multigpu.workloads import part_of
 
 
 class Scorer:
     """A copy of the model that is scored, on one replica; training never sees it."""
 
     def __init__(self, run: Run, source: Source, device: Device) -> None:
-        self.scores = importlib.import_module(f"multigpu.workloads.{run.workload}.evaluate").scores
+        self.scores = importlib.import_module(part_of(run.workload, "evaluate")).scores
         self.run, self.source, self.device = run, source, device
         # always plain: a captured or compiled form serves speed, and here would only add shapes
         self.module = build_module(run.model_copy(update={"execution": "eager"}))

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from multigpu.placements import find_placement
 from multigpu.run import Run, build_run
 from multigpu.schema import Asked
+from multigpu.workloads import part_of
 from multigpu.workloads.base import Optimizer
 
 Law = Literal["constant", "warmup", "luong10"]
@@ -168,7 +169,7 @@ class TrainingRun(Asked):
 
 def can_score(workload: str) -> bool:
     """Whether the workload has an `evaluate.py` (looked for, not imported: it needs the framework)."""
-    return importlib.util.find_spec(f"multigpu.workloads.{workload}.evaluate") is not None
+    return importlib.util.find_spec(part_of(workload, "evaluate")) is not None
 
 
 FIELDS = {**Run.model_fields, **{name: field for name, field in TrainingRun.model_fields.items() if name != "run"}}

@@ -1,4 +1,4 @@
-"""Workloads, discovered by folder: a package here that defines `WORKLOAD` is one, of the folder's name."""
+"""Workloads, discovered by folder: a package here that defines `WORKLOAD` is one, of the folder's name. Other packages may add some."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from multigpu.later import Later
+from multigpu.outside import Added
 from multigpu.workloads.base import Model, Workload
 
 if TYPE_CHECKING:
@@ -16,26 +18,59 @@ if TYPE_CHECKING:
     from multigpu.run import Run
 
 
+FOLDERS = [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
+
+
 def _found(folder: str) -> Workload:
     found: Workload = importlib.import_module(f"{__name__}.{folder}").WORKLOAD
     return found
 
 
+def _built(workload: Workload, package: str) -> Workload:
+    """The workload itself, if its builders are there.
+
+    Raises:
+        ValueError: one is not.
+        ImportError: what its entry point names is no package, in which they could be.
+    """
+    for framework in workload.frameworks:
+        if find_spec(f"{package}.{framework}") is None:
+            raise ValueError(f"it is built in {', '.join(workload.frameworks)}, and {package} has no module {framework!r}")
+    return workload
+
+
+ADDED = Added("workloads", Workload, FOLDERS, _built)
+
+
 @cache
 def workloads() -> Mapping[str, Workload]:
     """Every workload by name; a package is imported when its workload is asked for, and a model described when it is."""
-    return Later({info.name: partial(_found, info.name) for info in pkgutil.iter_modules(__path__) if info.ispkg})
+    return Later({folder: partial(_found, folder) for folder in FOLDERS}, ADDED)
+
+
+def part_of(workload: str, part: str) -> str:
+    """The full name of the module that is called `part` ("torch", "evaluate") in a workload's package."""
+    return f"{__name__}.{workload}.{part}" if workload in FOLDERS else f"{ADDED.module(workload)}.{part}"
+
+
+def find_workload(name: str) -> Workload:
+    """The workload called `name`.
+
+    Raises:
+        ValueError: it is unknown, which the sentence says with the known ones, or another package adds it and it cannot be used.
+    """
+    if name not in workloads():
+        raise ValueError(f"unknown workload {name!r}: choose one of {', '.join(workloads())}, or install the package that adds it")
+    return workloads()[name]
 
 
 def find_model(workload: str, model: str) -> Model:
     """The description of `model`.
 
     Raises:
-        ValueError: the workload or the model is unknown; the sentence names the known ones.
+        ValueError: as `find_workload`, or the model is unknown; the sentence names the known ones.
     """
-    if workload not in workloads():
-        raise ValueError(f"unknown workload {workload!r}: choose one of {', '.join(workloads())}")
-    models = workloads()[workload].models
+    models = find_workload(workload).models
     if model not in models:
         raise ValueError(f"unknown model {model!r} of workload {workload!r}: choose one of {', '.join(models)}")
     return models[model]

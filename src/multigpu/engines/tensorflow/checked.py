@@ -16,7 +16,7 @@ from multigpu.engines.tensorflow.variables import initial_values, squared_distan
 from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import part_of, workloads
 
 
 def equivalence(run: Run) -> Equivalence | None:
@@ -25,7 +25,7 @@ def equivalence(run: Run) -> Equivalence | None:
     if described.checked_in is None:
         return None
     check = compared(run, described.checked_in, described.any_rows)
-    with importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow").comparable():
+    with importlib.import_module(part_of(run.workload, "tensorflow")).comparable():
         devices = Devices(check)
         context = Context(check, devices, even=False, dynamic=False)
         feed = Feed(workloads()[run.workload].inputs[run.inputs](check, check.description), devices)

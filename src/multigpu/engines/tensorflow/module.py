@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.run import Run
+from multigpu.workloads import part_of
 from multigpu.workloads.base import Variable
 
 Tensors = dict[str, tf.Tensor]
@@ -66,4 +67,4 @@ def build_module(run: Run, form: Form) -> StepModule:
     Raises:
         Unsupported: TensorFlow cannot compute it in this form here.
     """
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow").build(run.description, form)
+    return importlib.import_module(part_of(run.workload, "tensorflow")).build(run.description, form)

@@ -20,7 +20,7 @@ from multigpu.engines.torch.variables import initial_values
 from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
-from multigpu.workloads import open_source
+from multigpu.workloads import open_source, part_of
 
 
 def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> tuple[Context, Any]:
@@ -71,7 +71,7 @@ def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: floa
     check = compared(run, described.checked_in, described.any_rows)
     semantics = run.semantics
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1  # two averages, and a step after them
-    builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
+    builder = importlib.import_module(part_of(run.workload, "torch"))
     alone = not semantics.replicas_agree
     distance = 0.0
     with builder.comparable(DTYPES[check.precision]):

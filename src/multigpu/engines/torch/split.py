@@ -19,6 +19,7 @@ from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise
 from multigpu.engines.torch.wire import Wire, gather, scatter
 from multigpu.placements.partition import bounds
+from multigpu.workloads import part_of
 
 
 class Group:
@@ -181,7 +182,7 @@ class SplitTrainer(Trainer):
         self.alike: Group
         self.sharing, self.alike, made = groups_of(self.wire, context.run.degree, self.device.cuda)
         context.closing.callback(end_groups, made, (self.sharing, self.alike))
-        workload = importlib.import_module(f"multigpu.workloads.{context.run.workload}.torch")
+        workload = importlib.import_module(part_of(context.run.workload, "torch"))
         with torch.device("meta"):
             self.module = self.modules[self.rank] = workload.build_part(context.model, GroupParts(self.sharing))
         device, dtype = self.device.torch, self.device.dtype

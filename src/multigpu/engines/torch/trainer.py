@@ -20,6 +20,7 @@ from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.placements.partition import bounds
 from multigpu.run import Run
+from multigpu.workloads import part_of
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def build_module(run: Run) -> nn.Module:
     Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest. The workload's
     `build(model, ...)` names the fields of the Run that it obeys.
     """
-    build = importlib.import_module(f"multigpu.workloads.{run.workload}.torch").build
+    build = importlib.import_module(part_of(run.workload, "torch")).build
     _, *fields = inspect.signature(build).parameters
     with torch.device("meta"):
         return build(run.description, **{field: getattr(run, field) for field in fields})
