@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from multigpu import paths
 from multigpu.analysis.advise import rankings, sentences
 from multigpu.analysis.compare import best_single, ratio_columns
-from multigpu.analysis.explain import WAITS, Explanation, baselines
+from multigpu.analysis.explain import WAITS, Explanation, baselines, faster
 from multigpu.analysis.explain_text import as_text
 from multigpu.analysis.fields import JOB
 from multigpu.analysis.frame import frame_of
@@ -49,6 +49,15 @@ def test_no_committed_point_is_better_than_perfect() -> None:
         check(told(row, {"one_best": pd.concat([base.iloc[place], ratio, ideal])}))
         count += 1
     assert count > 1000
+
+
+def test_a_single_run_is_not_what_is_told_to_be_faster_where_others_were_repeated() -> None:
+    noise = (0.99, 1.0, 1.01)
+    rates = {"exp2": [1e6 * one for one in noise], "exp4": [2e6 * one for one in noise], "ddp": [3e6]}
+    records = [record for name, own in rates.items() for record in make_point(own, placement=name, devices=2)]
+    table = points(frame_of(records))
+    found = faster(table, table[table["placement"].eq("exp2")].iloc[0])
+    assert list(found["placement"]) == ["exp4", "ddp"] and found["ratio"].iloc[0] < found["ratio"].iloc[1]
 
 
 def test_computing_that_merging_slows_is_told() -> None:

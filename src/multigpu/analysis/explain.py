@@ -143,7 +143,8 @@ def wait_of(records: Sequence[Record]) -> float:
 
 
 def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
-    """Five points of the same job, devices and conditions that were faster: the fastest of all, then those that differ in one field.
+    """Five points of the same job, devices and conditions that were faster: the fastest of all, of those with an interval where there are
+    any, then those that differ in one field.
 
     Faster: the whole interval of the ratio lies above 1, or the ratio is at least `SINGLE_MARGIN` where either side is a single run.
     """
@@ -151,7 +152,7 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
     rivals = rivals[rivals["n"] > 0]
     rivals = rivals.join(ratio_columns(rivals, row, "ratio"))
     sure = (rivals["ratio_low"] > 1) | (rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN))
-    found = rivals[sure].sort_values("ratio", ascending=False, kind="stable")
+    found = rivals[sure].assign(_first=rivals["ratio_low"].notna()).sort_values(["_first", "ratio"], ascending=False, kind="stable")
     found["changed"] = pd.Series([differing(row, rival) for _, rival in found.iterrows()], found.index, dtype=object)
     trains = [semantics(rival).is_one_model for _, rival in found.iterrows()]
     found = found[found["changed"].map(bool) & pd.Series(trains, found.index, dtype=bool)]
