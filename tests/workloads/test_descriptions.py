@@ -5,6 +5,7 @@ from math import prod
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.published import load_published
@@ -17,6 +18,11 @@ from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word
 from multigpu.workloads.stacks.description import StackConfig, describe
 
 EVERY_MODEL = [model for workload in workloads().values() for model in workload.models.values()]
+TEXTS = [find_model("deepconn", name) for name in ("deepconn", "deepconn_fm")]
+
+
+def module_of(model: Model, *layout: str) -> nn.Module:
+    return importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, *layout)
 
 
 IMAGES = [  # name, trainable parameters, pixels a side, default batch of one GPU
@@ -107,7 +113,7 @@ def test_nmt000_has_nineteen_variables_in_order() -> None:
 )
 def test_modules_hold_the_described_variables(model: Model, layout: str | None) -> None:
     with torch.device("meta"):
-        module = importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, *([layout] if layout else []))
+        module = module_of(model, *([layout] if layout else []))
     assert [(name, tuple(p.shape)) for name, p in module.named_parameters()] == [(v.name, v.shape) for v in model.variables]
     assert all(parameter.is_meta for parameter in module.parameters())
     assert all(buffer.is_floating_point() for buffer in module.buffers())
@@ -169,19 +175,19 @@ def test_operations_equal_published_ones(name: str, published: float, within: fl
     assert find_model("cnn", name).forward_flops_per_unit == pytest.approx(2 * published, rel=within)
 
 
-@pytest.mark.parametrize("model", (*FOR_IMAGENET.values(), *FOR_CIFAR.values()), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", [*FOR_IMAGENET.values(), *FOR_CIFAR.values(), *TEXTS], ids=lambda model: model.name)
 def test_operations_equal_those_that_pytorch_counts(model: Model) -> None:
     """On the meta device, at full size; the sums of response normalisation, which PyTorch's counter sees, are no part of ours."""
+    layers = [] if model in TEXTS else L.steps(model.config.network, model.config.image_shape)
     with torch.device("meta"):
-        module = importlib.import_module("multigpu.workloads.cnn.torch").build(model, "channels_last")
-        batch = {"images": torch.empty(2, *model.config.image_shape), "labels": torch.zeros(2, dtype=torch.int64)}
+        module = module_of(model, *([] if model in TEXTS else ["channels_last"]))
+        if model in TEXTS:
+            batch = {"words": torch.zeros(2, 2 * model.config.length, dtype=torch.int64), "ratings": torch.zeros(2)}
+        else:
+            batch = {"images": torch.empty(2, *model.config.image_shape), "labels": torch.zeros(2, dtype=torch.int64)}
     with FlopCounterMode(display=False) as counter:
         module(batch)
-    sums = sum(
-        2 * shape[0] ** 2 * shape[1] * shape[2]
-        for _, layer, shape in L.steps(model.config.network, model.config.image_shape)
-        if isinstance(layer, L.LocalResponseNorm)
-    )
+    sums = sum(2 * shape[0] ** 2 * shape[1] * shape[2] for _, layer, shape in layers if isinstance(layer, L.LocalResponseNorm))
     assert counter.get_total_flops() == 2 * (model.forward_flops_per_unit + sums)
 
 
