@@ -1,7 +1,5 @@
 """Document 003's two-tower model: its sizes by hand, its arithmetic against plain loops, and that it learns."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from multigpu.run import Run, build_run
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.deepconn.description import DeepconnConfig, describe, epoch_steps
 from multigpu.workloads.deepconn.torch import build
-from tests.workloads.helpers import filled, rated
 
 DOCUMENT = find_model("deepconn", "deepconn")
 
@@ -37,40 +34,6 @@ def test_the_factorisation_machine_adds_its_own_variables() -> None:
     model = find_model("deepconn", "deepconn_fm")
     assert [v.shape for v in model.variables[-3:]] == [(1,), (128, 1), (128, 8)]
     assert model.parameters == DOCUMENT.parameters + 1 + 128 + 128 * 8
-
-
-def by_hand(config: DeepconnConfig, p: dict[str, np.ndarray], words: np.ndarray) -> float:
-    """One row's rating, in loops."""
-    towers = []
-    for side, text in zip(("user", "item"), (words[: config.length], words[config.length :]), strict=True):
-        rows = p["word_embeddings"][text]
-        kernel, bias = p[f"{side}_conv_kernel"], p[f"{side}_conv_bias"]
-        windows = [
-            [np.tanh(bias[f] + sum(rows[at + w] @ kernel[f, :, w] for w in range(config.width))) for f in range(config.filters)]
-            for at in range(config.length - config.width + 1)
-        ]
-        maxima = [[max(a, b) for a, b in zip(first, second, strict=True)] for first, second in pairwise(windows)]
-        flat = np.array(maxima).ravel()
-        towers.append(np.maximum(p[f"{side}_dense_kernel"] @ flat + p[f"{side}_dense_bias"], 0))
-    if config.factors is None:
-        return float(towers[0] @ towers[1])
-    z, v = np.concatenate(towers), p["machine_factors"]
-    pairs = sum(v[i] @ v[j] * z[i] * z[j] for i in range(len(z)) for j in range(i + 1, len(z)))
-    return float(p["machine_bias"][0] + z @ p["machine_weights"][:, 0] + pairs)
-
-
-@pytest.mark.parametrize("name", ["deepconn_tiny", "deepconn_fm_tiny"])
-def test_ratings_and_loss_equal_loops(name: str) -> None:
-    model = find_model("deepconn", name)
-    module, batch = filled(model, seed=1), rated(model, 4)
-    with torch.no_grad():  # larger than they start, so that every part of the sum shows
-        for parameter in module.parameters():
-            parameter.mul_(3)
-    values = {key: value.detach().numpy() for key, value in module.named_parameters()}
-    expected = np.array([by_hand(model.config, values, words) for words in batch["words"].numpy()])
-    assert np.abs(expected).min() > 1e-6
-    assert module.ratings(batch).detach().numpy() == pytest.approx(expected, rel=1e-10)  # type: ignore[operator]
-    assert float(module(batch).detach()) == pytest.approx(float(np.square(expected - batch["ratings"].numpy()).sum()), rel=1e-12)
 
 
 def test_texts_too_short_for_the_layers_are_refused() -> None:
