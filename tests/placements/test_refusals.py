@@ -15,11 +15,6 @@ from multigpu.run import Execution, build_run
 from multigpu.workloads import find_model
 
 EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]
-WITH_HOST = {"central_storage", "exp1", "exp2", "exp3", "make_parallel_cpu", "parameter_server_async", "staged_cpu"}
-
-
-def test_which_placements_use_the_host() -> None:
-    assert {row.name for row in EVERY if row.uses_host} == WITH_HOST
 
 
 @pytest.mark.parametrize("row", EVERY, ids=lambda row: row.name)
@@ -37,7 +32,6 @@ def test_one_part_on_the_host_is_enough(part: str) -> None:
     assert not row.uses_host and row.model_copy(update={part: "host"}).uses_host
 
 
-EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]
 COMBINED = list(product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)))
 
 
