@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate
+from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate, WarmUpRate
 from multigpu.synchrony.server import Outcome
 from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import SIX, timed, trained
@@ -17,6 +17,7 @@ RULES: tuple[dict[str, Any], ...] = (
     {"kind": "staleness", "rate": 0.05},
     {"kind": "staleness", "rate": 0.05, "per": "gradient"},
     {"kind": "bounded", "c": 0.001, "maximum": 0.05},
+    {"kind": "warm_up", "rate": 0.05, "start": 0.01, "updates": 20},
 )
 
 
@@ -67,6 +68,8 @@ def recursion(run: Outcome) -> np.ndarray:
                     rate = rule.rate if age == 0 else rule.rate / age
                 case StalenessRate():
                     rate = rule.rate / max(1, np.mean(ages))
+                case WarmUpRate():
+                    rate = min(rule.rate, rule.start + (rule.rate - rule.start) * (len(history) - 1) / rule.updates)
                 case BoundedRate():
                     square = np.sum((now - old) ** 2)
                     rate = rule.maximum if square == 0 else min(rule.maximum, rule.c / square)
