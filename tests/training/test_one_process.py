@@ -51,10 +51,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return Results(tmp_path_factory.mktemp("one"), [FIRST, USUAL], {name: one(name, **ADAM) for name in ONE}, 0)
 
 
-def test_every_placement_with_such_an_engine_is_here() -> None:
-    assert {"make_parallel", "make_parallel_cpu", "exp1", "exp2", "exp3", "exp4", "ps_gpu0", "replicated_copy", "independent"} <= set(ONE)
-
-
 @pytest.mark.parametrize("placement", JOINED)
 def test_it_reaches_the_variables_that_a_process_a_device_reaches(results: Results, placement: str) -> None:
     """Six steps in float64, where rounding has nothing to hide behind."""

@@ -11,7 +11,7 @@ import torch
 
 from multigpu.engines.torch.reference import train_reference
 from multigpu.training import state
-from multigpu.training.grid import joined_placements, staged_twins
+from multigpu.training.grid import staged_twins
 from multigpu.training.run import TrainingRun
 from tests.equivalence.cases import make_context
 from tests.training import broken
@@ -42,11 +42,6 @@ def reference(run: TrainingRun, stale: int) -> tuple[dict[str, torch.Tensor], li
     """The repository's own: one process on both shards, with gradients so many steps old."""
     context, source = make_context(run.run.model_copy(update={"placement": ""}), 0, Path())
     return train_reference(context, source, STEPS, [0, 1], stale)
-
-
-def test_each_has_the_twin_that_does_not_stage_and_none_counts_as_joined() -> None:
-    assert TWINS == {"staged_cpu": "exp2", "staged_gpu0": "ps_gpu0"}
-    assert not set(TWINS) & set(joined_placements()) and set(TWINS.values()) < set(joined_placements())
 
 
 @pytest.mark.parametrize("placement", sorted(TWINS))

@@ -90,25 +90,14 @@ def test_every_recurrence_equals_cells_written_out(recurrence: str, lengths: lis
 
 
 @pytest.mark.parametrize("source", [(4, 4), (4, 2)], ids=["equal lengths", "ragged"])
-def test_bfloat16_arithmetic_is_near_float32(source: tuple[int, ...]) -> None:
-    module, batch = filled(TINY, dtype=torch.float32), sentences(TINY, source, (3, 5))
-    exact = module(batch)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = module(batch)
-    assert rounded.dtype == torch.float32
-    assert rounded.item() == pytest.approx(exact.item(), rel=0.02)
-    rounded.backward()
-    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
-
-
-def test_persistent_cells_read_float32_variables_under_autocast() -> None:
-    batch = sentences(TINY, (4, 2), (3, 5))
-    exact, module = MODULE, alike("persistent").float()
+@pytest.mark.parametrize("recurrence", ["fused", "stepwise", "persistent"])
+def test_bfloat16_arithmetic_is_near_exact_with_gradients_in_float32(recurrence: str, source: tuple[int, ...]) -> None:
+    module, batch = alike(recurrence).float(), sentences(TINY, source, (3, 5))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = module(batch)
-    expected = exact(batch)
-    assert loss.item() == pytest.approx(expected.item(), rel=0.02)
-    for mine, theirs in zip(gradients(module, loss), gradients(exact, expected), strict=True):
+    expected = MODULE(batch)
+    assert loss.dtype == torch.float32 and loss.item() == pytest.approx(expected.item(), rel=0.02)
+    for mine, theirs in zip(gradients(module, loss), gradients(MODULE, expected), strict=True):
         assert mine.dtype == torch.float32 and close(mine.double(), theirs, 0.03)
 
 
