@@ -191,12 +191,6 @@ def test_operations_equal_those_that_pytorch_counts(model: Model) -> None:
     assert counter.get_total_flops() == 2 * (model.forward_flops_per_unit + sums)
 
 
-@pytest.mark.parametrize("workload", ["nmt", "cnn"])
-def test_unknown_models_are_refused_by_name(workload: str) -> None:
-    with pytest.raises(ValueError, match="nonesuch"):
-        find_model(workload, "nonesuch")
-
-
 def test_memory_passes_by_hand() -> None:
     """Numbers that a step reads or writes a unit, from the kernels that must run."""
     config = NmtConfig(units=8, source_vocabulary=50, target_vocabulary=30)
