@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from multigpu.collectives import algorithms
 from multigpu.collectives.merge import merge, merged_bytes
 from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
-from tests.forked import forking
+from tests.equivalence.cases import answers
+
+ELEMENTS = (0, 1, 3, 4, 1009)
 
 
 def test_processes_that_both_send_first_are_found_out() -> None:
@@ -27,24 +29,6 @@ def test_processes_that_both_send_first_are_found_out() -> None:
     with pytest.raises((TimeoutError, ConnectionError), match=r"waited until its messages to \[[01]\] are taken"):
         run_ranks(2, blocked, timeout_s=0.3)
     assert time.monotonic() - began < 3
-
-
-def test_a_message_that_never_comes_and_one_of_the_wrong_size() -> None:
-    def lonely(transport: MemoryTransport) -> None:
-        if transport.rank == 0:
-            transport.receive(torch.empty(3), 1)
-
-    with pytest.raises(TimeoutError, match="process 0 waited for a message from process 1"):
-        run_ranks(2, lonely, timeout_s=0.2)
-
-    def unequal(transport: MemoryTransport) -> None:
-        if transport.rank:
-            transport.send(torch.ones(2), 0)
-        else:
-            transport.receive(torch.empty(3), 1)
-
-    with pytest.raises((ValueError, ConnectionError), match=r"process 1 sent \(2,\).* waits for \(3,\)|another process failed"):
-        run_ranks(2, unequal, timeout_s=5)
 
 
 def test_peers_must_exist() -> None:
@@ -65,42 +49,30 @@ def test_a_merge_moves_what_is_predicted(name: str) -> None:
     assert sum(count for _, count in results) == merged_bytes(name, 11, 4, 3)
 
 
-def over_gloo(rank: int, folder: str, queue: Any) -> None:
-    """Every algorithm between three processes, then between the first two of them."""
+def over_gloo(rank: int, folder: Path) -> dict[tuple[str, int], tuple[list[float], dict[Any, int]]]:
+    """What every algorithm leaves this process of a group, and what it has sent on each link."""
     from multigpu.collectives.distributed import DistributedTransport
 
-    torch.set_num_threads(1)
     found = {}
-    for size in (3, 2):
-        if rank >= size:
-            continue
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store{size}", rank=rank, world_size=size)
-        for name, algorithm in algorithms().items():
-            for elements in (0, 1, size + 1, 1009):
-                transport = DistributedTransport(delay_s=0.001)
-                tensor = (torch.arange(elements) % 29 + rank).float()
-                algorithm.all_reduce(tensor, transport)
-                found[size, name, elements] = (tensor.tolist(), dict(transport.sent_bytes))
-        dist.barrier()
-        dist.destroy_process_group()
-    queue.put((rank, found))
+    for name, algorithm in algorithms().items():
+        for elements in ELEMENTS:
+            transport, tensor = DistributedTransport(delay_s=0.001), values(rank, elements)
+            algorithm.all_reduce(tensor, transport)
+            found[name, elements] = (tensor.tolist(), dict(transport.sent_bytes))
+    return found
 
 
-def test_gloo_processes_agree_with_memory(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """The same sums and the same bytes on every link, between real processes (they start once: importing torch is what takes time)."""
-    context = forking()
-    queue = context.Queue()
-    workers = [context.Process(target=over_gloo, args=(rank, str(tmp_path), queue), daemon=True) for rank in range(3)]
-    for worker in workers:
-        worker.start()
-    results = dict(queue.get(timeout=90) for _ in workers)
-    for worker in workers:
-        worker.join(30)
-        assert worker.exitcode == 0
-    assert len(results[0]) == 2 * 4 * len(algorithms())
-    for size, name, elements in results[0]:
-        mine = [(torch.arange(elements) % 29 + rank).float() for rank in range(size)]
+def values(rank: int, elements: int) -> torch.Tensor:
+    return (torch.arange(elements) % 29 + rank).float()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_gloo_processes_agree_with_memory(size: int) -> None:
+    """The same sums and the same bytes on every link, between real processes."""
+    found = answers(over_gloo, size)
+    for name, elements in found[0]:
+        mine = [values(rank, elements) for rank in range(size)]
         _, transports = run_ranks(size, lambda t, mine=mine, name=name: algorithms()[name].all_reduce(mine[t.rank], t))  # type: ignore[misc]
         for rank in range(size):
             expected = (mine[rank].tolist(), dict(transports[rank].sent_bytes))
-            assert results[rank][size, name, elements] == expected, (size, name, elements, rank)
+            assert found[rank][name, elements] == expected, (name, elements, rank)

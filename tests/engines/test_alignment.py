@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.server import ServerTrainer
@@ -147,24 +146,3 @@ def test_copies_on_every_replica_are_aligned(placement: Placement, tmp_path: Pat
     assert all(p.data_ptr() % BOUNDARY == 0 for p in trainer.module.parameters())
     feed.close()
     trainer.close()
-
-
-def test_one_graph_serves_parameters_wherever_they_begin() -> None:
-    """Why alignment is the engine's business: no guard of torch.compile asks for it."""
-    compiled = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        compiled.append(graph)
-        return graph
-
-    class Scale(nn.Module):
-        def __init__(self, start: int) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(64)[start : start + 12])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * self.scale
-
-    for start in (0, 1, 2):
-        torch.compile(Scale(start).forward, backend=backend, dynamic=False)(torch.ones(12))
-    assert len(compiled) == 1

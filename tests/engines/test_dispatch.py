@@ -34,26 +34,12 @@ def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:
     return Run(workload=workload, placement=placement, **fields | common | more)
 
 
-def test_all_placements_of_the_documents_exist_in_one_process() -> None:
-    assert {"exp1", "exp2", "exp3", "exp4"} <= set(ONE)
-
-
 def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not run in 'torch' with processes 'one'"):
         make_run("ddp")
     run = make_run("independent").model_copy(update={"placement": "ddp"})
     with pytest.raises(Unsupported, match="merges during backward"):
         dispatched(run, tmp_path)
-
-
-def test_a_device_receives_what_another_one_has_and_both_are_counted() -> None:
-    wire = Wire(all_devices(make_run("independent"), threads=1))
-    source, target, empty = torch.arange(5.0), torch.zeros(5), torch.zeros(0)
-    wire.copy_all([Copy(0, source, 1, target), Copy(1, empty, 0, torch.zeros(0))])
-    assert torch.equal(target, source) and wire.counts == {"device_to_device": 20}
-    both = [torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])]
-    wire.all_reduce(both)
-    assert all(torch.equal(one, torch.tensor([11.0, 22.0])) for one in both) and wire.counts["all_reduce"] == 16
 
 
 @gpu

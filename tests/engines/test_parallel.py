@@ -21,12 +21,6 @@ def make_run(placement: str = "make_parallel", **more: Any) -> Run:
     return Run(placement=placement, processes="one", **common | {"precision": "fp64", "optimizer": "sgd"} | more)  # type: ignore[arg-type]
 
 
-def test_the_last_tower_takes_the_remainder() -> None:
-    assert make_run().shard_sizes == [2, 2, 4]
-    assert make_run("ps_gpu0").shard_sizes == [3, 3, 2]
-    assert make_run(scaling="weak").shard_sizes == [8, 8, 8]
-
-
 def train_on_slices(run: Run, slices: Run, folder: Path) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Joined losses of three steps and the variables after them: `run`'s trainer, fed with the slices of `slices`' joined batches."""
     trainer, feeds = dispatched(run, folder, slices)

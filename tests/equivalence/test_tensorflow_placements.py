@@ -27,15 +27,6 @@ def test_trains_moves_and_runs_as_its_row_says(case: Case, results) -> None:
     check(case, results, TOLERANCE[case.run.precision])
 
 
-def test_exp1_and_exp2_update_on_different_devices(results) -> None:
-    """The fused update runs where its variable lives, so Exp1's needs a mirror on the device."""
-    places = {
-        name: {place for part, _, op, place in results[f"{name}-deepconn_tiny-2-adam-fp64"]["ran"] if op == "ResourceApplyAdam"}
-        for name in ("exp1", "exp2")
-    }
-    assert places == {"exp1": {0, 1}, "exp2": {-1}}
-
-
 @pytest.mark.parametrize("case", process_cases(), ids=lambda case: case.name)
 def test_a_run_over_processes_equals_its_reference(case: Case, results) -> None:
     """Each variable's sum and its distance from the start tell whether it is the reference's, without its values in a Record."""

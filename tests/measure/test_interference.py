@@ -81,12 +81,6 @@ def test_the_command_lists_what_it_would_measure(capsys: pytest.CaptureFixture[s
     assert "nothing of 'tensorflow' is checked on 2 devices" in capsys.readouterr().err
 
 
-def test_the_grid_has_both_frameworks_and_one_and_two_gpus() -> None:
-    runs = [entry.run for entry in find_grid("interference", [1, 2])]
-    assert {(run.framework, run.devices) for run in runs} == {("torch", 1), ("torch", 2), ("tensorflow", 1)}
-    assert len(runs) == 12 and {run.execution for run in runs} == {"eager", "captured", "graph"}
-
-
 @pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(180)

@@ -262,13 +262,6 @@ def conclude(plan: Plan, parts: Sequence[dict[str, Any]]) -> Record:
     return record
 
 
-def test_numbers_of_which_no_record_can_be_made_are_a_failure_with_its_reason(plan: Plan) -> None:
-    broken = {name: value for name, value in part({"w": 1.0}).items() if name != "units"}
-    record = conclude(plan, [broken, broken])
-    assert (record.status, record.reason) == ("failed", "its Record could not be put together: KeyError: 'units'")
-    assert record.reason in Journal(plan).progress.read_text(), "who watches hears of it"
-
-
 def test_a_record_that_is_written_is_not_written_over(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(journal: Journal, **event: Any) -> None:
         raise OSError(28, "No space left on device")

@@ -3,7 +3,7 @@
 import pytest
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.members import device_environment, free_ports
+from multigpu.engines.tensorflow.members import device_environment
 from multigpu.measure.point import Point, launch_of
 from multigpu.run import Run, build_run
 from tests.measure.launched import REVIEWS, Struck, strike
@@ -80,7 +80,3 @@ def test_each_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(Unsupported, match="shows 0 GPUs and replica 0 needs one of its own"):
         device_environment("cuda", 0)
-
-
-def test_ports_differ() -> None:
-    assert len(set(free_ports(9))) == 9

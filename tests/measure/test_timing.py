@@ -79,20 +79,14 @@ def test_the_window_holds_every_step_once() -> None:
         ([3.0, 2.0, 1.0], {"w": math.inf}, None, "'w'"),
         ([3.0, 3.0, 2.9, 2.9, 2.8, 2.8], {"w": 1.0}, None, "3 of 6 steps left the loss"),
         ([3.0, 2.0, 1.0], {"w": 1.0}, False, "different ones"),
+        ([3.0, 2.5, 2.6, 2.1], {"w": 1e-9}, True, None),
+        ([3.0, 2.5, 2.6, 2.1], {"w": 0.1}, None, None),
+        # a batch that was learned by heart may stay so, in fp32 too, where its loss ends above zero
+        ([3.0, 0.1, 1e-12, *[0.0] * 20], {"w": 0.1}, None, None),
+        ([3.0, 0.1, *[1.1920929e-07] * 200], {"w": 0.1}, None, None),
+        ([3.0, 0.1, *[1e-5] * 20], {"w": 0.1}, None, "exactly as it was"),
     ],
 )
-def test_what_does_not_train_is_a_fault(losses, moved, agree, words) -> None:
-    assert words in (training_fault(losses, moved, agree) or "")
-
-
-def test_training_is_no_fault() -> None:
-    assert training_fault([3.0, 2.5, 2.6, 2.1], {"w": 1e-9}, True) is None
-    assert training_fault([3.0, 2.5, 2.6, 2.1], {"w": 0.1}, None) is None
-
-
-def test_a_batch_that_was_learned_by_heart_may_stay_so() -> None:
-    learned = [3.0, 0.1, 1e-12, *[0.0] * 20]
-    assert training_fault(learned, {"w": 0.1}, None) is None
-    in_fp32 = [3.0, 0.1, *[1.1920929e-07] * 200]
-    assert training_fault(in_fp32, {"w": 0.1}, None) is None
-    assert "exactly as it was" in (training_fault([3.0, 0.1, *[1e-5] * 20], {"w": 0.1}, None) or "")
+def test_what_does_not_train_is_a_fault_and_training_is_none(losses, moved, agree, words) -> None:
+    found = training_fault(losses, moved, agree)
+    assert words in found if words else found is None

@@ -15,11 +15,6 @@ from multigpu.run import Execution, build_run
 from multigpu.workloads import find_model
 
 EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]
-WITH_HOST = {"central_storage", "exp1", "exp2", "exp3", "make_parallel_cpu", "parameter_server_async", "staged_cpu"}
-
-
-def test_which_placements_use_the_host() -> None:
-    assert {row.name for row in EVERY if row.uses_host} == WITH_HOST
 
 
 @pytest.mark.parametrize("row", EVERY, ids=lambda row: row.name)
@@ -37,7 +32,6 @@ def test_one_part_on_the_host_is_enough(part: str) -> None:
     assert not row.uses_host and row.model_copy(update={part: "host"}).uses_host
 
 
-EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]
 COMBINED = list(product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)))
 
 
@@ -65,22 +59,22 @@ def test_a_row_that_nothing_explains_says_that_nothing_was_built() -> None:
     assert refusal(row, "torch", "per_device", "captured") == Refusal("execution", NOT_BUILT, ("eager",))
 
 
+ON_DEVICES = ("exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent", "make_parallel", "layer_split")
+WITH_HOST = ("exp1", "exp2", "exp3", "make_parallel_cpu")
+
+
 @pytest.mark.parametrize(
-    "name", ["exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent", "make_parallel", "layer_split"]
+    ("names", "processes", "executions", "reason"),
+    [
+        (ON_DEVICES, "one", ("captured", "compiled_captured"), ONE_POOL),
+        (WITH_HOST, "one", ("captured",), HOST_IN_THE_MIDDLE),
+        (ON_DEVICES + WITH_HOST, "one", ("compiled",), ONE_PROGRAM),
+        (("tensor_split",), "per_device", ("compiled", "compiled_captured"), IN_LAYERS),
+        (("tensor_split",), "per_device", ("captured",), NOT_RECORDED),
+    ],
 )
-def test_one_thread_for_all_devices_is_no_graph_and_no_program(name: str) -> None:
-    assert why(name, "one", "captured") == why(name, "one", "compiled_captured") == ONE_POOL
-    assert why(name, "one", "compiled") == ONE_PROGRAM
-
-
-@pytest.mark.parametrize("name", ["exp1", "exp2", "exp3", "make_parallel_cpu"])
-def test_where_the_host_works_that_is_why_there_is_no_graph(name: str) -> None:
-    assert why(name, "one", "captured") == HOST_IN_THE_MIDDLE and why(name, "one", "compiled") == ONE_PROGRAM
-
-
-def test_matrices_cut_over_devices() -> None:
-    assert why("tensor_split", "per_device", "compiled") == why("tensor_split", "per_device", "compiled_captured") == IN_LAYERS
-    assert why("tensor_split", "per_device", "captured") == NOT_RECORDED
+def test_what_prevents_a_form_of_execution(names: tuple[str, ...], processes: str, executions: tuple[str, ...], reason: str) -> None:
+    assert {why(name, processes, execution) for name in names for execution in executions} == {reason}
 
 
 def test_the_shape_that_is_refused_is_told_and_not_its_opposite() -> None:

@@ -8,19 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
+from multigpu.placements.stage_split import RULES
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of, places_of, predicted_moves
-from multigpu.stages.cost import (
-    HOST_MODELS,
-    CopyCost,
-    Costs,
-    Part,
-    StageCost,
-    host_model_errors,
-    serial_s,
-    step_time_s,
-)
+from multigpu.stages.cost import HOST_MODELS, CopyCost, Costs, Part, StageCost, host_model_errors, serial_s, step_time_s
 from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
 from multigpu.stages.search import search
 from multigpu.workloads import find_model
@@ -202,14 +193,3 @@ def test_a_search_too_large_to_try_everything_is_refused() -> None:
     graph, costs = random_graph(0, 40)
     with pytest.raises(ValueError, match=r"\d+ groups of stages have more than 100000 placements on 2 devices: choose fewer devices"):
         search(graph, costs, rows=4)
-
-
-@pytest.mark.parametrize("copy_s", [0.001, 30.0])
-def test_the_search_is_at_least_as_good_as_each_placement_of_the_document(copy_s: float) -> None:
-    """Where copies are cheap two devices win; where they are dear one does, and that is what is found."""
-    costs = priced(DOCUMENT, {stage.name: 1.0 for stage in DOCUMENT.placed}, copy_s)
-    starts = {name: RULES[SPLIT[name].split](DOCUMENT) for name in HAND_WRITTEN}
-    found = search(DOCUMENT, costs, rows=32)
-    by_hand = {name: step_time_s(DOCUMENT, costs, places, 32) for name, places in starts.items()}
-    assert found.tried == 512 and found.step_time_s <= min(by_hand.values()) * (1 + 1e-6)
-    assert (len(set(found.places.values())) == 1) == (copy_s > 1)

@@ -20,8 +20,7 @@ def replay(
 
     `arithmetic` matters under a bounded rate alone, and then must be that of the run's `server_device`: `on_device` says what is equal.
 
-    Raises:
-        ValueError: the events do not follow from the protocol (a batch arrives on a version its worker was not given).
+    A batch that arrives on a version which its worker was not given is an error.
     """
     problem = problem or experiment.open()
     server = Server(experiment, problem, arithmetic)
@@ -32,12 +31,7 @@ def replay(
                 server.left(event.worker, 0.0)
             else:
                 job = server.coordinator.running.get(event.worker)
-                if job != (event.worker, event.ticket, event.version):
-                    told = f"ticket {job.ticket} on version {job.version}" if job else "nothing"
-                    raise ValueError(
-                        f"event {number}: worker {event.worker} delivers ticket {event.ticket} on version {event.version},"
-                        f" but was given {told}"
-                    )
+                assert job == (event.worker, event.ticket, event.version), (number, event, job)
                 gradient = None
                 if problem is not None:
                     given = arithmetic.fetch(server.parameters_of(event.worker))

@@ -9,13 +9,12 @@ import pytest
 
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import LinearRegression
-from multigpu.synchrony.rates import WarmUpRate
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.record import make_record
 from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.theory import measured_law, predict
 from multigpu.synchrony.trained_models import TrainedModel
-from tests.synchrony.cases import timed, trained
+from tests.synchrony.cases import timed
 from tests.synchrony.replay import replay
 
 COMPUTED = {"kind": "computed"}
@@ -80,17 +79,6 @@ def test_a_straggler_a_busy_server_and_computations_that_go_on_take_their_time()
     third = {"workers": 3, "slowdown": (1.0, 1.2, 1.5)}
     assert mean_s("k_sync", 2, **third) == pytest.approx(1.2)
     assert simulate(timed("k_sync", 2, law=ONE, updates=2, preemptive=False, **third)).update_times_s == pytest.approx([1.2, 2.4])
-
-
-def test_a_warm_up_rises_evenly_from_its_start() -> None:
-    rule = WarmUpRate(rate=0.8, start=0.2, updates=3)
-    assert [rule.rate * rule.factor(update) for update in range(5)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8])
-    run = simulate(trained("sync", workers=2, rate=rule, updates=4))
-    problem = run.experiment.problem.build()
-    parameters = problem.initial(0)
-    for update, rate in enumerate((0.2, 0.4, 0.6, 0.8)):
-        parameters = parameters - rate * (problem.gradient(parameters, 0, update) + problem.gradient(parameters, 1, update)) / 2
-    np.testing.assert_allclose(run.parameters, parameters, rtol=1e-12)
 
 
 @pytest.mark.alone

@@ -9,7 +9,7 @@ import pytest
 
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, measure_averaging
 from multigpu.synchrony.experiment import ProblemDescription
-from multigpu.synchrony.problems import Batches, Digits, LinearRegression, Network, PlantedTeacher, RareFeatures
+from multigpu.synchrony.problems import Batches, Digits, LinearRegression, PlantedTeacher, RareFeatures
 
 SMALL_TEACHER = PlantedTeacher(features=20, rows=300, test_rows=50, hidden=(8,), teacher_hidden=4, batch_size=300)
 WHOLE: tuple[ProblemDescription, ...] = (
@@ -32,11 +32,6 @@ def test_gradients_are_the_losses_slopes(description: ProblemDescription) -> Non
         step = 1e-5 / np.linalg.norm(direction)
         slope = (problem.loss(point + step * direction) - problem.loss(point - step * direction)) / (2 * step)
         assert gradient @ direction == pytest.approx(slope, rel=2e-4)
-
-
-def test_sizes() -> None:
-    assert Digits().build().size == 650
-    assert Network(3072, (64,), 10).size == 3072 * 64 + 64 + 64 * 10 + 10 == PlantedTeacher().build().size
 
 
 def test_the_minimum_is_one() -> None:

@@ -91,30 +91,18 @@ def test_keys_of_the_virtual_clock_do_not_depend_on_the_machine() -> None:
     assert real.key_on("a") != real.key_on("b")
 
 
-def test_runs_that_failed(tmp_path: Path) -> None:
+def test_runs_that_failed_diverged_or_never_updated_are_read_back(tmp_path: Path) -> None:
+    store = SynchronyStore(tmp_path)
     failed = make_record(timed("async"), None, reason="the server ended")
     assert (failed.status, failed.reason, failed.result) == ("failed", "the server ended", None)
-    store = SynchronyStore(tmp_path)
-    store.write(failed)
-    assert list(store) == [failed]
-
-
-def test_a_run_that_diverged_is_recorded_as_such(tmp_path: Path) -> None:
-    experiment = trained("async", rate={"kind": "constant", "rate": 50.0}, updates=400)
-    record = make_record(experiment, simulate(experiment))
-    store = SynchronyStore(tmp_path)
-    store.write(record)
-    found = store.of_experiment(experiment)
-    assert found is not None
-    assert found.result.diverged
-    assert not math.isfinite(found.result.curve[-1].loss)
-
-
-def test_a_run_without_updates_is_read_back(tmp_path: Path) -> None:
-    experiment, store = timed("async", updates=None, time_s=1e-9), SynchronyStore(tmp_path)
-    store.write(make_record(experiment, simulate(experiment)))
-    (found,) = store
-    assert math.isnan(found.result.staleness.mean) and found.result.updates == 0
+    diverged, idle = trained("async", rate={"kind": "constant", "rate": 50.0}, updates=400), timed("async", updates=None, time_s=1e-9)
+    for record in (failed, *(make_record(asked, simulate(asked)) for asked in (diverged, idle))):
+        store.write(record)
+    assert store.of_experiment(failed.experiment) == failed
+    result = store.of_experiment(diverged).result
+    assert result.diverged and not math.isfinite(result.curve[-1].loss)
+    result = store.of_experiment(idle).result
+    assert math.isnan(result.staleness.mean) and result.updates == 0
 
 
 def test_histograms_are_thinned_and_keep_their_mean() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from multigpu.command import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
+from multigpu.paths import TRAINING as TRAININGS
 from multigpu.training.experiment import TRAINING, TrainingItem
-from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, staged_twins, told_apart
+from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, told_apart
 from multigpu.training.measure import affordable, main
 from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import FIELDS, TrainingRun
@@ -170,22 +171,11 @@ def test_grids_train_nothing_twice_and_compare_every_placement(name):
         assert {run.placement for run in runs} >= {*wanted} - LATER.get(runs[0].model, set()), "a joined placement is not trained"
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs"),
-    [
-        ("training_cpu", "teacher_small"),
-        ("training_cifar_cpu", "digits_split"),
-        ("training_alexnet_cpu", "digits_split"),
-    ],
-)
-def test_every_placement_trains_real_and_taught_images(name: str, inputs: str) -> None:
-    """In fp64 too, where a placement that computes the same has next to nothing to hide behind; replicas show what a tolerance tells."""
-    own = [one.run for one in compared(find_grid(name)) if one.run.inputs == inputs]
-    if name != "training_cpu":
-        assert {run.model for run in own} == {"resnet20" if name == "training_cifar_cpu" else "alexnet_cifar"}
-    names = [name for name in told_apart(joined_placements(), own[0].model) if name not in LATER.get(own[0].model, set())]
-    assert [run.placement for run in own if run.precision == "fp32"] == names and "independent" in names
-    assert [run.placement for run in own if run.precision == "fp64"] == [name for name in names if name != "independent"]
+def test_every_committed_record_is_of_a_training_that_a_grid_asks_for(monkeypatch) -> None:
+    """Without one of its placements, precisions, seeds or twins a grid would leave some to nobody. They were measured on up to two GPUs."""
+    monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: 2)
+    asked = {entry.built.digest for grid in GRIDS.values() for entry in grid()}
+    assert not [record.training.label() for record in TrainingStore(TRAININGS) if record.training.digest not in asked]
 
 
 def test_an_image_model_is_not_trained_twice_under_two_names() -> None:
@@ -224,30 +214,6 @@ def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_fr
         usual = {"devices": 1, "placement": "ddp", "processes": "per_device"}
         alone = one.model_copy(update={"run": one.run.model_copy(update=usual)})
         assert alone in strong, one.label()
-
-
-def test_alexnet_is_trained_on_other_numbers_of_devices_as_it_is_beside_placements() -> None:
-    """Which its curve on two is compared with: all else is equal."""
-    planned = GRIDS["training_alexnet_cpu"]()
-    two = {one.run.precision: one for one in compared(planned) if one.run.placement == "ddp"}
-    others = [e.built for e in planned if e.built.run.devices != 2]
-    assert Counter((t.run.devices, t.run.precision) for t in others) == dict.fromkeys(
-        [(1, "fp32"), (1, "fp64"), (4, "fp32"), (4, "fp64")], 1
-    )
-    for other in others:
-        usual = two[other.run.precision]
-        assert other == usual.model_copy(update={"run": usual.run.model_copy(update={"devices": other.run.devices})})
-
-
-def test_every_staged_run_stands_beside_its_twin() -> None:
-    """Equal in all else; on digits at a low rate and a high one, the small network in three seeds."""
-    for name in ("training_staged_cpu", "training_models"):
-        own = [e.built for e in GRIDS[name]() if "one step old" in e.settings.question]
-        staged = [t for t in own if t.run.placement in staged_twins()]
-        assert len(own) == 2 * len(staged)
-        for run in staged:
-            twin = run.run.model_copy(update={"placement": staged_twins()[run.run.placement]})
-            assert run.model_copy(update={"run": twin}) in own
 
 
 def test_grids_fit_their_budgets():

@@ -11,8 +11,6 @@ from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.layers import LocalResponseNorm
 
-NAMES = [*FOR_IMAGENET, *FOR_CIFAR]
-
 
 def behind(tensor: Any) -> set[Any]:
     """Every operation that a tensor's value depends on."""
@@ -27,7 +25,7 @@ def behind(tensor: Any) -> set[Any]:
 
 
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*FOR_IMAGENET, *FOR_CIFAR])
 def test_full_size_models_trace(name: str, layout: str, tf: Any) -> None:
     """The loss depends on every parameter of the description and on no other; `test_descriptions.py` has the counts themselves."""
     from multigpu.engines.tensorflow.module import Form
@@ -55,7 +53,3 @@ def test_full_size_models_trace(name: str, layout: str, tf: Any) -> None:
     assert not [name for name, value in values.items() if value.op not in reached]
     assert not {"VarHandleOp", "VariableV2"} & set(kinds), "variables of its own"
     assert sum(value.shape.num_elements() for value in values.values()) == model.parameters
-
-
-def test_all_models_of_the_document_are_traced() -> None:
-    assert len(NAMES) == len(set(NAMES)) == 24

@@ -13,7 +13,7 @@ from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import torch as torch_cnn
 from multigpu.workloads.cnn.description import SMALL
-from multigpu.workloads.cnn.resnet import basic, conv_norm
+from multigpu.workloads.cnn.resnet import conv_norm
 from multigpu.workloads.cnn.torch import OVERWRITABLE, build, parts
 from tests.workloads.helpers import filled, gradients
 
@@ -173,16 +173,6 @@ def test_response_norm_equals_the_librarys(channels: int) -> None:
     assert last.is_contiguous(memory_format=torch.channels_last) and torch.allclose(last, expected, rtol=1e-12)
 
 
-def test_a_norm_without_scale_has_a_shift_only() -> None:
-    layer, x = L.BatchNorm(0.999, 0.001, scale=False), torch.randn(4, 3, 5, 5, dtype=torch.float64)
-    module = small((layer,), (3, 5, 5))
-    ((name, shift),) = module.named_parameters()
-    assert name == "norm1.bias"
-    centred = x - x.mean((0, 2, 3), keepdim=True)
-    expected = centred / (x.var((0, 2, 3), correction=0, keepdim=True) + 0.001).sqrt() + shift[:, None, None]
-    assert torch.allclose(module(x), expected, rtol=1e-10)
-
-
 def test_dropout_acts_in_training_only() -> None:
     layer, x = L.Dropout(0.25), torch.ones(4, 10_000, dtype=torch.float64)
     module = small((layer,), (10_000,))
@@ -203,15 +193,6 @@ def test_dropout_is_where_tf_cnn_benchmarks_has_it() -> None:
 
 
 # --- whole modules ---------------------------------------------------------------------------------------------------------
-
-
-def test_option_a_takes_every_other_pixel_between_channels_of_zeros() -> None:
-    residual = basic(8, 4, 2)[0]
-    assert isinstance(residual, L.Residual)
-    x = torch.randn(2, 4, 6, 6, dtype=torch.float64)
-    y = small(residual.shortcut, (4, 6, 6))(x)
-    assert y.shape == (2, 8, 3, 3)
-    assert torch.equal(y[:, 2:6], x[:, :, ::2, ::2]) and not y[:, :2].any() and not y[:, 6:].any()
 
 
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
@@ -278,15 +259,6 @@ def test_nothing_is_written_over_a_shortcuts_input() -> None:
     module, x = small(network, (3, 4, 4)), torch.randn(2, 3, 4, 4, dtype=torch.float64)
     y = module[0](x)
     assert torch.allclose(module(x), y + module[1].branch[1](y.relu()))
-
-
-def test_the_loss_is_a_sum_over_images() -> None:
-    """In evaluation mode, since training-mode batch norm couples the images of a shard."""
-    module, batch = filled(TINY).eval(), images(count=5)
-    shards = [{name: array[part] for name, array in batch.items()} for part in (slice(0, 2), slice(2, None))]
-    assert torch.allclose(module(shards[0]) + module(shards[1]), module(batch), rtol=1e-12)
-    assert torch.allclose(module(batch), F.cross_entropy(module.logits(batch["images"]), batch["labels"]) * 5, rtol=1e-12)
-    assert module.lookups(batch) == {}
 
 
 def test_running_statistics_follow_the_described_decay() -> None:

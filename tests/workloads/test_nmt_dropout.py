@@ -129,27 +129,6 @@ def test_tensorflow_drops_nothing_of_a_cells_state(way: str, tf: Any, monkeypatc
     assert float(tf.reduce_max(tf.abs(found - alone))) < 1e-6
 
 
-def test_tensorflows_losses_differ_where_masks_are_drawn(tf: Any) -> None:
-    """Two losses of one traced function, without dropout and with it."""
-    from multigpu.engines.tensorflow.module import Form
-    from multigpu.workloads.nmt import tensorflow as nmt
-
-    plain, found = MODELS["nmt_tiny"], []
-    for dropout in (0.0, DROPOUT):
-        model = describe("nmt_tiny", dataclasses.replace(plain.config, dropout=dropout), plain.optimizer)
-        module = nmt.build(model, Form(False, tf.float32, tf.float32, True, False, None, "fused"))
-        generator = np.random.default_rng(1)
-        values = {v.name: tf.constant(generator.normal(size=v.shape), tf.float32) for v in model.variables}
-        words = tf.constant(generator.integers(0, 50, (3, 4)))
-        batch = {"source": words, "target_input": words, "target_output": words}
-        batch |= dict.fromkeys(("source_length", "target_length"), tf.fill([3], tf.constant(4, tf.int64)))
-        rows = {name: tf.gather(values[name], words) for name in module.lookup_arrays}
-        loss = tf.function(lambda module=module, values=values, batch=batch, rows=rows: module.loss(values, batch, rows, {})[0])
-        found.append([float(loss()), float(loss())])
-    without, with_dropout = found
-    assert without[0] == without[1] and len({without[0], *with_dropout}) == 3
-
-
 def test_the_documents_model_exists_in_tensorflow(tf: Any) -> None:
     """With its gradients, traced and not run: operations that draw masks, and variables with a gradient."""
     from multigpu.engines.tensorflow.module import Form, build_module

@@ -1,11 +1,9 @@
 """The translation module against arithmetic written out, sentence by sentence and position by position."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -15,12 +13,22 @@ from multigpu.inputs.batch import Batch
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.recurrence import pack
 from multigpu.workloads.nmt.torch import build, library_loss
 from tests.workloads.helpers import filled, gradients, sentences
 
 TINY = find_model("nmt", "nmt_tiny")
 MODULE = filled(TINY)
+
+
+def alike(recurrence: str) -> nn.Module:
+    """The same variables in a module that runs its cells so."""
+    module = build(TINY, recurrence=recurrence).double()
+    module.load_state_dict(MODULE.state_dict())
+    module.reset_buffers()
+    return module
+
+
+MODULES = {recurrence: alike(recurrence) for recurrence in ("fused", "stepwise", "persistent")}
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4)
 
 
@@ -64,123 +72,33 @@ def by_hand(module: nn.Module, model: Model, batch: dict[str, Tensor]) -> Tensor
     return total
 
 
-@pytest.mark.parametrize(("source", "target"), [((4, 4), (5, 5)), ((5, 2, 4), (3, 6, 1))], ids=["equal lengths", "ragged"])
-def test_fused_equals_cells_written_out(source: tuple[int, ...], target: tuple[int, ...]) -> None:
-    batch = sentences(TINY, source, target)
-    fused, written = MODULE(batch), by_hand(MODULE, TINY, batch)
-    assert close(fused, written)
-    for mine, theirs in zip(gradients(MODULE, fused), gradients(MODULE, written), strict=True):
-        assert close(mine, theirs, 1e-11)
-
-
-def test_encoder_states_are_those_at_each_sentences_own_end() -> None:
-    batch = sentences(TINY, (5, 2, 4, 2), (1, 1, 1, 1))
-    embedded = F.embedding(batch["source"].t(), MODULE.source_embedding)
-    together = MODULE._encode(embedded, batch["source_length"])
-    for b, length in enumerate(batch["source_length"].tolist()):
-        alone = MODULE._encode(embedded[:length, b : b + 1], torch.tensor([length]))
-        for ours, own in zip(together, alone, strict=True):
-            assert close(ours[:, b], own[:, 0])
-
-
-def test_equal_lengths_shorter_than_the_padding_need_no_packing() -> None:
-    batch = sentences(TINY, (4, 4), (3, 3))
-    longer = {**batch, "source": F.pad(batch["source"], (0, 3), value=7)}
-    assert close(MODULE(longer), MODULE(batch))
-
-
-@settings(max_examples=25, deadline=None)
-@given(LENGTHS, st.integers(0, 9))
-def test_padding_never_matters(lengths: list[tuple[int, int]], seed: int) -> None:
-    source, target = zip(*lengths, strict=True)
-    batch = sentences(TINY, source, target, seed)
-    other = sentences(TINY, source, target, seed + 1)  # the same lengths, other words
-    for name, length in (("source", source), ("target_input", target), ("target_output", target)):
-        valid = torch.arange(max(length)) < torch.tensor(length)[:, None]
-        other[name] = torch.where(valid, batch[name], other[name])
-    assert close(MODULE(other), MODULE(batch))
-
-
+@pytest.mark.parametrize("recurrence", ["fused", "stepwise", "persistent"])
 @settings(max_examples=15, deadline=None)
-@given(LENGTHS.filter(lambda lengths: len(lengths) > 1), st.integers(0, 9))
-def test_shards_add_up_to_the_joined_batch(lengths: list[tuple[int, int]], seed: int) -> None:
+@given(LENGTHS, st.integers(0, 3), st.integers(0, 9))
+@example([(4, 5), (4, 5)], 0, 0)
+@example([(4, 5), (4, 5)], 3, 0)
+@example([(5, 3), (2, 6), (4, 1)], 0, 0)
+def test_every_recurrence_equals_cells_written_out(recurrence: str, lengths: list[tuple[int, int]], wider: int, seed: int) -> None:
+    """Each sentence for itself and up to its end: so neither padding matters nor which sentences are together."""
     source, target = zip(*lengths, strict=True)
-    batch = sentences(TINY, source, target, seed)
-    cut = 1 + seed % (len(lengths) - 1)
-    shards = [{name: array[part] for name, array in batch.items()} for part in (slice(0, cut), slice(cut, None))]
-    joined, parts = MODULE(batch), [MODULE(shard) for shard in shards]
-    assert close(parts[0] + parts[1], joined)
-    whole = torch.autograd.grad(joined, list(MODULE.parameters()))
-    for mine, *pieces in zip(whole, *(torch.autograd.grad(part, list(MODULE.parameters())) for part in parts), strict=True):
-        assert close(pieces[0] + pieces[1], mine, 1e-11)
+    batch, module = sentences(TINY, source, target, seed), MODULES[recurrence]
+    batch["source"] = F.pad(batch["source"], (0, wider), value=7)
+    found, written = module(batch), by_hand(module, TINY, batch)
+    assert close(found, written)
+    for mine, theirs in zip(gradients(module, found), gradients(module, written), strict=True):
+        assert close(mine, theirs, 1e-10)
 
 
 @pytest.mark.parametrize("source", [(4, 4), (4, 2)], ids=["equal lengths", "ragged"])
-def test_rows_given_equal_rows_looked_up(source: tuple[int, ...]) -> None:
-    batch = sentences(TINY, source, (3, 5))
-    tables = {name: MODULE.get_parameter(name) for name in ("source_embedding", "target_embedding")}
-    ids = MODULE.lookups(batch)
-    assert list(ids) == list(tables)
-    rows = {name: F.embedding(ids[name], tables[name]).detach().requires_grad_() for name in tables}
-    given_rows, looked_up = MODULE(batch, rows), MODULE(batch)
-    assert torch.equal(given_rows, looked_up)
-    expected = torch.autograd.grad(looked_up, list(tables.values()))
-    found = torch.autograd.grad(given_rows, list(rows.values()))
-    for name, whole, part in zip(tables, expected, found, strict=True):
-        summed = torch.zeros_like(whole).index_add_(0, ids[name].flatten(), part.flatten(0, 1))
-        assert close(summed, whole)
-
-
-def test_tables_may_be_elsewhere_when_rows_are_given() -> None:
-    batch = sentences(TINY, (3, 2), (2, 2))
-    rows = {name: F.embedding(ids, MODULE.get_parameter(name)) for name, ids in MODULE.lookups(batch).items()}
-    without = copy.deepcopy(MODULE)
-    for name in rows:
-        without.register_parameter(name, nn.Parameter(without.get_parameter(name).to("meta")))
-    assert torch.equal(without(batch, rows), MODULE(batch))
-
-
-def test_a_module_from_the_meta_device_gets_its_constants_back() -> None:
-    with torch.device("meta"):
-        module = build(TINY)
-    module = module.to_empty(device="cpu")
-    module.reset_buffers()
-    assert module.forget_bias.tolist() == [0.0] * 8 + [1.0] * 8 + [0.0] * 16
-    assert "forget_bias" not in module.state_dict()
-
-
-@pytest.mark.parametrize("source", [(4, 4), (4, 2)], ids=["equal lengths", "ragged"])
-def test_bfloat16_arithmetic_is_near_float32(source: tuple[int, ...]) -> None:
-    module, batch = filled(TINY, dtype=torch.float32), sentences(TINY, source, (3, 5))
-    exact = module(batch)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = module(batch)
-    assert rounded.dtype == torch.float32
-    assert rounded.item() == pytest.approx(exact.item(), rel=0.02)
-    rounded.backward()
-    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
-
-
-def test_persistent_cells_read_float32_variables_under_autocast() -> None:
-    batch = sentences(TINY, (4, 2), (3, 5))
-    exact, module = filled(TINY), build(TINY, recurrence="persistent")
-    module.load_state_dict(exact.state_dict())
-    module.reset_buffers()
+@pytest.mark.parametrize("recurrence", ["fused", "stepwise", "persistent"])
+def test_bfloat16_arithmetic_is_near_exact_with_gradients_in_float32(recurrence: str, source: tuple[int, ...]) -> None:
+    module, batch = alike(recurrence).float(), sentences(TINY, source, (3, 5))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = module(batch)
-    expected = exact(batch)
-    assert loss.item() == pytest.approx(expected.item(), rel=0.02)
-    for mine, theirs in zip(gradients(module, loss), gradients(exact, expected), strict=True):
+    expected = MODULE(batch)
+    assert loss.dtype == torch.float32 and loss.item() == pytest.approx(expected.item(), rel=0.02)
+    for mine, theirs in zip(gradients(module, loss), gradients(MODULE, expected), strict=True):
         assert mine.dtype == torch.float32 and close(mine.double(), theirs, 0.03)
-
-
-def test_packing_by_hand() -> None:
-    packing = pack(torch.tensor([1, 3, 2]), torch.device("cpu"))  # sorted: sentence 1, 2, 0
-    assert packing.batch_sizes.tolist() == [3, 2, 1]
-    # position t of sentence b stands at 3 t + b
-    assert packing.forwards.tolist() == [1, 2, 0, 4, 5, 7]
-    assert packing.backwards.tolist() == [7, 5, 0, 4, 2, 1]
-    assert packing.unsort.tolist() == [2, 0, 1]
 
 
 def test_what_cannot_work_is_refused() -> None:
@@ -191,24 +109,10 @@ def test_what_cannot_work_is_refused() -> None:
         MODULE({**batch, "source_length": batch["source_length"].to("meta")})
 
 
-@pytest.mark.parametrize("lengths", [([3, 3], [4, 4]), ([1, 5, 3], [2, 6, 1])], ids=["equal lengths", "ragged"])
-@pytest.mark.parametrize("recurrence", ["stepwise", "persistent"])
-def test_other_recurrences_equal_the_library(recurrence: str, lengths) -> None:
-    batch = sentences(TINY, *lengths)
-    loop = build(TINY, recurrence=recurrence).double()
-    loop.load_state_dict(MODULE.state_dict())
-    loop.reset_buffers()
-    expected, found = MODULE(batch), loop(batch)
-    assert close(found, expected)
-    assert all(close(a, b, 1e-10) for a, b in zip(gradients(loop, found), gradients(MODULE, expected), strict=True))
-
-
 @pytest.mark.parametrize(("source", "target"), [((5, 2, 4), (3, 6, 1)), ((4, 4), (5, 5))], ids=["ragged", "equal lengths"])
 def test_lengths_on_the_device_and_wider_arrays_change_nothing(source: tuple[int, ...], target: tuple[int, ...]) -> None:
     batch = sentences(TINY, source, target)
-    module = build(TINY, recurrence="persistent").double()
-    module.load_state_dict(MODULE.state_dict())
-    module.reset_buffers()
+    module = MODULES["persistent"]
     assert module.reads_lengths_on_device and not MODULE.reads_lengths_on_device
     host = {name: tensor for name, tensor in batch.items() if name.endswith("_length")}
     shard = with_few_shapes(Shard(Batch({}, 0, 0, 0, (sum(target), 7), ({}, {})), batch, host), torch.device("cpu"))
