@@ -89,7 +89,7 @@ def _of_whole(placement: Placement, variable: Variable, kind: str) -> Powers:
 def _of_rows(placement: Placement, kind: str, replica: int) -> tuple[int, int]:
     """How often a row of a table of replica 0's device moves when this replica looks it up, and how often its id does."""
     asked = [{TABLE.name: int(rank == replica)} for rank in range(2)]
-    with_row, without = (predicted_bytes(placement, [TABLE], lookups).get(kind, 0) for lookups in (asked, [{}] * 2))
+    with_row, without = (predicted_bytes(placement, [TABLE], each).get(kind, 0) for each in (asked, [{TABLE.name: 0}] * 2))
     rows, ids = divmod(with_row - without, TABLE.shape[1] * 4)
     return rows, ids // ID_BYTES
 
