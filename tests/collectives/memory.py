@@ -45,7 +45,7 @@ class MemoryTransport(Transport):
     """
 
     def __init__(self, world: World, rank: int) -> None:
-        super().__init__(rank, world.size)
+        super().__init__(rank, world.size, self._exchange)
         self.world = world
         self.clock = 0
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.merge import merge, merged_bytes
+from multigpu.collectives.transport import Transport
 from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
 from tests.forked import forking
 
@@ -57,17 +57,17 @@ def test_peers_must_exist() -> None:
 def test_a_merge_moves_what_is_predicted(name: str) -> None:
     def work(transport: MemoryTransport) -> tuple[torch.Tensor, int]:
         wire, gradients = CountingWire(transport), torch.arange(11.0)
-        merge(gradients, name, wire)
+        algorithms()[name].all_reduce(gradients, Transport(wire.rank, wire.replicas, wire.exchange))
         return gradients, wire.counts["device_to_device"]
 
     results, _ = run_ranks(3, work)
     assert all(torch.equal(gradients, 3 * torch.arange(11.0)) for gradients, _ in results)
-    assert sum(count for _, count in results) == merged_bytes(name, 11, 4, 3)
+    assert sum(count for _, count in results) == algorithms()[name].moved_bytes(11, 4, 3)
 
 
 def over_gloo(rank: int, folder: str, queue: Any) -> None:
     """Every algorithm between three processes, then between the first two of them."""
-    from multigpu.collectives.distributed import DistributedTransport
+    from multigpu.collectives.distributed import distributed_transport
 
     torch.set_num_threads(1)
     found = {}
@@ -77,7 +77,7 @@ def over_gloo(rank: int, folder: str, queue: Any) -> None:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store{size}", rank=rank, world_size=size)
         for name, algorithm in algorithms().items():
             for elements in (0, 1, size + 1, 1009):
-                transport = DistributedTransport(delay_s=0.001)
+                transport = distributed_transport(delay_s=0.001)
                 tensor = (torch.arange(elements) % 29 + rank).float()
                 algorithm.all_reduce(tensor, transport)
                 found[size, name, elements] = (tensor.tolist(), dict(transport.sent_bytes))

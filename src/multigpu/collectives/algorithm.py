@@ -85,6 +85,10 @@ class Algorithm:
         """
         return self.serial(size, devices) if self.serial else self.cost(size // 4, 4, devices).busiest_way_bytes
 
+    def moved_bytes(self, elements: int, item_bytes: int, devices: int) -> int:
+        """Bytes between all processes together, exact for every number of elements and proportional to it: predictions may be added up."""
+        return round(self.cost(elements, item_bytes, devices).total_bytes)
+
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
         """Sum `tensor` over all processes, in place. All must call it with equal shapes and types.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithm import counted_cost
-from multigpu.collectives.distributed import DistributedTransport
+from multigpu.collectives.distributed import distributed_transport
 from multigpu.collectives.run import CollectiveRun
 from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import this_machine
@@ -97,7 +97,7 @@ class Bench:
         )
         self.expected = expected_sum(self.size, run.elements, dtype, self.device)
         self.one = torch.zeros(1, device=self.device)
-        self.transport = DistributedTransport(delay_s=run.delay_us * 1e-6)
+        self.transport = distributed_transport(delay_s=run.delay_us * 1e-6)
         self.call = self._call()
         self.once: Callable[[], Any] = self.call
         self.sample: Callable[[], Any] = self._repeated

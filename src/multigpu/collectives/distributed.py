@@ -9,7 +9,7 @@ import torch.distributed as dist
 from multigpu.collectives.transport import Messages, Transport
 
 
-class DistributedTransport(Transport):
+def distributed_transport(delay_s: float = 0.0) -> Transport:
     """This process's end of the default group, which must exist.
 
     All messages of an exchange are posted as one batch: NCCL then runs them as one kernel, in which they cannot block each other.
@@ -19,15 +19,13 @@ class DistributedTransport(Transport):
         delay_s: slept before every exchange, in which a distant host's latency can be stood in for.
     """
 
-    def __init__(self, delay_s: float = 0.0) -> None:
-        super().__init__(dist.get_rank(), dist.get_world_size())
-        self.delay_s = delay_s
-
-    def _exchange(self, sends: Messages, receives: Messages) -> None:
-        if self.delay_s:
-            time.sleep(self.delay_s)
+    def carry(sends: Messages, receives: Messages) -> None:
+        if delay_s:
+            time.sleep(delay_s)
         # gloo tells the peer that it may send over the same connection: after a send begun first it would wait until that is over
         operations = [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives]
         operations += [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends]
         for work in dist.batch_isend_irecv(operations):
             work.wait()
+
+    return Transport(dist.get_rank(), dist.get_world_size(), carry)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import abc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from multigpu.collectives.algorithm import Link
@@ -16,17 +15,17 @@ Messages = Sequence[tuple[int, "Tensor"]]
 """(peer, tensor): what to send to a peer, or where to put what a peer sends."""
 
 
-class Transport(abc.ABC):
+class Transport:
     """One process's end of the links to all others.
 
-    rank, size: of this process and of all.
+    rank, size: of this process and of all. carry: takes what an exchange sends and receives, empty messages left out.
     sent_bytes: (source, target) -> bytes sent so far; a process counts what it sends.
     """
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, carry: Callable[[Messages, Messages], None]) -> None:
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} does not exist among {size} processes: ranks are 0 to {size - 1}")
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.carry = rank, size, carry
         self.sent_bytes: Counter[Link] = Counter()
 
     def exchange(self, sends: Messages, receives: Messages) -> None:
@@ -46,7 +45,7 @@ class Transport(abc.ABC):
         for peer, tensor in sends:
             self.sent_bytes[self.rank, peer] += tensor.nbytes
         if sends or receives:
-            self._exchange(sends, receives)
+            self.carry(sends, receives)
 
     def send(self, tensor: Tensor, peer: int) -> None:
         """One message to one process."""
@@ -55,7 +54,3 @@ class Transport(abc.ABC):
     def receive(self, tensor: Tensor, peer: int) -> None:
         """One message from one process, into `tensor`."""
         self.exchange([], [(peer, tensor)])
-
-    @abc.abstractmethod
-    def _exchange(self, sends: Messages, receives: Messages) -> None:
-        """Carry non-empty messages."""
