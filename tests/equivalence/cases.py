@@ -242,7 +242,7 @@ def reference_of(case: Case) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     run = case.run
     row = placements()[run.placement]
-    groups = [tuple(range(run.copies))] if row.semantics.is_one_model else [(rank,) for rank in range(run.devices)]
+    groups = [tuple(range(run.copies))] if row.semantics.facts.is_one_model else [(rank,) for rank in range(run.devices)]
     plain = {"placement": "" if row.loss == "replica" else run.placement, "processes": "per_device"}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": run.degree if row.compute in PARTITIONED else None, "micro_batches": None}

@@ -86,7 +86,8 @@ class Placement(BaseModel):
 
     variables, embeddings: homes of the dense variables and of the tables that are looked up by row (which live with them unless said).
     lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the replica (whole tables do).
-    merge, update: where gradients are summed and the update runs. slots: where optimiser state lives, which must be there too.
+    update: where the update runs: at the variables' home, unless said. merge: where gradients are summed: where the update runs, unless
+        said, as of copies it must be. slots: where optimiser state lives, which must be where the update runs too.
     compute: "sections": stretches of layers, each on its own device, which all shards pass; "split": every layer, cut over the devices
         of one copy of the model. Then everything else is "sections" or "split" too, further devices hold further copies of the model,
         and gradients of one part are joined with those of the same part of other copies (`partition.py`).
@@ -111,8 +112,8 @@ class Placement(BaseModel):
     embeddings: Home = Field(default_factory=lambda row: row["variables"])
     lookup: Home = Field(default_factory=lambda row: row["embeddings"])
     compute: Literal["replica", "stage", "sections", "split"] = "replica"
-    merge: Merge
-    update: Home
+    update: Home = Field(default_factory=lambda row: row["variables"])
+    merge: Merge = Field(default_factory=lambda row: row["update"])
     slots: Home = Field(default_factory=lambda row: row["update"])
     travels: Travels = Field(default_factory=travelling)
     algorithm: str | None = None

@@ -33,7 +33,7 @@ def joined_placements(unit: str = "images") -> list[str]:
     found = [
         name
         for name, row in placements().items()
-        if (row.semantics.is_equal_training or not row.semantics.is_one_model)
+        if (row.semantics.facts.is_equal_training or not row.semantics.facts.is_one_model)
         and row.compute == "replica"
         and (row.loss == "replica" or unit == "images")
         and any(e.framework == "torch" and "eager" in e.executions for e in row.engines)

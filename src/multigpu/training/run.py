@@ -93,7 +93,7 @@ class TrainingRun(Asked):
         run, plain = self.run, Run.model_fields
         if run.framework != "torch":
             raise ValueError(f"training to the end of a budget runs in 'torch' alone, not in {run.framework!r}: leave out framework")
-        if not run.semantics.is_reproducible:
+        if not run.semantics.facts.is_reproducible:
             # how old its gradients are depends on who comes when: `multigpu.synchrony` counts ages and repeats
             raise ValueError(f"placement {run.placement!r} is {run.semantics.kind}: training takes one that would train the same again")
         if find_placement(run.placement).compute != "replica":

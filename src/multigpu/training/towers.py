@@ -23,7 +23,7 @@ class Tower:
     def replicated(self) -> bool:
         """Whether every replica keeps copies of all variables that must be equal."""
         row = self.trainer.context.placement
-        return row.variables == "replica" and row.semantics.replicas_agree and self.replicas > 1
+        return row.variables == "replica" and row.semantics.facts.replicas_agree and self.replicas > 1
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that update what this replica answers for, in one order."""

@@ -110,7 +110,7 @@ class ReplicatedTrainer(Trainer):
     def step(self, shards: list[Shard]) -> list[Tensor]:
         (shard,) = shards
         batch = shard.batch
-        shared = self.context.placement.semantics.loss_is_shared
+        shared = self.context.placement.semantics.facts.loss_is_shared
         terms: int | Tensor = batch.joined_loss_terms if shared else batch.loss_terms[self.rank]
         if shard.terms is not None:
             terms = shard.terms[int(shared)]
