@@ -6,7 +6,6 @@ Whatever makes a Source here raises ValueError, one sentence, where the Run name
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from multigpu.inputs import lengths as law
 from multigpu.inputs.batch import Batch
 from multigpu.inputs.files import fingerprint, no_files
 from multigpu.inputs.sentences import EOS, SPECIAL, TextShape, capacity_of, text_batch
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 SYNTHETIC_WORDS = 100
 """Words a side where the Run names none: document 000's Exp5."""

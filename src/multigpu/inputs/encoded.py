@@ -24,12 +24,11 @@ from multigpu.inputs.batch import Batch, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
 from multigpu.inputs.plans import ShuffledEpochs
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
 
 
 MADE_VERSION = 1

@@ -7,8 +7,6 @@ or where the model does not fit (its channels, its classes, a joined batch large
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from multigpu.inputs.batch import Batch, Draw, batch_of_rows
@@ -16,10 +14,8 @@ from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.pictures import CIFAR_CHANNELS, Cifar10, Digits, ImageFolder, Pictures
 from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.inputs.teacher import TaughtImages
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 LAW_VERSION = 1
 """Enters the fingerprint of what is drawn: raise it when the same seed comes to give other batches."""

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LONGEST, fixed_width, refuse_fields, vocabulary_sizes
@@ -15,10 +15,8 @@ from multigpu.inputs.files import file_digest, fingerprint
 from multigpu.inputs.sentences import EOS, SOS, UNK
 from multigpu.inputs.text import CorpusText, EncodedCorpus, collect_corpus
 from multigpu.paths import CORPUS
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 PIECES = 8_000
 """The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could not fill them."""

@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +18,9 @@ from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
 from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 from multigpu.workloads.deepconn.description import TABLE
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
 
 Reviews = ReviewFile | PlantedReviews
 """Reviews that can be gone through several times, always in one order."""

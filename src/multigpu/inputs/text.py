@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +21,8 @@ from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.plans import bucket_of, plan_batches
 from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, count_vocabulary, text_batch
 from multigpu.paths import CORPUS
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 _log = logging.getLogger(__name__)
 

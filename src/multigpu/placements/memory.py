@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import item_bytes
 from multigpu.placements.traffic import assign, cut_elements
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
+from multigpu.run import Run
 
 
 @dataclass(frozen=True)

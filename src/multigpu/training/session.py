@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,6 +14,7 @@ from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier
+from multigpu.measure.experiment import Seat
 from multigpu.measure.machine import total_energy_j
 from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
@@ -21,12 +22,9 @@ from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write
 from multigpu.training.data import item_source, steps_per_epoch
 from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
+from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import History
 from multigpu.training.towers import Tower, replicas_of
-
-if TYPE_CHECKING:
-    from multigpu.measure.experiment import Seat
-    from multigpu.training.experiment import TrainingItem
 
 LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""
