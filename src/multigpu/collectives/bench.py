@@ -1,7 +1,5 @@
 """One CollectiveRun on one process: its tensor, its call, its clock and its check. Needs the default group."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Messages through torch.distributed: gloo between CPU processes, NCCL between GPUs."""
 
-from __future__ import annotations
-
 import time
 
 import torch.distributed as dist

@@ -9,8 +9,6 @@ Gradients under a limit are packed: all of one range travel as one message. Thos
 library; `library` alone sends one message a variable.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `multigpu.grid` shows how such a file looks.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

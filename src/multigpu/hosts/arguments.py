@@ -1,7 +1,5 @@
 """The words by which a command says that it is one of several, one a host."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import socket

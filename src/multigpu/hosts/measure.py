@@ -10,8 +10,6 @@ have fields of a CollectiveRun, or of a Run, and of the hosts: `per_host` proces
 `cost_s` is what one repeat of a whole part may take, `timeout_s` what one of its Runs may.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Whatever makes a Source here raises ValueError, one sentence, where the Run names files, or asks for what the input has not.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

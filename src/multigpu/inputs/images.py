@@ -5,8 +5,6 @@ Whatever makes a Source here raises ValueError, one sentence, where the Run name
 or where the model does not fit (its channels, its classes, a joined batch larger than the data set).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from multigpu.inputs.batch import Batch, Draw, batch_of_rows

@@ -1,7 +1,5 @@
 """The committed corpus in sentencepiece pieces, its held-out catalogs, and the source that trains on the rest."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

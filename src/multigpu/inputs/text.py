@@ -4,8 +4,6 @@ Whatever makes a Source here raises ValueError, one sentence, where `run.data` n
 Run asks for what the input has not, or its joined batch is larger than the corpus.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

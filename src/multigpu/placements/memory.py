@@ -1,7 +1,5 @@
 """What a placement keeps on one device between two steps, read off its row, and which placements a model then fits under."""
 
-from __future__ import annotations
-
 from dataclasses import astuple, dataclass
 
 from multigpu.placements import find_placement

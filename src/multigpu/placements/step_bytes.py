@@ -1,7 +1,5 @@
 """The bytes of one step of a Run: its placement's, with what the Run itself says of how gradients, inputs and predictions travel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from multigpu.collectives.spec import LIBRARY, Part, parse_spec, spec_bytes

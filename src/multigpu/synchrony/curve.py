@@ -1,7 +1,5 @@
 """Loss against time: parameters taken while a server runs, and evaluated after it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Records of experiments: what one gave, with the machine it ran on; written once, atomically, and never edited."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, Generic, Literal, TypeVar
 

@@ -3,8 +3,6 @@
 The simulator, the server of a real run and the replay of its arrivals (a test) all drive this one class.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Experiments on a virtual clock: a heap of arrivals drives the server."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What training asks of a source beside its batches, and the audit of what replicas read. No framework."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol, cast

@@ -4,8 +4,6 @@ Each is one method, so that each can be replaced (and broken, and the breaking b
 behind is the evidence of it, from which every rank comes to the same conclusion.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

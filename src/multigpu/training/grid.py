@@ -3,8 +3,6 @@
 They are files of `grids/training/`, written as `multigpu.grid` explains; their points have fields of a TrainingRun and of its Run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

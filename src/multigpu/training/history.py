@@ -1,7 +1,5 @@
 """What a training run has to show so far: kept on every rank, saved with each checkpoint, and made into a Record at the end."""
 
-from __future__ import annotations
-
 import math
 from itertools import accumulate
 from typing import Any

@@ -1,7 +1,5 @@
 """One TrainingRun in one process, on its replica or on all: build, begin or resume, train to the end of the budget."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """What a replica holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The replicas of one TrainingRun that one process works on: its own, or all of them where one thread dispatches for all devices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -3,8 +3,6 @@
 They are taken apart into named arrays, and put together again. Imports no framework.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What was found out about a user's job before it is measured, in a file beside its Records. Imports no framework."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
