@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multigpu.collectives.algorithm import Cost, Link, counted_cost
-from multigpu.collectives.transport import Messages, Transport
+from multigpu.collectives.algorithm import Cost, Link, Messages, Transport, counted_cost
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.transport import Transport
+from multigpu.collectives.algorithm import Transport
 from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
 from tests.forked import forking
 

@@ -4,7 +4,7 @@ import time
 
 import torch.distributed as dist
 
-from multigpu.collectives.transport import Messages, Transport
+from multigpu.collectives.algorithm import Messages, Transport
 
 
 def distributed_transport(delay_s: float = 0.0) -> Transport:

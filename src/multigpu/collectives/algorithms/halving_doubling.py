@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, Transport
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def all_reduce(tensor: Tensor, transport: Transport) -> None:

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, grid_of, log2_up
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, Transport, grid_of, log2_up
 from multigpu.collectives.algorithms.ring import ring
 from multigpu.collectives.algorithms.tree import broadcast_from_first, reduce_to_first
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def group_size(size: int) -> int:

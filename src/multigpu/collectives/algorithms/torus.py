@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, grid_of
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, Transport, grid_of
 from multigpu.collectives.algorithms.ring import all_gather, reduce_scatter, ring
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def all_reduce(tensor: Tensor, transport: Transport) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, log2_up
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, Transport, log2_up
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def reduce_to_first(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from multigpu.collectives import find_algorithm
-from multigpu.collectives.transport import Transport
+from multigpu.collectives.algorithm import Transport
 
 # newer releases have other names for the same calls
 gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
