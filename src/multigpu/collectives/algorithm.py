@@ -84,6 +84,8 @@ class Cost:
 
 
 NOTHING = Cost(0, 0.0, 0.0, 0.0, 0.0)
+WIRE_BYTES = 2
+"""Of an element that does not travel in its own type."""
 
 
 def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
@@ -108,9 +110,9 @@ class Algorithm:
     """One way to sum a tensor over P processes so that each ends with the sum.
 
     run: `run(tensor, transport)` on a flat tensor, in place, for P > 1.
-    cost: `cost(elements, item_bytes, P)` of one call; exact where the elements divide by the number of parts (P, or a power of two for
-        recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link, way
-        or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
+    formula: `formula(N, P)`, the cost of one call on N bytes, P > 1; exact where the elements divide by the number of parts (P, or a power
+        of two for recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link,
+        way or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
     wire: the type in which elements travel, if not their own.
     serial: `serial(bytes, P)`: the bytes that must follow each other, where that is not what the busiest process sends.
 
@@ -120,9 +122,13 @@ class Algorithm:
 
     name: str
     run: Callable[[Tensor, Transport], None]
-    cost: Callable[[int, int, int], Cost]
+    formula: Callable[[int, int], Cost]
     wire: Literal["bf16", "fp16"] | None = None
     serial: Callable[[int, int], float] | None = None
+
+    def cost(self, elements: int, item_bytes: int, devices: int) -> Cost:
+        """Of one call, by the formula: among one process nothing."""
+        return self.formula(elements * (WIRE_BYTES if self.wire else item_bytes), devices) if devices > 1 else NOTHING
 
     def serial_bytes(self, size: int, devices: int) -> float:
         """Bytes that must follow each other in an all-reduce of `size` bytes, the links of a process full duplex: what the busiest process
