@@ -6,14 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from multigpu.training.run import Schedule, linear_rate
+from multigpu.training.run import Schedule
 from tests.training.cases import training
 
 
 def test_linear_scaling_is_document_002s():
     """0.1 k n / 256: 8 machines of 32 give 0.1, 32 of 256 give 3.2."""
-    assert linear_rate(0.1, 8 * 32) == pytest.approx(0.1)
-    assert linear_rate(0.1, 32 * 256) == pytest.approx(3.2)
+    for devices, batch, rate in ((8, 32, 0.1), (32, 256, 3.2)):
+        run = training(devices=devices, batch_size=batch, scaling="weak", base_rate=0.1, rate_scaling="linear")
+        assert run.schedule_of(None).peak == pytest.approx(rate)
 
 
 def test_luong10_over_ten_thousand_steps():
