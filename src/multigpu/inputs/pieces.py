@@ -209,7 +209,7 @@ def pieces(run: Run, model: Model) -> PieceText:
     """
     refuse_fields(run)
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
-    content = fingerprint(*(file_digest(path) for path in (text.source.path, text.target.path, CORPUS / "catalogs.csv")))
+    content = fingerprint(text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv"))
     selection = SELECTIONS[run.inputs]
     corpus = read_pieces(text, content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST)
     kept = f" of {selection.package} up to {selection.longest}" if selection.package else ""

@@ -90,8 +90,10 @@ class EncodedReviews:
     silent: int
 
 
+@lru_cache(maxsize=2)
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
-    """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item.
+    """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item; once
+    for all Runs of a process.
 
     The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
 
@@ -133,12 +135,6 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     return EncodedReviews(users, items, ratings, training, held_out, mark, repeated, silent)
 
 
-@lru_cache(maxsize=2)
-def _encode_once(reviews: Reviews, content: str, limit: int) -> EncodedReviews:
-    """`encode_reviews`, once for all Runs of a process; `content` is the fingerprint, so a changed file is read again."""
-    return encode_reviews(reviews, limit)
-
-
 def review_batch(rank: int, shard_sizes: list[int], words: np.ndarray, ratings: np.ndarray) -> Batch:
     """One shard of words (rows, 2 x length) int64 and ratings (rows,) float32; a row looks up both its texts, padding included."""
     return batch_of_rows(rank, shard_sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]})
@@ -177,7 +173,7 @@ class StoredReviews:
 
     def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
         self.label = reviews.label
-        self._rows = _encode_once(reviews, reviews.fingerprint, _vocabulary_size(model))
+        self._rows = encode_reviews(reviews, _vocabulary_size(model))
         self.fingerprint, self.repeated, self.silent = self._rows.fingerprint, self._rows.repeated, self._rows.silent
         self._sizes, self._length = run.shard_sizes, int(model.config.length)
         self._plan = ShuffledEpochs(len(self._rows.training), self._sizes, run.seed, "rows")

@@ -36,8 +36,10 @@ class EncodedCorpus:
     cut: int
 
 
+@lru_cache(maxsize=2)
 def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST) -> EncodedCorpus:
-    """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`.
+    """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`; once for all
+    Runs of a process.
 
     Memory: 4 bytes a word and 8 a sentence.
     """
@@ -76,12 +78,6 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
     if left_out or cut:
         _log.warning("%s: %d pairs with an empty side left out, %d sentences cut to %d words", name, left_out, cut, longest)
     return EncodedCorpus(source, target, fingerprint(LAYOUT_VERSION, *marks, longest), left_out, cut)
-
-
-@lru_cache(maxsize=2)
-def _encode_once(text: ParallelText, content: str, source_limit: int, target_limit: int, longest: int) -> EncodedCorpus:
-    """`encode_corpus`, once for all Runs of a process; `content` is the text's fingerprint, so a changed file is read again."""
-    return encode_corpus(text, source_limit, target_limit, longest)
 
 
 class CorpusText:
@@ -148,8 +144,7 @@ class CorpusText:
 
 
 def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) -> CorpusText:
-    text = read_parallel(*files)
-    corpus = _encode_once(text, text.fingerprint, *vocabulary_sizes(model), fixed_width(run) or LONGEST)
+    corpus = encode_corpus(read_parallel(*files), *vocabulary_sizes(model), fixed_width(run) or LONGEST)
     return CorpusText(run, f"{label}, shuffled" if run.shuffle else label, corpus)
 
 
