@@ -125,20 +125,16 @@ class StoredImages:
         return batch_of_rows(rank, self._sizes, {"images": images, "labels": labels})
 
 
-class Part:
+class Part(Pictures):
     """Some of a set of pictures, numbered anew."""
 
     def __init__(self, pictures: Pictures, chosen: np.ndarray, name: str) -> None:
-        self._pictures, self._chosen = pictures, chosen
+        self._pictures, self._chosen, self.labels = pictures, chosen, pictures.labels[chosen]
         self.label, self.classes = f"{pictures.label}, {name}", pictures.classes
         self.fingerprint = fingerprint(pictures.fingerprint, name, chosen.tolist())
 
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels."""
-        return self._pictures.read(self._chosen[chosen])
+    def images(self, chosen: np.ndarray) -> np.ndarray:
+        return self._pictures.images(self._chosen[chosen])
 
 
 class SplitImages(StoredImages):
