@@ -67,7 +67,7 @@ def test_a_merge_moves_what_is_predicted(name: str) -> None:
 
 def over_gloo(rank: int, folder: str, queue: Any) -> None:
     """Every algorithm between three processes, then between the first two of them."""
-    from multigpu.collectives.distributed import distributed_transport
+    from multigpu.collectives.bench import distributed_transport
 
     torch.set_num_threads(1)
     found = {}

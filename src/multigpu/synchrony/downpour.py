@@ -20,11 +20,11 @@ import numpy as np
 from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Described, ProblemDescription
 from multigpu.synchrony.laws import Law, Outage, Seconds, StepTimes, check_outages
 from multigpu.synchrony.problems import Count, Problem, RareFeatures
 from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
+from multigpu.synchrony.server import Point
 
 
 class Downpour(Described):

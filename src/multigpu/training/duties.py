@@ -22,8 +22,7 @@ from multigpu.placements import find_placement
 from multigpu.training.data import CoverageAudit, item_source, steps_per_epoch
 from multigpu.training.record import EpochAudit
 from multigpu.training.run import TrainingRun
-from multigpu.training.state import copies_of, set_rate
-from multigpu.training.towers import replicas_of
+from multigpu.training.state import copies_of, replicas_of, set_rate
 
 
 class Duties:

@@ -22,7 +22,7 @@ from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import History
-from multigpu.training.towers import Tower, replicas_of
+from multigpu.training.state import Tower, replicas_of
 
 LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""

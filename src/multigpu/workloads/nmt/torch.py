@@ -8,11 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.kernels.lstm_launch import library_instead
+from multigpu.later import later
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import Cells, State, fused, pack, persistent, stepwise
 from multigpu.workloads.tensors import to_device
+
+section_functions = later("multigpu.workloads.nmt.torch_sections:section_functions")
 
 RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
 

@@ -177,3 +177,23 @@ def stepwise_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor, parts: 
         state = parts.gather(torch.sigmoid(o) * torch.tanh(cell))
         outputs.append(state)
     return torch.stack(outputs)
+
+
+Values = dict[str, Tensor]
+
+
+def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
+    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave to what it gives ("loss": the last)."""
+    assert isinstance(module, Stack)
+    stack, kind = module, module.config.kind
+
+    def layer(index: int) -> Callable[[Values], Values]:
+        def run(values: Values) -> Values:
+            x = values[f"{kind}_{index - 1}"] if index else stack.enter(values["samples"])
+            return {f"{kind}_{index}": stack.layer(index, x)}
+
+        return run
+
+    found = {f"{kind}_{index}": layer(index) for index in range(stack.config.layers)}
+    found["head"] = lambda values: {"loss": stack.loss(values[f"{kind}_{stack.config.layers - 1}"], values["labels"])}
+    return found
