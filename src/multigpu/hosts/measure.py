@@ -41,7 +41,7 @@ PARTS = ("growth", "document_004", "latency", "document_004_apart", "steps", "gr
 STUDY = PARTS[:5]
 
 SCALE = 500
-"""Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; its bytes are divided alike."""
+"""Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; bytes are divided alike, in whole elements."""
 
 
 class Part(NamedTuple):
@@ -58,11 +58,6 @@ class Part(NamedTuple):
     def hosts(self) -> int:
         """How many hosts it needs."""
         return max(-(-run.devices // self.per_host) for run in self.runs)
-
-
-def document_bytes() -> int:
-    """Document 004's gradients divided by `SCALE`, in whole fp32 elements."""
-    return round(4 * find_model("nmt", "nmt004").parameters / SCALE / 4) * 4
 
 
 def _build(per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: Any) -> tuple[Any, dict[str, Any]]:
@@ -87,15 +82,9 @@ KIND = Kind(
             "every": lambda _: _methods(),
             "exact": lambda _: [name for name in _methods() if name in algorithms() and algorithms()[name].wire is None],
         },
-        "bytes": {"document_004": lambda _: [document_bytes()]},
+        "bytes": {"document_004": lambda _: [4 * round(find_model("nmt", "nmt004").parameters / SCALE)]},
     },
 )
-
-
-def read_part(name: str) -> Part:
-    """The part that a file of `grids/hosts/` describes."""
-    found = list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND))
-    return Part(name, tuple(point.built[0] for point in found), cost_s=found[0].settings.cost_s, **found[0].built[1])
 
 
 def find_parts(names: Sequence[str] = ()) -> list[Part]:
@@ -106,7 +95,11 @@ def find_parts(names: Sequence[str] = ()) -> list[Part]:
     """
     if unknown := [name for name in names if name not in PARTS]:
         raise ValueError(f"unknown part {unknown[0]!r}: choose among {', '.join(PARTS)}")
-    return [read_part(name) for name in names or STUDY]
+    files = {name: list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND)) for name in names or STUDY}
+    return [
+        Part(name, tuple(point.built[0] for point in points), cost_s=points[0].settings.cost_s, **points[0].built[1])
+        for name, points in files.items()
+    ]
 
 
 def measure_parts(

@@ -215,12 +215,8 @@ class EncodedImages:
 
     def examples(self, step: int, rank: int) -> list[Example]:
         """What the shard of `rank` in step `step` consists of."""
-        epoch = step // self.steps_per_epoch
-        return [self._example(int(item), epoch) for item in self._plan.chosen(step, rank)]
-
-    def _example(self, item: int, epoch: int) -> Example:
-        file, label = self._found.file(item)
-        return Example(file, label, (self._seed, epoch, item))
+        epoch, chosen = step // self.steps_per_epoch, self._plan.chosen(step, rank).tolist()
+        return [Example(*self._found.file(item), (self._seed, epoch, item)) for item in chosen]
 
     def batch(self, step: int, rank: int) -> Batch:
         examples = self.examples(step, rank)

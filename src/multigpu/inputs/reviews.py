@@ -154,6 +154,7 @@ class DrawnReviews:
     period = 1
 
     def __init__(self, run: Run, model: Model) -> None:
+        no_files(run)
         self._sizes, self._seed = run.shard_sizes, run.seed
         self._entries, self._width = _vocabulary_size(model), 2 * int(model.config.length)
         self.capacity = {TABLE: max(self._sizes) * self._width}
@@ -190,12 +191,6 @@ class StoredReviews:
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """All held-out rows: words (rows, 2 x length) int64 and ratings (rows,) float32."""
         return self._arrays(self._rows.held_out)
-
-
-def synthetic_reviews(run: Run, model: Model) -> DrawnReviews:
-    """Random words and ratings of the model's size."""
-    no_files(run)
-    return DrawnReviews(run, model)
 
 
 def review_file(run: Run, model: Model) -> StoredReviews:

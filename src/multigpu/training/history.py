@@ -46,10 +46,6 @@ class History(Data):
         if bad is not None:
             self.diverged = f"diverged: the loss of step {stop - len(losses) + bad} is {losses[bad]}"
 
-    def note_scores(self, training: TrainingRun, step: int, scores: dict[str, float]) -> None:
-        """The model's scores after so many steps."""
-        self.scored.append(Evaluation(step=step, samples=step * training.joined_batch, seconds=self.train_s, scores=scores))
-
     def points(self, every: int) -> tuple[list[float], list[float], list[float]]:
         """Loss, seconds and rate of each `every` steps."""
         count = len(self.loss)

@@ -22,6 +22,7 @@ from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import History
+from multigpu.training.record import Evaluation
 from multigpu.training.state import Tower, replicas_of
 
 LONGEST_SEGMENT = 200
@@ -203,8 +204,9 @@ class TrainingSession(Session):
         for place, scorer in self.scorers.items():
             self.evaluations[place] += 1
             scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
-            self.history.note_scores(self.training, self.at, scores)
-            self._log({"step": self.at, "seconds": self.history.train_s, "loss": loss, **scores})
+            samples, seconds = self.at * self.training.joined_batch, self.history.train_s
+            self.history.scored.append(Evaluation(step=self.at, samples=samples, seconds=seconds, scores=scores))
+            self._log({"step": self.at, "seconds": seconds, "loss": loss, **scores})
         self.history.evaluation_s += time.perf_counter() - began
 
     def _checkpoint(self) -> None:

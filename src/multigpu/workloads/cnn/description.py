@@ -89,18 +89,16 @@ def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
     )
 
 
-def momentum_sgd(rate: float) -> Optimizer:
-    """tf_cnn_benchmarks' momentum rule: 0.9, and L2 of 4e-5 on every variable (its later versions spare batch norm's)."""
-    return Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
-
-
 def described(
     name: str, image_size: int, classes: int, network: Callable[[], Network], batch: int, rate: float
 ) -> tuple[str, Callable[[], Model]]:
-    """A model's name and what makes its description. batch: its default."""
+    """A model's name and what makes its description, trained by tf_cnn_benchmarks' momentum rule: 0.9, and L2 of 4e-5 on every variable
+    (its later versions spare batch norm's). batch: its default.
+    """
 
     def made() -> Model:
-        return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), momentum_sgd(rate))
+        rule = Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
+        return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), rule)
 
     return name, made
 
