@@ -5,8 +5,6 @@ starts its agent on it, with this host's number and scratch; ranks are dealt out
 all hosts, and host 0 starts the plan again without what failed; a host that is lost ends the run on all others, in one sentence.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -14,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import psutil
 
@@ -136,7 +134,7 @@ class Company:
         os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
         this_machine.cache_clear()
 
-    def __enter__(self) -> Company:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -41,7 +41,7 @@ PARTS = ("growth", "document_004", "latency", "document_004_apart", "steps", "gr
 STUDY = PARTS[:5]
 
 SCALE = 500
-"""Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; bytes are divided alike, in whole elements."""
+"""Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; bytes alike, in whole elements."""
 
 
 class Part(NamedTuple):

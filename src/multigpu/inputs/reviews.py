@@ -4,12 +4,11 @@ Whatever makes a Source here raises ValueError, one sentence, where `run.data` n
 used, or the Run's joined batch has more rows than there are to train on.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import Self
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class Texts:
     own: np.ndarray
 
     @classmethod
-    def grouped(cls, owners: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> Texts:
+    def grouped(cls, owners: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> Self:
         """From each row's owner (rows,), the words of its review (rows,), 0 of what is held out, and all these words in order."""
         order = np.argsort(owners, kind="stable")
         ends = np.cumsum(lengths[order])

@@ -1,7 +1,5 @@
 """Words and their numbers, with document 000's three special entries; sentences of them, compact in memory; what a batch of them counts."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from array import array
@@ -10,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Self
 
 import numpy as np
 
@@ -134,7 +133,7 @@ class TextShape:
     target_terms: int
 
     @classmethod
-    def of(cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None) -> TextShape:
+    def of(cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None) -> Self:
         """From each sentence's words, shapes (sentences,); padded to `width` words a side, or to the shard's longest."""
         return cls(
             sentences=len(source_words),

@@ -1,9 +1,7 @@
 """A placement as a row of data, read by every engine and by the prediction of what a step moves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -148,7 +146,7 @@ class Placement(BaseModel):
         return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Placement:
+    def _consistent(self) -> Self:
         if {"sections", "split"} & {self.compute, self.variables, self.embeddings, self.update}:
             homes = {self.compute, self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update}
             if len(homes) > 1 or self.travels != "activations":
@@ -178,7 +176,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _average_possible(self) -> Placement:
+    def _average_possible(self) -> Self:
         if (self.merge == "average") != (self.semantics.every > 1):
             raise ValueError(
                 f"{self.name}: variables are averaged after every so many steps, so merge {self.merge!r} cannot be every"
@@ -187,7 +185,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _staging_possible(self) -> Placement:
+    def _staging_possible(self) -> Self:
         if self.staged != bool(self.semantics.steps):
             raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
         if self.staged and (self.semantics.steps != 1 or "replica" in (self.variables, self.embeddings) or self.lookup != "replica"):
@@ -198,7 +196,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _joined_loss_possible(self) -> Placement:
+    def _joined_loss_possible(self) -> Self:
         if self.loss == "gpu0" and (
             "replica" in (self.variables, self.embeddings) or any(engine.processes != "one" for engine in self.engines)
         ):
@@ -209,7 +207,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _algorithm_possible(self) -> Placement:
+    def _algorithm_possible(self) -> Self:
         if self.algorithm is None:
             return self
         if self.merge != "all_reduce" or self.overlap:

@@ -1,9 +1,7 @@
 """A TrainingRun: a Run that is trained to the end of a budget, frozen and validated when it is built. Imports no framework."""
 
-from __future__ import annotations
-
 import importlib.util
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -82,7 +80,7 @@ class TrainingRun(Asked):
     log_every: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
-    def _possible(self) -> TrainingRun:
+    def _possible(self) -> Self:
         run, plain = self.run, Run.model_fields
         if run.framework != "torch":
             raise ValueError(f"training to the end of a budget runs in 'torch' alone, not in {run.framework!r}: leave out framework")

@@ -1,7 +1,5 @@
 """Image models in TensorFlow, walked through the layer language at every trace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf
@@ -10,17 +8,6 @@ from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model, Variable
 from multigpu.workloads.cnn import layers as L
-
-
-def build(model: Model, form: Form) -> Cnn:
-    """The functions of an image model.
-
-    Raises:
-        Unsupported: channels first on a CPU, for which TensorFlow has no kernels.
-    """
-    if form.layout == "channels_first" and not form.cuda:
-        raise Unsupported("TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'")
-    return Cnn(model, form)
 
 
 class Cnn(StepModule):
@@ -64,6 +51,17 @@ class Cnn(StepModule):
         """(B, classes), (B,) int64 -> the sum of the loss."""
         terms = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, self.form.dtype))
         return tf.reduce_sum(terms)
+
+
+def build(model: Model, form: Form) -> Cnn:
+    """The functions of an image model.
+
+    Raises:
+        Unsupported: channels first on a CPU, for which TensorFlow has no kernels.
+    """
+    if form.layout == "channels_first" and not form.cuda:
+        raise Unsupported("TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'")
+    return Cnn(model, form)
 
 
 class Pass:
