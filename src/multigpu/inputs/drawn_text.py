@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from multigpu.inputs import lengths as law
-from multigpu.inputs.batch import Batch
+from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.files import fingerprint, no_files
 from multigpu.inputs.sentences import EOS, SPECIAL, TextShape, capacity_of, text_batch
 from multigpu.run import Run
@@ -51,7 +51,7 @@ def vocabulary_sizes(model: Model) -> tuple[int, int]:
     return sizes
 
 
-class DrawnText:
+class DrawnText(Source):
     """Sentences whose lengths a law gives and whose words are drawn evenly from all but the special entries.
 
     Each (seed, step within the period, rank) draws by itself, so any rank can draw any shard, and nothing is kept but the
@@ -61,6 +61,8 @@ class DrawnText:
     words: of every sentence and side; None: drawn by the law of `multigpu.inputs.lengths`. means: every sentence has its bucket's
         mean length instead.
     """
+
+    period: int
 
     def __init__(self, run: Run, model: Model, label: str, period: int, words: int | None, means: bool = False) -> None:
         self.label, self.period = label, period

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, batch_of_rows
+from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
@@ -146,7 +146,7 @@ def _vocabulary_size(model: Model) -> int:
     return size
 
 
-class DrawnReviews:
+class DrawnReviews(Source):
     """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard."""
 
     label = "synthetic"
@@ -166,10 +166,8 @@ class DrawnReviews:
         return review_batch(rank, self._sizes, words, rng.integers(1, 6, count).astype(np.float32))
 
 
-class StoredReviews:
+class StoredReviews(Source):
     """A Source over encoded reviews: in every epoch all training rows, in an order drawn from the Run's seed (`ShuffledEpochs`)."""
-
-    period = None
 
     def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
         self.label = reviews.label

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch
+from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LAYOUT_VERSION, LONGEST, batching_mark, fixed_width, refuse_fields, vocabulary_sizes
 from multigpu.inputs.files import fingerprint, named_files
@@ -80,18 +80,19 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
     return EncodedCorpus(source, target, fingerprint(LAYOUT_VERSION, *marks, longest), left_out, cut)
 
 
-class CorpusText:
+class CorpusText(Source):
     """A parallel corpus in the order it has (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_batches`.
 
     Without shuffling every epoch has the same plan. Batches come from memory each step as they would in training, so there is no period.
     left_out: pairs with an empty side; cut: sentences cut to LONGEST words (or to the width of batching "fixed").
     """
 
-    period = None
+    count: int
+    steps_per_epoch: int
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
         self.label, self._corpus = label, corpus
-        self.left_out, self.cut = corpus.left_out, corpus.cut
+        self.left_out, self.cut, self.count = corpus.left_out, corpus.cut, len(corpus.source.lengths)
         marks = (*((f"shuffled by {run.seed}",) if run.shuffle else ()), *batching_mark(run))
         self.fingerprint = fingerprint(corpus.fingerprint, *marks) if marks else corpus.fingerprint
         self._width = fixed_width(run)
@@ -100,18 +101,12 @@ class CorpusText:
         self._bounds = np.cumsum([0, *run.shard_sizes])
         self._plan = lru_cache(maxsize=2)(self._plan_epoch)
         self.steps_per_epoch = len(self._plan(0))
-        """Steps after which every pair has been seen."""
         self.shapes = lru_cache(maxsize=8)(self._count_shapes)
         if run.shuffle:  # which pairs meet is another matter in every epoch: the longest of all may be in any shard
             longest = [np.full(max(self._sizes), side.lengths.max()) for side in (corpus.source, corpus.target)]
             self.capacity = capacity_of([TextShape.of(longest[0], longest[1], self._width)])
         else:
             self.capacity = capacity_of(shape for step in range(self.steps_per_epoch) for shape in self._count_shapes(step))
-
-    @property
-    def count(self) -> int:
-        """Pairs of the corpus."""
-        return len(self._corpus.source.lengths)
 
     def _plan_epoch(self, epoch: int) -> np.ndarray:
         """Which pairs each step of an epoch takes, shape (steps, joined batch)."""
@@ -121,7 +116,6 @@ class CorpusText:
         return order[plan_batches(bucket_of(self._corpus.target.lengths[order]), self._sizes, self._batching)]
 
     def items(self, step: int, rank: int) -> np.ndarray:
-        """Numbers of the pairs in `batch(step, rank)`, shape (sentences,), int64."""
         return self._chosen(step, rank).astype(np.int64)
 
     def _chosen(self, step: int, rank: int) -> np.ndarray:

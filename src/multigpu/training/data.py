@@ -1,38 +1,11 @@
-"""What training asks of a source beside its batches, and the audit of what replicas read. No framework."""
+"""The audit of what replicas read. No framework."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
 
 import numpy as np
 
-from multigpu.inputs.batch import Source
 from multigpu.training.record import EpochAudit
-
-
-class ItemSource(Protocol):
-    """A source over a data set whose items can be named.
-
-    count: items of the data set. steps_per_epoch: joined batches after which every item has been read.
-    """
-
-    count: int
-    steps_per_epoch: int
-
-    def items(self, step: int, rank: int) -> np.ndarray:
-        """Numbers 0 .. count - 1 of the items in `batch(step, rank)`, shape (n,), int64."""
-        ...
-
-
-def item_source(source: Source) -> ItemSource | None:
-    """The same source, if it names its items."""
-    return cast(ItemSource, source) if all(hasattr(source, name) for name in ("count", "steps_per_epoch", "items")) else None
-
-
-def steps_per_epoch(source: Source) -> int | None:
-    """Steps of an epoch, or None where the source has none."""
-    found = getattr(source, "steps_per_epoch", None)
-    return None if found is None else int(found)
 
 
 class CoverageAudit:
@@ -42,8 +15,8 @@ class CoverageAudit:
     predecessor read a part is judged by what is known of it.
     """
 
-    def __init__(self, source: ItemSource, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
-        self.count, self.per_epoch = source.count, source.steps_per_epoch
+    def __init__(self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
+        self.count, self.per_epoch = count, per_epoch
         self.allowed = self.per_epoch * joined_batch - self.count
         self.done = {audit.epoch: audit for audit in audits if audit.complete}
         self.steps: Counter[int] = Counter()

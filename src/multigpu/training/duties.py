@@ -19,7 +19,7 @@ from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.inputs.batch import Source
 from multigpu.placements import find_placement
-from multigpu.training.data import CoverageAudit, item_source, steps_per_epoch
+from multigpu.training.data import CoverageAudit
 from multigpu.training.record import EpochAudit
 from multigpu.training.run import TrainingRun
 from multigpu.training.state import copies_of, replicas_of, set_rate
@@ -92,9 +92,9 @@ class Evidence:
     """
 
     def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
-        self.schedule = training.schedule_of(steps_per_epoch(source))
-        items = item_source(source)
-        self.coverage = CoverageAudit(items, training.joined_batch, audits) if items else None
+        self.schedule = training.schedule_of(source.steps_per_epoch)
+        count, per_epoch = source.count, source.steps_per_epoch
+        self.coverage = CoverageAudit(count, per_epoch, training.joined_batch, audits) if count and per_epoch else None
         self.agree = True
         self.staged = find_placement(training.run.placement).staged
 

@@ -17,7 +17,6 @@ from multigpu.measure.machine import total_energy_j
 from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from multigpu.training.data import item_source, steps_per_epoch
 from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.experiment import TrainingItem
@@ -52,7 +51,7 @@ class TrainingSession(Session):
                 state.clip_updates(replica, training.clip_norm)
         if self.context.captured:
             self.trainer = CapturedTrainer(self.trainer)
-        self.per_epoch = steps_per_epoch(self.source)
+        self.per_epoch = self.source.steps_per_epoch
         self.total = training.budget(self.per_epoch)
         self.rate_of = duties.rates(training, self.per_epoch)
         leading = [place for place, rank in enumerate(ranks) if duties.leads(rank)]
@@ -61,7 +60,6 @@ class TrainingSession(Session):
         self.context.closing.callback(self.watch.close)
         scored = leading if training.evaluate_every else []
         self.scorers = {place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored}
-        self.items = item_source(self.source)
         self.read: list[list[list[int]]] = [[] for _ in ranks]
         self.applied: list[list[Any]] = []
         self.units: list[int] = []
@@ -130,9 +128,9 @@ class TrainingSession(Session):
         self.stage("step")
         self.duties.apply_rate(self.trainer, self.rate_of(index))
         self.applied.append([state.rate_mark(replica) for replica in self.replicas])
-        if self.items:
+        if self.source.count:
             for read, rank in zip(self.read, self.devices.ranks, strict=True):
-                read.append(self.items.items(index, self.shard_of(rank)).tolist())
+                read.append(self.source.items(index, self.shard_of(rank)).tolist())
         shards = [feed.shard(index) for feed in self.feeds]
         self.units = [units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)]
         return self.trainer.step(shards)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, Draw
+from multigpu.inputs.batch import Batch, Draw, Source
 from multigpu.inputs.files import fingerprint
 from multigpu.run import Run
 from multigpu.workloads.base import Model
@@ -128,13 +128,13 @@ def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.n
     return structure, arrays
 
 
-class OwnBatches:
+class OwnBatches(Source):
     """The Source of a user's job: nothing repeats, so a thread makes each batch a step ahead, which a step may have to wait for.
 
     One process that works for all replicas reads the joined batch and cuts it; of several, each reads its own.
     """
 
-    label, period = "own", None
+    label = "own"
 
     def __init__(self, run: Run, model: Model) -> None:
         config = model.config
