@@ -160,7 +160,7 @@ def all_cases() -> list[Case]:
                     cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
                 if "per_device" in shapes:
                     cases += [Case(run.model_copy(update=more)) for more in micro_steps_of(run)]
-                if placement.overlap and "captured" in placement.executions:
+                if placement.overlap and any("captured" in engine.executions for engine in placement.engines):
                     # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
                     fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
                     held = [more for more in micro_steps_of(run) if "micro_sync" not in more]

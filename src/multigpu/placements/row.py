@@ -129,11 +129,6 @@ class Placement(BaseModel):
         return tuple(dict.fromkeys(engine.framework for engine in self.engines))
 
     @property
-    def executions(self) -> tuple[str, ...]:
-        """Forms of execution that some engine allows."""
-        return tuple(dict.fromkeys(form for engine in self.engines for form in engine.executions))
-
-    @property
     def merges_gradients(self) -> bool:
         """Whether an update takes all replicas' gradients."""
         return self.merge not in ("average", "none")

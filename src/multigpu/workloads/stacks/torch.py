@@ -21,19 +21,15 @@ class Parts(Protocol):
 
     def spread(self, x: Tensor) -> Tensor:
         """A value that every part reads whole: its gradient is the sum over parts."""
-        ...
 
     def total(self, x: Tensor) -> Tensor:
         """The sum of all parts' values, on every device."""
-        ...
 
     def gather(self, x: Tensor) -> Tensor:
         """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over parts."""
-        ...
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
         """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over parts."""
-        ...
 
 
 class Whole:
