@@ -40,9 +40,6 @@ def check_host(run: Any, devices: int, gpus: int) -> None:
 
     Args:
         devices: how many of the Run's are on it. gpus: that it has, enough for them.
-
-    Raises:
-        ValueError: naming what was asked for and what there is.
     """
     if run.device_type == "cuda" and run.device_ids is not None and max(run.chosen_devices) >= gpus:
         raise ValueError(f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to {gpus - 1}")
@@ -55,11 +52,7 @@ def check_host(run: Any, devices: int, gpus: int) -> None:
 
 
 def check_run(run: Run, cluster: Cluster) -> None:
-    """Refuse what several hosts cannot run.
-
-    Raises:
-        ValueError: naming what was asked for and what there is.
-    """
+    """Refuse what several hosts cannot run."""
     there = cluster.hosts * cluster.per_host
     if run.devices > there:
         raise ValueError(f"{run.devices} devices were asked for and {cluster.hosts} hosts of {cluster.per_host} have {there}: choose fewer")

@@ -52,11 +52,7 @@ def put_together(structure: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def checked_rows(tensors: Sequence[np.ndarray], rows: int, who: str) -> None:
-    """Refuse a batch of another size than asked for.
-
-    Raises:
-        JobError: a tensor's first axis has another length.
-    """
+    """Refuse a batch of another size than asked for."""
     for index, tensor in enumerate(tensors):
         if not tensor.ndim or tensor.shape[0] != rows:
             raise JobError(
