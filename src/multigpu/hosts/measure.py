@@ -10,7 +10,6 @@ have fields of a CollectiveRun, or of a Run, and of the hosts: `per_host` proces
 `cost_s` is what one repeat of a whole part may take, `timeout_s` what one of its Runs may.
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -152,18 +151,14 @@ def measure_part(
     return summary
 
 
-def _parser() -> argparse.ArgumentParser:
+@answered
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
     parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0)
     parser.add_argument("--out", default=str(paths.HOSTS), help="folder of the Records (default: data/hosts)")
-    return parser
-
-
-@answered
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    arguments = _parser().parse_args(words)
+    arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
     if arguments.dry_run:
         for part in parts:
