@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 Link = tuple[int, int]
 """(source, target): one direction between two processes."""
 
-
 Messages = Sequence[tuple[int, "Tensor"]]
 """(peer, tensor): what to send to a peer, or where to put what a peer sends."""
 

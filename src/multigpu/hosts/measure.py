@@ -101,30 +101,6 @@ def find_parts(names: Sequence[str] = ()) -> list[Part]:
     ]
 
 
-def measure_parts(
-    parts: Sequence[Part],
-    store: CollectiveStore,
-    budget_s: float,
-    repeats: int = 1,
-    retry: Sequence[str] = (),
-    progress: bool = True,
-) -> dict[str, str]:
-    """What became of each part, in words. A part may use what those before it left of the budget.
-
-    Raises:
-        ValueError: hosts cannot be made here, PyTorch is missing, or the folder cannot be written.
-    """
-    if why_not():
-        raise ValueError(f"several hosts cannot be made here: {why_not()}")
-    if framework_version("torch") == "none":
-        raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")
-    until, found = time.monotonic() + budget_s, {}
-    for part in parts:
-        left = until - time.monotonic()
-        found[part.name] = str(measure_part(part, store, left, repeats, retry, progress)) if left > 0 else LEFT
-    return found
-
-
 def measure_part(
     part: Part, store: CollectiveStore, budget_s: float, repeats: int, retry: Sequence[str] = (), progress: bool = True
 ) -> Summary:
@@ -166,6 +142,13 @@ def main(words: Sequence[str] | None = None) -> int:
             print("\n".join(f"  {run.label()}" for run in part.runs))
         return 0
     store = CollectiveStore(Path(arguments.out))
-    found = measure_parts(parts, store, arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet)
-    print("\n".join(f"{name}: {text}" for name, text in found.items()))
+    if why_not():
+        raise ValueError(f"several hosts cannot be made here: {why_not()}")
+    if framework_version("torch") == "none":
+        raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")
+    until = time.monotonic() + arguments.budget_s
+    for part in parts:  # each may use what those before it left of the budget
+        left = until - time.monotonic()
+        asked = (arguments.repeats, arguments.retry, not arguments.quiet)
+        print(f"{part.name}: {measure_part(part, store, left, *asked) if left > 0 else LEFT}", flush=True)
     return 0

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -100,22 +99,6 @@ class Sentences:
         found = np.full(real.shape, EOS, dtype=np.int64)
         found[real] = self.ids[(self.starts[chosen][:, None] + columns)[real]]
         return found
-
-
-class SentenceCollector:
-    """Sentences added one by one, so that a corpus is never held as text."""
-
-    def __init__(self) -> None:
-        self._ids, self._starts = array("i"), array("q", [0])
-
-    def add(self, sentence: list[int]) -> None:
-        """The numbers of one sentence's words."""
-        self._ids.extend(sentence)
-        self._starts.append(len(self._ids))
-
-    def sentences(self) -> Sentences:
-        """All that were added, in that order."""
-        return Sentences(np.array(self._ids, dtype=np.int32), np.array(self._starts, dtype=np.int64))
 
 
 @dataclass(frozen=True)

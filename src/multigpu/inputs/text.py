@@ -5,6 +5,7 @@ Run asks for what the input has not, or its joined batch is larger than the corp
 """
 
 import logging
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +18,7 @@ from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LAYOUT_VERSION, LONGEST, batching_mark, fixed_width, refuse_fields, vocabulary_sizes
 from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.plans import bucket_of, plan_batches
-from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, count_vocabulary, text_batch
+from multigpu.inputs.sentences import Sentences, TextShape, capacity_of, count_vocabulary, text_batch
 from multigpu.paths import CORPUS
 from multigpu.run import Run
 from multigpu.workloads.base import Model
@@ -63,16 +64,17 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
     Raises:
         ValueError: no pair has words on both sides.
     """
-    collected = SentenceCollector(), SentenceCollector()
+    collected = [(array("i"), array("q", [0])) for _ in range(2)]  # of each side, as `Sentences`: never held as text
     left_out = cut = 0
     for numbers in numbered:
         if not all(numbers):
             left_out += 1
             continue
         cut += sum(len(sentence) > longest for sentence in numbers)
-        for side, sentence in zip(collected, numbers, strict=True):
-            side.add(sentence[:longest])
-    source, target = (side.sentences() for side in collected)
+        for (ids, starts), sentence in zip(collected, numbers, strict=True):
+            ids.extend(sentence[:longest])
+            starts.append(len(ids))
+    source, target = (Sentences(np.array(ids, dtype=np.int32), np.array(starts, dtype=np.int64)) for ids, starts in collected)
     if not len(source.lengths):
         raise ValueError(f"no line has words in both {name}")
     if left_out or cut:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.collectives import find_algorithm
 from multigpu.placements.semantics import Semantics
+from multigpu.schema import Data
 
 Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
 """Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
@@ -22,7 +23,7 @@ plain copies, on the first device of each half of the devices and then on the fi
 is, or every so many steps replicas take the mean of their variables ("average")."""
 
 
-class Engine(BaseModel):
+class Engine(Data):
     """One way in which a framework carries a placement out.
 
     processes: one process that dispatches for all devices, or one a device.
@@ -30,7 +31,6 @@ class Engine(BaseModel):
     strategy: the framework's own strategy that carries it out; "" where the engine does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"
     executions: tuple[str, ...] = ("eager",)
@@ -79,7 +79,7 @@ def travelling(row: Mapping[str, Any]) -> Travels:
     return "nothing" if row["embeddings"] == "replica" else "tables" if row["lookup"] == "replica" else "rows"
 
 
-class Placement(BaseModel):
+class Placement(Data):
     """Where each part of a training step lives and what travels between the parts.
 
     variables, embeddings: homes of the dense variables and of the tables that are looked up by row (which live with them unless said).
@@ -99,8 +99,6 @@ class Placement(BaseModel):
     look: on pages; None: by hash of the name (`analysis.style`).
     refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell it from the rest of the row.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     title: str

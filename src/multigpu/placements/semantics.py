@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from multigpu.schema import Data
 
 Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchronous"]
 
@@ -65,14 +65,13 @@ update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (f
 """
 
 
-class Semantics(BaseModel):
+class Semantics(Data):
     """What a placement's result equals: `FACTS` has a sentence for each kind.
 
     steps: by how many updates stale gradients are old. tolerance: of lossy ones, norm of the difference over norm of the update.
     every: after so many steps variables are averaged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Kind = "joined"
     steps: int = 0
     tolerance: float = 0.0

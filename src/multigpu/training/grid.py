@@ -140,11 +140,8 @@ def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Pla
     Raises:
         ValueError: none has.
     """
-
-    def value(entry: Planned, name: str) -> object:
-        return getattr(entry.built if name in TrainingRun.model_fields else entry.built.run, name)
-
-    return having(planned, fields, value)
+    own = TrainingRun.model_fields
+    return having(planned, fields, lambda entry, name: getattr(entry.built if name in own else entry.built.run, name))
 
 
 def find_grid(name: str) -> list[Planned]:

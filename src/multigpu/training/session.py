@@ -2,6 +2,7 @@
 
 import json
 import time
+from itertools import chain
 from typing import Any
 
 import torch
@@ -100,7 +101,7 @@ class TrainingSession(Session):
             for replica in self.replicas:
                 state.make_rates_tensors(replica)
         barrier()  # masters in shared memory stand before anyone pulls them
-        hashes = _by_rank(told.everyone(self._hashes()))
+        hashes = list(chain.from_iterable(told.everyone(self._hashes())))
         self.evidence = Evidence(self.training, self.source, self.history.audits)
         if not held:
             self.history.start_hashes = hashes
@@ -183,7 +184,7 @@ class TrainingSession(Session):
                     "evaluations": self.evaluations[place],
                 }
             )
-        parts = _by_rank(told.everyone(mine))
+        parts = list(chain.from_iterable(told.everyone(mine)))
         first, self.at = self.at, stop
         self.history.add(self.training, parts, stop)
         return self.evidence.fault(parts, first, stop)
@@ -215,9 +216,8 @@ class TrainingSession(Session):
         every = told.to_first(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
-            write_checkpoint(
-                self.folder, self.training, self.at, {"replicas": _by_rank(every or [mine]), "history": self.history.model_dump_json()}
-            )
+            held = {"replicas": list(chain.from_iterable(every or [mine])), "history": self.history.model_dump_json()}
+            write_checkpoint(self.folder, self.training, self.at, held)
             self._log({"step": self.at, "checkpoint": True})
         barrier()
         self.history.checkpoint_s += time.perf_counter() - began
@@ -252,8 +252,3 @@ class TrainingSession(Session):
             "build_s": self.build_s,
             **distances(self.run, dict(replica.owned()), device.torch, device.dtype, self.trainer.piece),
         }
-
-
-def _by_rank(processes: list[list[Any]]) -> list[Any]:
-    """Every replica's value, from those of each process."""
-    return [value for own in processes for value in own]
