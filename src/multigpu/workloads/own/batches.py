@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint
 from multigpu.run import Run
 from multigpu.workloads.base import Model
@@ -165,6 +165,5 @@ class OwnBatches(Source):
                 self.known = step, self._arrays(step, sum(self.sizes), 1, 0)
             first = sum(self.sizes[:rank])
             arrays = [array[first : first + rows] for array in self.known[1]]
-        lookups = tuple({name: table.ids * size for name, table in self.tables.items()} for size in self.sizes)
-        named: dict[str, np.ndarray | Draw] = {str(index): array for index, array in enumerate(arrays)}
-        return Batch(named, rank, units=rows, padded_units=rows, loss_terms=tuple(self.sizes), lookups=lookups)
+        named = {str(index): array for index, array in enumerate(arrays)}
+        return batch_of_rows(rank, self.sizes, named, {name: table.ids for name, table in self.tables.items()})
