@@ -40,21 +40,14 @@ def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
     return lengths
 
 
-def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Sum over the positions that are not ignored, in float32 or better.
-
-    Args:
-        logits: (positions, vocabulary).
-        targets: (positions,) int64.
+def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The sum of cross entropies of `x @ weight` over the positions that are not ignored, in float32 or better, each step the library's:
+    x (N, D), weight (D, V), targets (N,) int64.
     """
+    logits = x @ weight
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-
-
-def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The sum of cross entropies of `x @ weight`, each operation the library's: x (N, D), weight (D, V), targets (N,)."""
-    return summed_cross_entropy(x @ weight, targets)
 
 
 def unsorted(state: State, places: Tensor) -> State:
