@@ -15,8 +15,8 @@ def _stop(*_: Any) -> None:
 
 def main() -> int:
     """Run one command; returns the exit code. To stop it is no failure from the first second on, when it still imports."""
-    signal.signal(signal.SIGTERM, _stop)
     try:
+        signal.signal(signal.SIGTERM, _stop)
         from multigpu.cli import main as command
 
         return command()

@@ -32,7 +32,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
             rates[record.key] = record.measurement.units / record.measurement.wall_s
     table, singles, jobs = usual(STUDY), best_single(STUDY, form=()), 0
     for _, job in table[table["n"] > 0].groupby(list(SAME), dropna=False, sort=False):
-        rows = [row for _, row in where(job, n=[*range(2, 99)]).iterrows() if semantics(row).is_equal_training]
+        rows = [row for _, row in where(job, n=[*range(2, 99)]).iterrows() if semantics(row).facts.is_equal_training]
         if not rows:
             continue
         advice = advise(job, singles)

@@ -140,7 +140,7 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(tmp_path
     run = build_run(**parse_fields(shlex.split(command.removeprefix("python -m multigpu measure "))))
     assert run.model_dump(include=set(fields)) == fields
     placement = find_placement(run.placement)
-    assert most_kept(run) <= gib * 2**30 and placement.semantics.is_equal_training and not placement.uses_host
+    assert most_kept(run) <= gib * 2**30 and placement.semantics.facts.is_equal_training and not placement.uses_host
     assert run.placement in text
 
 

@@ -21,10 +21,10 @@ from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.hosts.measure import find_parts
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
 from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.record import SynchronyRecord
+from multigpu.synchrony.server import Point
 from tests.claims.planted import LOUD, QUIET, evaluate
 from tests.collectives.planted import make_record
 from tests.synchrony.planted import averaged, record, records

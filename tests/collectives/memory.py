@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multigpu.collectives.algorithm import Cost, Link, counted_cost
-from multigpu.collectives.transport import Messages, Transport
+from multigpu.collectives.algorithm import Cost, Link, Messages, Transport, counted_cost
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +44,7 @@ class MemoryTransport(Transport):
     """
 
     def __init__(self, world: World, rank: int) -> None:
-        super().__init__(rank, world.size)
+        super().__init__(rank, world.size, self._exchange)
         self.world = world
         self.clock = 0
 

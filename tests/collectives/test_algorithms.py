@@ -50,7 +50,7 @@ def test_every_algorithm_is_found_by_its_file() -> None:
 
 
 def test_naming_an_algorithm_imports_no_framework() -> None:
-    code = "import sys; from multigpu.collectives import algorithms; from multigpu.collectives import merge, run, record; algorithms();"
+    code = "import sys; from multigpu.collectives import algorithms, run, record, spec; algorithms();"
     code += "print('torch' in sys.modules, 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False False"
 

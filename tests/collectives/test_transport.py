@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.merge import merge, merged_bytes
+from multigpu.collectives.algorithm import Transport
 from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
 from tests.equivalence.cases import answers
 
@@ -41,22 +41,22 @@ def test_peers_must_exist() -> None:
 def test_a_merge_moves_what_is_predicted(name: str) -> None:
     def work(transport: MemoryTransport) -> tuple[torch.Tensor, int]:
         wire, gradients = CountingWire(transport), torch.arange(11.0)
-        merge(gradients, name, wire)
+        algorithms()[name].all_reduce(gradients, Transport(wire.rank, wire.replicas, wire.exchange))
         return gradients, wire.counts["device_to_device"]
 
     results, _ = run_ranks(3, work)
     assert all(torch.equal(gradients, 3 * torch.arange(11.0)) for gradients, _ in results)
-    assert sum(count for _, count in results) == merged_bytes(name, 11, 4, 3)
+    assert sum(count for _, count in results) == algorithms()[name].moved_bytes(11, 4, 3)
 
 
 def over_gloo(rank: int, folder: Path) -> dict[tuple[str, int], tuple[list[float], dict[Any, int]]]:
     """What every algorithm leaves this process of a group, and what it has sent on each link."""
-    from multigpu.collectives.distributed import DistributedTransport
+    from multigpu.collectives.bench import distributed_transport
 
     found = {}
     for name, algorithm in algorithms().items():
         for elements in ELEMENTS:
-            transport, tensor = DistributedTransport(delay_s=0.001), values(rank, elements)
+            transport, tensor = distributed_transport(delay_s=0.001), values(rank, elements)
             algorithm.all_reduce(tensor, transport)
             found[name, elements] = (tensor.tolist(), dict(transport.sent_bytes))
     return found

@@ -89,7 +89,7 @@ def test_pages_are_unlocked_where_building_a_training_fails(
 ) -> None:
     case = Case("one", training("exp2", **shape))
     with monkeypatch.context() as planted:
-        planted.setattr("multigpu.training.session.item_source", fail)  # the trainer stands by then
+        planted.setattr("multigpu.training.session.FileWatch", fail)  # the trainer stands by then
         with pytest.raises(MemoryError, match="planted"):
             session_of(case, 0, tmp_path)
     assert pages.calls and not pages.locked

@@ -54,7 +54,7 @@ def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: st
     run = make_run(placement, workload, devices=devices, device_type="cuda", batch_size=4 * devices + 1, optimizer="momentum")
     parts = train_dispatched(Case(run), memory)
     assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(Case(run), parts[0])
-    shared = placements()[placement].semantics.loss_is_shared
+    shared = placements()[placement].semantics.facts.loss_is_shared
     reference = reference_of(Case(run))
     start = {v.name: x.cpu() for v, x in initial_values(run.description, run.seed, torch.device("cuda", 0), torch.float32)}
     for rank, (values, losses) in enumerate(zip(reference["values"], reference["losses"], strict=True)):

@@ -160,7 +160,7 @@ def all_cases() -> list[Case]:
                     cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
                 if "per_device" in shapes:
                     cases += [Case(run.model_copy(update=more)) for more in micro_steps_of(run)]
-                if placement.overlap and "captured" in placement.executions:
+                if placement.overlap and any("captured" in engine.executions for engine in placement.engines):
                     # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
                     fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
                     held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
@@ -242,7 +242,7 @@ def reference_of(case: Case) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     run = case.run
     row = placements()[run.placement]
-    groups = [tuple(range(run.copies))] if row.semantics.is_one_model else [(rank,) for rank in range(run.devices)]
+    groups = [tuple(range(run.copies))] if row.semantics.facts.is_one_model else [(rank,) for rank in range(run.devices)]
     plain = {"placement": "" if row.loss == "replica" else run.placement, "processes": "per_device"}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": run.degree if row.compute in PARTITIONED else None, "micro_batches": None}

@@ -197,7 +197,7 @@ def train_case(case: Case) -> dict[str, Any]:
     replicated = placements()[run.placement].variables == "replica"
     values = [trainer.full_values(rank) for rank in range(run.devices if replicated else 1)]
     distinct = trainer.distinct_rows(first) if context.sparse else None
-    alone = not placements()[run.placement].semantics.is_one_model
+    alone = not placements()[run.placement].semantics.facts.is_one_model
     groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
     assert trainer.graphs
     return {

@@ -37,7 +37,7 @@ def check_equality(case: Case, result: Mapping[str, Any], tolerance: float) -> N
     tolerance: the largest `distance` after the steps.
     """
     close = LOSS_TOLERANCE[case.run.precision]
-    if not placements()[case.run.placement].semantics.is_one_model:
+    if not placements()[case.run.placement].semantics.facts.is_one_model:
         for values, losses, (reference, expected) in zip(result["values"], result["losses"], result["references"], strict=True):
             assert distance(values, reference, result["start"]) < tolerance
             assert losses == pytest.approx(expected, rel=close)

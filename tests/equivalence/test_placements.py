@@ -46,12 +46,12 @@ def test_equals_its_reference(case: Case, results) -> None:
     reference = reference_of(case)
     semantics = case.run.semantics
     tolerance = semantics.tolerance or TOLERANCE[case.run.precision, case.run.optimizer]
-    if not semantics.loss_is_shared:
+    if not semantics.facts.loss_is_shared:
         for part, values, losses in zip(parts, reference["values"], reference["losses"], strict=True):
             assert distance(case, part["values"], values) < tolerance
             assert part["losses"] == pytest.approx(losses, rel=1e-5)
         return
-    assert semantics.is_reproducible, f"write the comparison for {semantics}"
+    assert semantics.facts.is_reproducible, f"write the comparison for {semantics}"
     assert distance(case, parts[0]["values"], reference["values"][0]) < tolerance
     joined = [sum(losses) for losses in zip(*(part["losses"] for part in parts), strict=True)]
     assert joined == pytest.approx(reference["losses"][0], rel=max(1e-5, semantics.tolerance))

@@ -5,12 +5,12 @@ import threading
 import numpy as np
 import pytest
 
-from multigpu.inputs.batch import Batch, Feeding
+from multigpu.inputs.batch import Batch, Feeding, Source
 
 RANKS = (0, 1)
 
 
-class Numbered:
+class Numbered(Source):
     """Batches that hold their step and rank, or with a period their place in it; notes who asked for which."""
 
     label, capacity, fingerprint = "numbered", {}, ""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from multigpu.inputs.review_lines import PlantedReviews, Review, read_reviews, review_words
-from multigpu.inputs.reviews import PADDING, StoredReviews, encode_reviews, planted_reviews, review_file, synthetic_reviews
+from multigpu.inputs.reviews import PADDING, DrawnReviews, StoredReviews, encode_reviews, planted_reviews, review_file
 from multigpu.inputs.sentences import SPECIAL, UNK
 from tests.inputs.stand_ins import make_run, same
 
@@ -142,12 +142,12 @@ def test_files_that_cannot_be_trained_on_are_refused(tmp_path: Path) -> None:
     for data in (None, ("a", "b")):
         with pytest.raises(ValueError, match="needs data to name one file of reviews"):
             review_file(make_run([1], "reviews", data=data), make_model())
-    for make in (synthetic_reviews, planted_reviews):
+    for make in (DrawnReviews, planted_reviews):
         with pytest.raises(ValueError, match="reads no files: leave out data, which names a"):
             make(make_run([1], "synthetic", data=("a",)), make_model())
 
 
-@pytest.mark.parametrize("make", [synthetic_reviews, planted_reviews])
+@pytest.mark.parametrize("make", [DrawnReviews, planted_reviews])
 def test_shards_count_rows_and_both_texts(make: Any) -> None:
     run, model = make_run([3, 2], seed=4), make_model(length=5)
     source, twin = make(run, model), make(run, model)
@@ -164,7 +164,7 @@ def test_shards_count_rows_and_both_texts(make: Any) -> None:
 
 
 def test_synthetic_batches_repeat_and_hold_no_padding() -> None:
-    source = synthetic_reviews(make_run([4, 4]), make_model())
+    source = DrawnReviews(make_run([4, 4]), make_model())
     assert (source.label, source.period) == ("synthetic", 1)
     assert same(source.batch(0, 1), source.batch(7, 1))
     first, second = (source.batch(0, rank).arrays["words"] for rank in range(2))

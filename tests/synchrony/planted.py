@@ -6,11 +6,10 @@ from typing import Any
 
 from multigpu.measure.machine import this_machine
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, Score
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Digits
 from multigpu.synchrony.record import Histogram, Result, SynchronyRecord
-from multigpu.synchrony.server import Accounts
+from multigpu.synchrony.server import Accounts, Point
 from tests.synchrony.cases import EXPONENTIAL
 
 NOISE = (1.0, 1.004, 0.996, 1.003, 0.997)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, DownpourRecord, _Simulation, first_time_s, simulate_downpour
 from multigpu.synchrony.record import histogram
+from multigpu.synchrony.server import Point
 from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import EXPONENTIAL, REGRESSION, trained
 

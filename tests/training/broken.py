@@ -10,7 +10,7 @@ import torch
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.training.duties import Duties
 from multigpu.training.run import TrainingRun
-from multigpu.training.towers import replicas_of
+from multigpu.training.state import replicas_of
 
 
 class OwnStart(Duties):

@@ -55,7 +55,7 @@ def trained(
         evaluations=scored,
         start_hashes=["a" * 64] * run.devices,
         end_hashes=["b" * 64] * run.devices,
-        replicas_agree=True if find_placement(run.placement).semantics.replicas_agree else None,
+        replicas_agree=True if find_placement(run.placement).semantics.facts.replicas_agree else None,
         parameter_change=0.5,
         evaluations_by_rank=[len(accuracies)] + [0] * (run.devices - 1),
         files_by_rank=[["log.jsonl"]] + [[]] * (run.devices - 1),

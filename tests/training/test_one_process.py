@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 ONE = [
     name
     for name, row in placements().items()
-    if row.semantics.is_reproducible
+    if row.semantics.facts.is_reproducible
     and row.compute == "replica"
     and any((engine.framework, engine.processes) == ("torch", "one") for engine in row.engines)
 ]

@@ -52,8 +52,8 @@ def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
     """
     ok = job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
     known_as = [semantics(row) for _, row in ok.iterrows()]
-    is_equal = np.array([one.is_equal_training for one in known_as], dtype=bool)
-    ok = ok.assign(kind=[one.kind for one in known_as], training=[one.words for one in known_as])
+    is_equal = np.array([one.facts.is_equal_training for one in known_as], dtype=bool)
+    ok = ok.assign(kind=[one.kind for one in known_as], training=[one.facts.words for one in known_as])
     same = ok[is_equal]
     known = same[same["rate_low"].notna()]
     best = known.iloc[0] if len(known) else same.iloc[0] if len(same) else None

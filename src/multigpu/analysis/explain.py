@@ -154,7 +154,7 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
     sure = (rivals["ratio_low"] > 1) | (rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN))
     found = rivals.assign(_first=rivals["ratio_low"].notna())[sure].sort_values(["_first", "ratio"], ascending=False, kind="stable")
     found["changed"] = pd.Series([differing(row, rival) for _, rival in found.iterrows()], found.index, dtype=object)
-    trains = [semantics(rival).is_one_model for _, rival in found.iterrows()]
+    trains = [semantics(rival).facts.is_one_model for _, rival in found.iterrows()]
     found = found[found["changed"].map(bool) & pd.Series(trains, found.index, dtype=bool)]
     return found[found["changed"].map(len).eq(1) | found.index.isin(found.index[:1])].head(5)
 

@@ -90,7 +90,7 @@ def _faster(one: Explanation) -> str:
 def changes(row: Any, other: Any) -> str:
     """In what another way differs: "execution captured instead of eager"."""
     now, then = ({name: "unset" if missing(point[name]) else point[name] for name in other["changed"]} for point in (other, row))
-    training = semantics(other).words
+    training = semantics(other).facts.words
     return joined([f"{name} {now[name]} instead of {then[name]}" for name in now]) + (f" ({training})" if training else "")
 
 

@@ -67,7 +67,7 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
     Raises:
         ValueError: no formula here says how its merge grows; the sentence names it.
     """
-    if placement.travels == "activations" or not placement.semantics.is_reproducible:
+    if placement.travels == "activations" or not placement.semantics.facts.is_reproducible:
         why = "its parts are cut from one model" if placement.travels == "activations" else "its replicas do not wait for each other"
         raise ValueError(f"{placement.name}: {why}, so its step does not follow from what is merged")
     if placement.merge == "halves" or placement.algorithm not in (None, "ring", "central_server"):

@@ -73,7 +73,7 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
     host = records_of(runs, name)[0].machine
     has_gib = max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
     fitting = {}
-    for other in (_under(run, name) for name in replicas if rows[name].semantics.is_equal_training):
+    for other in (_under(run, name) for name in replicas if rows[name].semantics.facts.is_equal_training):
         with suppress(ValueError):  # its variables are where no formula says
             if other and (needed := (adds + most_kept(other)) / GIB) <= has_gib:
                 fitting[other.placement] = (needed, other)

@@ -18,7 +18,6 @@ from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import DownpourRecord, first_time_s
 from multigpu.synchrony.experiment import Experiment, ProblemDescription
 from multigpu.synchrony.grid import read_grid
@@ -26,6 +25,7 @@ from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.rates import BoundedRate, ConstantRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
+from multigpu.synchrony.server import Point
 from multigpu.synchrony.store import RECORDS, SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, predict, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel

@@ -4,8 +4,6 @@ A module in `algorithms/` that defines `ALGORITHM` is one; there is no list to e
 algorithm runs, so rows of data may name algorithms and predict what they move.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from functools import cache

@@ -1,19 +1,63 @@
-"""What an all-reduce algorithm is: a row with its code and its formula, and the arithmetic that several share."""
+"""What an all-reduce algorithm is: a row with its code and its formula; how its messages travel, whatever carries them, with the bytes of
+every link counted; and the arithmetic that several share.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from multigpu.collectives.transport import Transport
-
 Link = tuple[int, int]
 """(source, target): one direction between two processes."""
+
+Messages = Sequence[tuple[int, "Tensor"]]
+"""(peer, tensor): what to send to a peer, or where to put what a peer sends."""
+
+
+class Transport:
+    """One process's end of the links to all others.
+
+    rank, size: of this process and of all. carry: takes what an exchange sends and receives, empty messages left out.
+    sent_bytes: (source, target) -> bytes sent so far; a process counts what it sends.
+    """
+
+    def __init__(self, rank: int, size: int, carry: Callable[[Messages, Messages], None]) -> None:
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} does not exist among {size} processes: ranks are 0 to {size - 1}")
+        self.rank, self.size, self.carry = rank, size, carry
+        self.sent_bytes: Counter[Link] = Counter()
+
+    def exchange(self, sends: Messages, receives: Messages) -> None:
+        """Send and receive all of these at once; returns when they may be used (on a GPU: by work enqueued later).
+
+        Messages between two processes arrive in the order of their lists. Both ends know every size; empty tensors are left out
+        on both. An exchange may wait for the matching exchanges of its peers, so an algorithm may not rely on buffering.
+
+        Raises:
+            ValueError: a peer is this process or none of the group's.
+        """
+        sends = [(peer, tensor) for peer, tensor in sends if tensor.numel()]
+        receives = [(peer, tensor) for peer, tensor in receives if tensor.numel()]
+        for peer, _ in (*sends, *receives):
+            if peer == self.rank or not 0 <= peer < self.size:
+                raise ValueError(f"process {self.rank} of {self.size} cannot exchange messages with process {peer}")
+        for peer, tensor in sends:
+            self.sent_bytes[self.rank, peer] += tensor.nbytes
+        if sends or receives:
+            self.carry(sends, receives)
+
+    def send(self, tensor: Tensor, peer: int) -> None:
+        """One message to one process."""
+        self.exchange([(peer, tensor)], [])
+
+    def receive(self, tensor: Tensor, peer: int) -> None:
+        """One message from one process, into `tensor`."""
+        self.exchange([], [(peer, tensor)])
 
 
 @dataclass(frozen=True)
@@ -39,6 +83,8 @@ class Cost:
 
 
 NOTHING = Cost(0, 0.0, 0.0, 0.0, 0.0)
+WIRE_BYTES = 2
+"""Of an element that does not travel in its own type."""
 
 
 def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
@@ -63,9 +109,9 @@ class Algorithm:
     """One way to sum a tensor over P processes so that each ends with the sum.
 
     run: `run(tensor, transport)` on a flat tensor, in place, for P > 1.
-    cost: `cost(elements, item_bytes, P)` of one call; exact where the elements divide by the number of parts (P, or a power of two for
-        recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link, way
-        or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
+    formula: `formula(N, P)`, the cost of one call on N bytes, P > 1; exact where the elements divide by the number of parts (P, or a power
+        of two for recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link,
+        way or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
     wire: the type in which elements travel, if not their own.
     serial: `serial(bytes, P)`: the bytes that must follow each other, where that is not what the busiest process sends.
 
@@ -75,15 +121,23 @@ class Algorithm:
 
     name: str
     run: Callable[[Tensor, Transport], None]
-    cost: Callable[[int, int, int], Cost]
+    formula: Callable[[int, int], Cost]
     wire: Literal["bf16", "fp16"] | None = None
     serial: Callable[[int, int], float] | None = None
+
+    def cost(self, elements: int, item_bytes: int, devices: int) -> Cost:
+        """Of one call, by the formula: among one process nothing."""
+        return self.formula(elements * (WIRE_BYTES if self.wire else item_bytes), devices) if devices > 1 else NOTHING
 
     def serial_bytes(self, size: int, devices: int) -> float:
         """Bytes that must follow each other in an all-reduce of `size` bytes, the links of a process full duplex: what the busiest process
         sends, unless a whole tensor has to arrive before it can go on.
         """
         return self.serial(size, devices) if self.serial else self.cost(size // 4, 4, devices).busiest_way_bytes
+
+    def moved_bytes(self, elements: int, item_bytes: int, devices: int) -> int:
+        """Bytes between all processes together, exact for every number of elements and proportional to it: predictions may be added up."""
+        return round(self.cost(elements, item_bytes, devices).total_bytes)
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
         """Sum `tensor` over all processes, in place. All must call it with equal shapes and types.

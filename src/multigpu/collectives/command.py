@@ -6,8 +6,6 @@ Starts one process a device, all on this machine, which end with this one; `pyth
 most informative points come first, so whatever the budget, what was measured tells most. Bad input ends with exit code 2 and one sentence.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An all-reduce as an experiment: what a launch is told of it, and its Records. Imports no framework."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from time import time

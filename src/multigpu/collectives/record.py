@@ -3,8 +3,6 @@
 These Records lie in `data/collectives/<machine>/`, outside `data/runs/`, where every file is taken for the Record of a Run.
 """
 
-from __future__ import annotations
-
 from statistics import median
 
 from multigpu.collectives.algorithm import Cost

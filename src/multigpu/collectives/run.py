@@ -1,10 +1,8 @@
 """A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are worth timing first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -49,7 +47,7 @@ class CollectiveRun(Asked):
     compute_ms: int = Field(default=0, ge=0, le=10**4)
 
     @model_validator(mode="after")
-    def _possible(self) -> CollectiveRun:
+    def _possible(self) -> Self:
         if self.method not in (*LIBRARIES, *algorithms()):
             raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join((*LIBRARIES, *algorithms()))}")
         if self.devices == 1 and not self.compute_ms:

@@ -9,8 +9,6 @@ Gradients under a limit are packed: all of one range travel as one message. Thos
 library; `library` alone sends one message a variable.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence
@@ -19,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from multigpu.collectives import algorithms, find_algorithm
-from multigpu.collectives.merge import merged_bytes
 
 LIBRARY = "library"
 FACTORS = {"": 1, "k": 2**10, "M": 2**20}
@@ -81,6 +78,5 @@ def spec_bytes(parts: Sequence[Part], elements: Sequence[int], item_bytes: int, 
             if algorithm == LIBRARY:
                 moved["all_reduce"] += replicas * count * item_bytes
             else:
-                find_algorithm(algorithm)
-                moved["device_to_device"] += merged_bytes(algorithm, count, item_bytes, replicas)
+                moved["device_to_device"] += find_algorithm(algorithm).moved_bytes(count, item_bytes, replicas)
     return {kind: count for kind, count in moved.items() if count}

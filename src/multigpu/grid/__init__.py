@@ -21,8 +21,6 @@ examples.
 A file may also be the list of `points` alone. All other names of an entry are fields of a Run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

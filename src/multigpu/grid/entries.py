@@ -1,7 +1,5 @@
 """What an entry of a grid is: a Run, which launches repeat it, and what measuring it may cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar

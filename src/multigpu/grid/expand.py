@@ -3,8 +3,6 @@
 What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `multigpu.grid` shows how such a file looks.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,9 +12,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
+from multigpu.schema import Data
 from multigpu.workloads import find_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "grids"
@@ -34,11 +33,7 @@ Values = Callable[[Sequence[int]], Sequence[Any]]
 Condition = Callable[[Mapping[str, Any], Sequence[int]], bool]
 
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Case(_Closed):
+class Case(Data):
     """What differs for the points that have these fields (a list: any of its values): seconds more, or other launches."""
 
     where: dict[str, Any]
@@ -46,7 +41,7 @@ class Case(_Closed):
     launches: tuple[int, ...] | None = None
 
 
-class Settings(_Closed):
+class Settings(Data):
     """What an entry says beside the fields of its points.
 
     question, reason: what the points are to answer, and why these; for readers.

@@ -1,7 +1,5 @@
 """What a grid's file may name instead of writing it out: lists of values, conditions on a point, and estimates of what one takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import combinations
 

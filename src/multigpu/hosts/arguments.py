@@ -1,12 +1,11 @@
 """The words by which a command says that it is one of several, one a host."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import socket
 from collections.abc import Iterator
 
+from multigpu.command import count
 from multigpu.hosts.cluster import Cluster, slug
 from multigpu.hosts.launching import PORT, Company, about_this_host, link_speed
 from multigpu.hosts.meeting import HostLost, Meeting
@@ -16,10 +15,10 @@ from multigpu.measure.machine import gpu_count
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Give a command the arguments that `company` reads."""
     several = parser.add_argument_group("several hosts", "the same command on each, with its own --node-rank; only host 0 writes Records")
-    several.add_argument("--nnodes", type=int, default=1, metavar="N", help="how many hosts take part (default: 1)")
+    several.add_argument("--nnodes", type=count(), default=1, metavar="N", help="how many hosts take part (default: 1)")
     several.add_argument("--node-rank", type=int, default=0, metavar="K", help="this host's number, 0 to N-1")
     several.add_argument("--rendezvous", metavar="ADDRESS[:PORT]", help=f"of host 0, as the others reach it (port {PORT} if none is given)")
-    several.add_argument("--per-host", type=int, metavar="P", help="processes on each host (default: its GPUs, or 1)")
+    several.add_argument("--per-host", type=count(), metavar="P", help="processes on each host (default: its GPUs, or 1)")
     several.add_argument("--network", metavar="TEXT", help='the links between hosts, for Records, such as "100 Gbit/s Ethernet"')
 
 
@@ -34,8 +33,6 @@ def company(arguments: argparse.Namespace) -> Iterator[Company | None]:
     if arguments.nnodes == 1 and not arguments.rendezvous:  # with one, it is a point of the same machine as more of its kind
         yield None
         return
-    if arguments.nnodes < 1:
-        raise ValueError(f"--nnodes {arguments.nnodes} is no number of hosts: give 1 or more")
     if not arguments.rendezvous:
         raise ValueError(f"--nnodes {arguments.nnodes} needs --rendezvous: the address of host 0, as the other hosts reach it")
     address, colon, port = arguments.rendezvous.rpartition(":")
@@ -43,8 +40,6 @@ def company(arguments: argparse.Namespace) -> Iterator[Company | None]:
     if not port.isdecimal() or not 0 < int(port) < 2**16 or not address:
         told = f"give host 0's name or address, with a port if not {PORT}: node0:29500"
         raise ValueError(f"rendezvous {arguments.rendezvous!r} is no address: {told}")
-    if arguments.per_host is not None and arguments.per_host < 1:
-        raise ValueError(f"{arguments.per_host} processes a host cannot be: choose at least 1")
     network = arguments.network or link_speed(socket.gethostbyname(address))
     per_host = arguments.per_host or gpu_count() or 1
     cluster = Cluster(hosts=arguments.nnodes, per_host=per_host, network=network, link=slug(network.partition(",")[0]))

@@ -5,8 +5,6 @@ starts its agent on it, with this host's number and scratch; ranks are dealt out
 all hosts, and host 0 starts the plan again without what failed; a host that is lost ends the run on all others, in one sentence.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -14,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import psutil
 
@@ -42,9 +40,6 @@ def check_host(run: Any, devices: int, gpus: int) -> None:
 
     Args:
         devices: how many of the Run's are on it. gpus: that it has, enough for them.
-
-    Raises:
-        ValueError: naming what was asked for and what there is.
     """
     if run.device_type == "cuda" and run.device_ids is not None and max(run.chosen_devices) >= gpus:
         raise ValueError(f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to {gpus - 1}")
@@ -57,11 +52,7 @@ def check_host(run: Any, devices: int, gpus: int) -> None:
 
 
 def check_run(run: Run, cluster: Cluster) -> None:
-    """Refuse what several hosts cannot run.
-
-    Raises:
-        ValueError: naming what was asked for and what there is.
-    """
+    """Refuse what several hosts cannot run."""
     there = cluster.hosts * cluster.per_host
     if run.devices > there:
         raise ValueError(f"{run.devices} devices were asked for and {cluster.hosts} hosts of {cluster.per_host} have {there}: choose fewer")
@@ -136,7 +127,7 @@ class Company:
         os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
         this_machine.cache_clear()
 
-    def __enter__(self) -> Company:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:

@@ -1,7 +1,5 @@
 """Connections between programs of a launch that carry JSON. Imports no framework."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -10,9 +10,6 @@ have fields of a CollectiveRun, or of a Run, and of the hosts: `per_host` proces
 `cost_s` is what one repeat of a whole part may take, `timeout_s` what one of its Runs may.
 """
 
-from __future__ import annotations
-
-import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +40,7 @@ PARTS = ("growth", "document_004", "latency", "document_004_apart", "steps", "gr
 STUDY = PARTS[:5]
 
 SCALE = 500
-"""Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; its bytes are divided alike."""
+"""Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; bytes alike, in whole elements."""
 
 
 class Part(NamedTuple):
@@ -60,11 +57,6 @@ class Part(NamedTuple):
     def hosts(self) -> int:
         """How many hosts it needs."""
         return max(-(-run.devices // self.per_host) for run in self.runs)
-
-
-def document_bytes() -> int:
-    """Document 004's gradients divided by `SCALE`, in whole fp32 elements."""
-    return round(4 * find_model("nmt", "nmt004").parameters / SCALE / 4) * 4
 
 
 def _build(per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: Any) -> tuple[Any, dict[str, Any]]:
@@ -89,15 +81,9 @@ KIND = Kind(
             "every": lambda _: _methods(),
             "exact": lambda _: [name for name in _methods() if name in algorithms() and algorithms()[name].wire is None],
         },
-        "bytes": {"document_004": lambda _: [document_bytes()]},
+        "bytes": {"document_004": lambda _: [4 * round(find_model("nmt", "nmt004").parameters / SCALE)]},
     },
 )
-
-
-def read_part(name: str) -> Part:
-    """The part that a file of `grids/hosts/` describes."""
-    found = list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND))
-    return Part(name, tuple(point.built[0] for point in found), cost_s=found[0].settings.cost_s, **found[0].built[1])
 
 
 def find_parts(names: Sequence[str] = ()) -> list[Part]:
@@ -108,31 +94,11 @@ def find_parts(names: Sequence[str] = ()) -> list[Part]:
     """
     if unknown := [name for name in names if name not in PARTS]:
         raise ValueError(f"unknown part {unknown[0]!r}: choose among {', '.join(PARTS)}")
-    return [read_part(name) for name in names or STUDY]
-
-
-def measure_parts(
-    parts: Sequence[Part],
-    store: CollectiveStore,
-    budget_s: float,
-    repeats: int = 1,
-    retry: Sequence[str] = (),
-    progress: bool = True,
-) -> dict[str, str]:
-    """What became of each part, in words. A part may use what those before it left of the budget.
-
-    Raises:
-        ValueError: hosts cannot be made here, PyTorch is missing, or the folder cannot be written.
-    """
-    if why_not():
-        raise ValueError(f"several hosts cannot be made here: {why_not()}")
-    if framework_version("torch") == "none":
-        raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")
-    until, found = time.monotonic() + budget_s, {}
-    for part in parts:
-        left = until - time.monotonic()
-        found[part.name] = str(measure_part(part, store, left, repeats, retry, progress)) if left > 0 else LEFT
-    return found
+    files = {name: list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND)) for name in names or STUDY}
+    return [
+        Part(name, tuple(point.built[0] for point in points), cost_s=points[0].settings.cost_s, **points[0].built[1])
+        for name, points in files.items()
+    ]
 
 
 def measure_part(
@@ -161,18 +127,14 @@ def measure_part(
     return summary
 
 
-def _parser() -> argparse.ArgumentParser:
+@answered
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
     parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0)
     parser.add_argument("--out", default=str(paths.HOSTS), help="folder of the Records (default: data/hosts)")
-    return parser
-
-
-@answered
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    arguments = _parser().parse_args(words)
+    arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
     if arguments.dry_run:
         for part in parts:
@@ -180,6 +142,13 @@ def main(words: Sequence[str] | None = None) -> int:
             print("\n".join(f"  {run.label()}" for run in part.runs))
         return 0
     store = CollectiveStore(Path(arguments.out))
-    found = measure_parts(parts, store, arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet)
-    print("\n".join(f"{name}: {text}" for name, text in found.items()))
+    if why_not():
+        raise ValueError(f"several hosts cannot be made here: {why_not()}")
+    if framework_version("torch") == "none":
+        raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")
+    until = time.monotonic() + arguments.budget_s
+    for part in parts:  # each may use what those before it left of the budget
+        left = until - time.monotonic()
+        asked = (arguments.repeats, arguments.retry, not arguments.quiet)
+        print(f"{part.name}: {measure_part(part, store, left, *asked) if left > 0 else LEFT}", flush=True)
     return 0

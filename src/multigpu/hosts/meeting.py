@@ -6,8 +6,6 @@ of a program that ends is closed, and one whose other end answers no probe is br
 launchers meet, workers do not know of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -16,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from multigpu.hosts.line import Line, connect, limit, line_of
 
@@ -230,7 +228,7 @@ class Meeting:
             self._look(0.5)
         return message
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

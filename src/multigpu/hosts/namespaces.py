@@ -8,8 +8,6 @@ What a process in a namespace sends to another host really crosses both hosts' l
 processes out to such hosts: one launcher starts an agent on each of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -133,7 +132,7 @@ class Hosts:
         self.count, self.rate_mbit = count, rate_mbit
         self.made: list[str] = []
 
-    def __enter__(self) -> Hosts:
+    def __enter__(self) -> Self:
         remove_left()
         self.base = f"{_owner()}-{id(self):x}"
         self.names = [f"{self.base}-host{index}" for index in range(self.count)]

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -62,30 +62,35 @@ def batch_of_rows(
     return Batch(dict(arrays), rank, units=count, padded_units=count, loss_terms=tuple(shard_sizes), lookups=every)
 
 
-class Source(Protocol):
+class Source(ABC):
     """An endless, deterministic plan of joined batches: the same on every rank, so that shards need no messages.
 
     label: how tables name this input ("synthetic", "synthetic lengths of 000", "de-en catalogs", "digits").
     period: after how many steps batches repeat, so that an engine may keep them on its device; None if they do not.
     capacity: embedding variable -> the most rows that one shard of any step looks up.
     fingerprint: SHA-256 over what determines the data: the law and its seed, or the files and the vocabulary.
+    steps_per_epoch: joined batches after which every item of its data set has been read; None: it has no epochs.
+    count: items of its data set, which `items` names; None: it does not.
     """
 
-    @property
-    def label(self) -> str: ...
+    label: str
+    period: int | None = None
+    capacity: dict[str, int] = {}
+    fingerprint: str
+    steps_per_epoch: int | None = None
+    count: int | None = None
 
-    @property
-    def period(self) -> int | None: ...
-
-    @property
-    def capacity(self) -> dict[str, int]: ...
-
-    @property
-    def fingerprint(self) -> str: ...
-
+    @abstractmethod
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank` in step `step` (0, 1, ...)."""
-        ...
+
+    def items(self, step: int, rank: int) -> np.ndarray:
+        """Numbers 0 .. count - 1 of the items in `batch(step, rank)`, shape (n,), int64."""
+        raise NotImplementedError
+
+    def held_out(self) -> Any:
+        """What no batch ever holds, in a form that its workload knows; None: nothing."""
+        return None
 
 
 Given = TypeVar("Given")

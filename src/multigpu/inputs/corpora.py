@@ -2,21 +2,23 @@
 
 import codecs
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from multigpu.inputs.files import CHUNK, file_digest, fingerprint, open_content
+from multigpu.inputs.files import CHUNK, fingerprint, open_content
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read."""
+    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read. digest: as `file_digest`, when it was checked."""
 
     path: Path
     lines: int
+    digest: str
 
     def sentences(self) -> Iterator[str]:
         """The lines in order, without line ends; the file is read as it is asked for, never whole."""
@@ -35,7 +37,7 @@ class ParallelText:
     @property
     def fingerprint(self) -> str:
         """sha256 over both files' contents, source first: the same whether they are packed or not."""
-        return fingerprint(file_digest(self.source.path), file_digest(self.target.path))
+        return fingerprint(self.source.digest, self.target.digest)
 
 
 def check_text(path: str | Path) -> TextFile:
@@ -47,7 +49,7 @@ def check_text(path: str | Path) -> TextFile:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"text file {path} does not exist")
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    decoder, digest = codecs.getincrementaldecoder("utf-8")(), hashlib.sha256()
     lines, read, last = 0, 0, b""
     try:
         with open_content(path) as file:
@@ -60,6 +62,7 @@ def check_text(path: str | Path) -> TextFile:
                     raise ValueError(f"text file {path} is not UTF-8: byte {read - held + error.start} does not decode") from None
                 lines += chunk.count(b"\n")
                 read += len(chunk)
+                digest.update(chunk)
                 last = chunk[-1:]
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"text file {path} is not whole or not packed by gzip: {error}") from None
@@ -69,7 +72,7 @@ def check_text(path: str | Path) -> TextFile:
         raise ValueError(f"text file {path} is empty")
     if decoder.getstate()[0]:
         raise ValueError(f"text file {path} is not UTF-8: its last character is cut off")
-    return TextFile(path, lines + (last != b"\n"))
+    return TextFile(path, lines + (last != b"\n"), digest.hexdigest())
 
 
 def read_parallel(source: str | Path, target: str | Path) -> ParallelText:

@@ -3,21 +3,16 @@
 Whatever makes a Source here raises ValueError, one sentence, where the Run names files, or asks for what the input has not.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from multigpu.inputs import lengths as law
-from multigpu.inputs.batch import Batch
+from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.files import fingerprint, no_files
 from multigpu.inputs.sentences import EOS, SPECIAL, TextShape, capacity_of, text_batch
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 SYNTHETIC_WORDS = 100
 """Words a side where the Run names none: document 000's Exp5."""
@@ -56,7 +51,7 @@ def vocabulary_sizes(model: Model) -> tuple[int, int]:
     return sizes
 
 
-class DrawnText:
+class DrawnText(Source):
     """Sentences whose lengths a law gives and whose words are drawn evenly from all but the special entries.
 
     Each (seed, step within the period, rank) draws by itself, so any rank can draw any shard, and nothing is kept but the
@@ -66,6 +61,8 @@ class DrawnText:
     words: of every sentence and side; None: drawn by the law of `multigpu.inputs.lengths`. means: every sentence has its bucket's
         mean length instead.
     """
+
+    period: int
 
     def __init__(self, run: Run, model: Model, label: str, period: int, words: int | None, means: bool = False) -> None:
         self.label, self.period = label, period

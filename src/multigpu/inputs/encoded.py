@@ -13,23 +13,22 @@ import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from multigpu import paths
-from multigpu.inputs.batch import Batch, batch_of_rows
+from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
 from multigpu.inputs.plans import ShuffledEpochs
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
 
 
 MADE_VERSION = 1
@@ -192,10 +191,8 @@ def normalised(pixels: np.ndarray) -> np.ndarray:
     return planes
 
 
-class EncodedImages:
+class EncodedImages(Source):
     """A Source over a folder of files, folder/class/*.jpg: every epoch all of them, in an order and with crops of its own."""
-
-    period = None
 
     def __init__(self, run: Run, model: Model, folder: Path, label: str) -> None:
         if model.config.channels != 3:
@@ -204,24 +201,19 @@ class EncodedImages:
         if self._found.classes > model.config.classes:
             raise ValueError(f"{folder} has {self._found.classes} classes: model {model.name!r} tells only {model.config.classes} apart")
         self.label, self.size = label, int(model.config.image_size)
-        self.capacity: dict[str, int] = {}
         self._sizes, self._seed, self._bytes = run.shard_sizes, run.seed, run.image_dtype is not None
         self._plan = ShuffledEpochs(len(self._found), self._sizes, run.seed)
         self.steps_per_epoch = self._plan.steps_per_epoch
 
-    @property
-    def fingerprint(self) -> str:
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override] # worked out when it is asked for
         """Of the files and of what is done to them."""
         return fingerprint(CROP_VERSION, self._found.fingerprint)
 
     def examples(self, step: int, rank: int) -> list[Example]:
         """What the shard of `rank` in step `step` consists of."""
-        epoch = step // self.steps_per_epoch
-        return [self._example(int(item), epoch) for item in self._plan.chosen(step, rank)]
-
-    def _example(self, item: int, epoch: int) -> Example:
-        file, label = self._found.file(item)
-        return Example(file, label, (self._seed, epoch, item))
+        epoch, chosen = step // self._plan.steps_per_epoch, self._plan.chosen(step, rank).tolist()
+        return [Example(*self._found.file(item), (self._seed, epoch, item)) for item in chosen]
 
     def batch(self, step: int, rank: int) -> Batch:
         examples = self.examples(step, rank)

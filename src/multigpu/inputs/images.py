@@ -5,21 +5,17 @@ Whatever makes a Source here raises ValueError, one sentence, where the Run name
 or where the model does not fit (its channels, its classes, a joined batch larger than the data set).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, Draw, batch_of_rows
+from multigpu.inputs.batch import Batch, Draw, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.pictures import CIFAR_CHANNELS, Cifar10, Digits, ImageFolder, Pictures
 from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.inputs.teacher import TaughtImages
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 LAW_VERSION = 1
 """Enters the fingerprint of what is drawn: raise it when the same seed comes to give other batches."""
@@ -34,7 +30,7 @@ TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
 """Images to train on, images held out; CIFAR-10's numbers, and some for CPUs."""
 
 
-class DrawnRows:
+class DrawnRows(Source):
     """Rows that the engine draws on its own device: N(0, 1) numbers, labels uniform over the model's classes; one batch a shard.
 
     array: the batch's name for them. law: enters the fingerprint.
@@ -45,7 +41,6 @@ class DrawnRows:
 
     def __init__(self, run: Run, model: Model, array: str, law: str, shape: tuple[int, ...]) -> None:
         no_files(run)
-        self.capacity: dict[str, int] = {}
         self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
         self._array, self._shape = array, shape
         self.fingerprint = fingerprint(LAW_VERSION, law, shape, self._classes, run.seed)
@@ -62,7 +57,7 @@ def _image_shape(model: Model) -> tuple[int, int, int]:
     return int(model.config.channels), int(model.config.image_size), int(model.config.image_size)
 
 
-class HostImages:
+class HostImages(Source):
     """Random images in the host's memory: nothing is read or decoded, but every step's batch crosses to the device.
 
     N(0, 1) pixels and uniform labels; each replica has its own, and each step another window of them. Images are views: no copy.
@@ -71,11 +66,9 @@ class HostImages:
     """
 
     label = "synthetic, from the host"
-    period = None
 
     def __init__(self, run: Run, model: Model) -> None:
         no_files(run)
-        self.capacity: dict[str, int] = {}
         self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
         self._shape = _image_shape(model)
         self._bytes = run.image_dtype is not None
@@ -101,10 +94,8 @@ class HostImages:
         return batch_of_rows(rank, self._sizes, {"images": self._images(rank)[first : first + count], "labels": labels})
 
 
-class StoredImages:
+class StoredImages(Source):
     """A Source over Pictures: in every epoch all of them, in an order drawn from the Run's seed (`ShuffledEpochs`)."""
-
-    period = None
 
     def __init__(self, run: Run, model: Model, pictures: Pictures) -> None:
         if pictures.classes > model.config.classes:
@@ -112,18 +103,16 @@ class StoredImages:
                 f"{pictures.label} has {pictures.classes} classes: model {model.name!r} tells only {model.config.classes} apart"
             )
         self.label = pictures.label
-        self.capacity: dict[str, int] = {}
         self._pictures, self._sizes = pictures, run.shard_sizes
         self._plan = ShuffledEpochs(len(pictures), self._sizes, run.seed)
         self.count, self.steps_per_epoch = len(pictures), self._plan.steps_per_epoch
 
-    @property
-    def fingerprint(self) -> str:
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override] # worked out when it is asked for
         """The data set's; a folder of images is hashed when this is first asked for."""
         return self._pictures.fingerprint
 
     def items(self, step: int, rank: int) -> np.ndarray:
-        """Which images `batch(step, rank)` holds, numbers 0 .. count - 1, shape (shard size,)."""
         return self._plan.chosen(step, rank)
 
     def batch(self, step: int, rank: int) -> Batch:
@@ -131,20 +120,16 @@ class StoredImages:
         return batch_of_rows(rank, self._sizes, {"images": images, "labels": labels})
 
 
-class Part:
+class Part(Pictures):
     """Some of a set of pictures, numbered anew."""
 
     def __init__(self, pictures: Pictures, chosen: np.ndarray, name: str) -> None:
-        self._pictures, self._chosen = pictures, chosen
+        self._pictures, self._chosen, self.labels = pictures, chosen, pictures.labels[chosen]
         self.label, self.classes = f"{pictures.label}, {name}", pictures.classes
         self.fingerprint = fingerprint(pictures.fingerprint, name, chosen.tolist())
 
-    def __len__(self) -> int:
-        return len(self._chosen)
-
-    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels."""
-        return self._pictures.read(self._chosen[chosen])
+    def images(self, chosen: np.ndarray) -> np.ndarray:
+        return self._pictures.images(self._chosen[chosen])
 
 
 class SplitImages(StoredImages):
@@ -157,7 +142,6 @@ class SplitImages(StoredImages):
         super().__init__(run, model, Part(pictures, np.sort(order[held_out:]), f"{len(pictures) - held_out} to train on"))
 
     def held_out(self) -> Pictures:
-        """What no batch ever holds."""
         return self._held_out
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -85,32 +86,30 @@ def standardise(images: np.ndarray, mean: tuple[float, ...], deviation: tuple[fl
     return centred / np.array(deviation, dtype=np.float32).reshape(shape)
 
 
-class Pictures(Protocol):
-    """A labelled data set of which any part can be read."""
+class Pictures(ABC):
+    """A labelled data set of which any part can be read.
 
-    @property
-    def label(self) -> str:
-        """How tables name it."""
-        ...
+    label: how tables name it. classes: labels are 0 .. classes - 1; labels: of all, (N,) int64. fingerprint: sha256 over what defines it.
+    """
 
-    @property
-    def classes(self) -> int:
-        """Labels are 0 .. classes - 1."""
-        ...
+    label: str
+    classes: int
+    labels: np.ndarray
+    fingerprint: str
 
-    @property
-    def fingerprint(self) -> str:
-        """sha256 over what defines it."""
-        ...
+    def __len__(self) -> int:
+        return len(self.labels)
 
-    def __len__(self) -> int: ...
+    @abstractmethod
+    def images(self, chosen: np.ndarray) -> np.ndarray:
+        """Images (B, C, size, size), float32, as the model takes them."""
 
     def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images (B, C, size, size), float32, as the model takes them, and labels (B,), int64."""
-        ...
+        """Images, and labels (B,)."""
+        return self.images(chosen), self.labels[chosen]
 
 
-class Digits:
+class Digits(Pictures):
     """scikit-learn's 1,797 handwritten digits, 8 x 8 grey pixels of 0 .. 16, scaled to the model's size and channels."""
 
     label = "digits"
@@ -120,22 +119,19 @@ class Digits:
         from sklearn.datasets import load_digits
 
         found = load_digits()
-        self._images, self._labels = found.images.astype(np.float32)[:, None] / 16, found.target.astype(np.int64)
+        self._raw, self.labels = found.images.astype(np.float32)[:, None] / 16, found.target.astype(np.int64)
         self._size, self._channels = size, channels
-        self._scale = (float(self._images.mean()),), (float(self._images.std()),)
-        content = fingerprint(self._images.tobytes().hex(), self._labels.tolist())
+        self._scale = (float(self._raw.mean()),), (float(self._raw.std()),)
+        content = fingerprint(self._raw.tobytes().hex(), self.labels.tolist())
         self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, content)
 
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images standardised over all digits, and labels."""
-        grey = resize(standardise(self._images[chosen], *self._scale), self._size)
-        return np.repeat(grey, self._channels, axis=1), self._labels[chosen]
+    def images(self, chosen: np.ndarray) -> np.ndarray:
+        """Standardised over all digits."""
+        grey = resize(standardise(self._raw[chosen], *self._scale), self._size)
+        return np.repeat(grey, self._channels, axis=1)
 
 
-class Cifar10:
+class Cifar10(Pictures):
     """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes (red, green, blue; row by row).
 
     The files are mapped, not read: memory does not grow with them.
@@ -152,30 +148,27 @@ class Cifar10:
             if file.stat().st_size == 0 or file.stat().st_size % CIFAR_RECORD:
                 raise ValueError(f"{file} has {file.stat().st_size} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
         self._parts = [np.memmap(file, dtype=np.uint8, mode="r").reshape(-1, CIFAR_RECORD) for file in files]
-        self._labels = np.concatenate([part[:, 0] for part in self._parts]).astype(np.int64)
-        worst = int(self._labels.argmax())
+        self.labels = np.concatenate([part[:, 0] for part in self._parts]).astype(np.int64)
+        worst = int(self.labels.argmax())
         self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
-        if self._labels[worst] >= CIFAR_CLASSES:
+        if self.labels[worst] >= CIFAR_CLASSES:
             file = files[self._part_of(worst)]
-            raise ValueError(f"{file} has the label {self._labels[worst]}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
+            raise ValueError(f"{file} has the label {self.labels[worst]}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
         self._size = size
         self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, *(file_digest(file) for file in files))
-
-    def __len__(self) -> int:
-        return len(self._labels)
 
     def _part_of(self, item: int) -> int:
         return int(np.searchsorted(self._starts, item, side="right")) - 1
 
-    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images standardised by CIFAR-10's usual means and deviations, and labels."""
+    def images(self, chosen: np.ndarray) -> np.ndarray:
+        """Standardised by CIFAR-10's usual means and deviations."""
         parts = [self._part_of(item) for item in chosen]
         raw = np.stack([self._parts[part][item - self._starts[part], 1:] for part, item in zip(parts, chosen, strict=True)])
         images = raw.reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE).astype(np.float32) / 255
-        return resize(standardise(images, CIFAR_MEAN, CIFAR_DEVIATION), self._size), self._labels[chosen]
+        return resize(standardise(images, CIFAR_MEAN, CIFAR_DEVIATION), self._size)
 
 
-class ImageFolder:
+class ImageFolder(Pictures):
     """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for.
 
     They are scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
@@ -192,24 +185,18 @@ class ImageFolder:
         if channels not in (1, 3):
             raise ValueError(f"images of a folder have 1 or 3 channels: the model takes {channels}")
         self.label, self.classes = f"image folder {folder.name}", len(names)
-        self._files, self._labels = [file for file, _ in found], np.array([number for _, number in found], dtype=np.int64)
-        self._size, self._channels = size, channels
-        self._folder, self._mark = folder, ""
+        self._files, self.labels = [file for file, _ in found], np.array([number for _, number in found], dtype=np.int64)
+        self._size, self._channels, self._folder = size, channels, folder
 
-    @property
-    def fingerprint(self) -> str:
-        """sha256 over names and contents, read when first asked for: a large folder takes as long as one epoch of reading."""
-        if not self._mark:
-            names = [file.relative_to(self._folder).as_posix() for file in self._files]
-            self._mark = fingerprint(LAYOUT_VERSION, *names, *(file_digest(file) for file in self._files))
-        return self._mark
-
-    def __len__(self) -> int:
-        return len(self._files)
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override] # read when it is asked for
+        """sha256 over names and contents: a large folder takes as long as one epoch of reading."""
+        names = [file.relative_to(self._folder).as_posix() for file in self._files]
+        return fingerprint(LAYOUT_VERSION, *names, *(file_digest(file) for file in self._files))
 
     def file(self, item: int) -> tuple[Path, int]:
         """The file of one image, and its label."""
-        return self._files[item], int(self._labels[item])
+        return self._files[item], int(self.labels[item])
 
     def _decode(self, file: Path) -> np.ndarray:
         from PIL.Image import Resampling
@@ -218,8 +205,7 @@ class ImageFolder:
         scaled = decoded(file, lambda picture: picture.convert(mode).resize(size, Resampling.BILINEAR))
         return np.asarray(scaled, dtype=np.float32).reshape(self._size, self._size, self._channels)
 
-    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels."""
+    def images(self, chosen: np.ndarray) -> np.ndarray:
         images = np.stack([self._decode(self._files[item]) for item in chosen]).transpose(0, 3, 1, 2) / 255
         scale = (IMAGENET_MEAN, IMAGENET_DEVIATION) if self._channels == 3 else (GREY_MEAN, GREY_DEVIATION)
-        return np.ascontiguousarray(standardise(images, *scale)), self._labels[chosen]
+        return np.ascontiguousarray(standardise(images, *scale))

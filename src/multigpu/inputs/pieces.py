@@ -1,13 +1,11 @@
 """The committed corpus in sentencepiece pieces, its held-out catalogs, and the source that trains on the rest."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LONGEST, fixed_width, refuse_fields, vocabulary_sizes
@@ -15,10 +13,8 @@ from multigpu.inputs.files import file_digest, fingerprint
 from multigpu.inputs.sentences import EOS, SOS, UNK
 from multigpu.inputs.text import CorpusText, EncodedCorpus, collect_corpus
 from multigpu.paths import CORPUS
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 PIECES = 8_000
 """The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could not fill them."""
@@ -213,7 +209,7 @@ def pieces(run: Run, model: Model) -> PieceText:
     """
     refuse_fields(run)
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
-    content = fingerprint(*(file_digest(path) for path in (text.source.path, text.target.path, CORPUS / "catalogs.csv")))
+    content = fingerprint(text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv"))
     selection = SELECTIONS[run.inputs]
     corpus = read_pieces(text, content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST)
     kept = f" of {selection.package} up to {selection.longest}" if selection.package else ""

@@ -1,17 +1,12 @@
 """Which items each shard of each step takes: a data set's in a new order in every epoch, or a corpus's bucket by bucket (document 000)."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from multigpu.run import Batching
-
+from multigpu.run import Batching
 
 BUCKETS = 6
 WIDTH = 10

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from multigpu.inputs.corpora import TextFile, check_text
-from multigpu.inputs.files import file_digest, fingerprint
+from multigpu.inputs.files import fingerprint
 
 FIELDS = {"reviewerID": "a text", "asin": "a text", "reviewText": "a text", "overall": "a number"}
 """What every line has; other fields are not read."""
@@ -78,7 +78,7 @@ class ReviewFile:
 
     @property
     def fingerprint(self) -> str:
-        return file_digest(self.file.path)
+        return self.file.digest
 
     def __iter__(self) -> Iterator[Review]:
         for number, line in enumerate(self.file.sentences(), 1):

@@ -4,26 +4,22 @@ Whatever makes a Source here raises ValueError, one sentence, where `run.data` n
 used, or the Run's joined batch has more rows than there are to train on.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, batch_of_rows
+from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
 from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 from multigpu.workloads.deepconn.description import TABLE
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
 
 Reviews = ReviewFile | PlantedReviews
 """Reviews that can be gone through several times, always in one order."""
@@ -54,7 +50,7 @@ class Texts:
     own: np.ndarray
 
     @classmethod
-    def grouped(cls, owners: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> Texts:
+    def grouped(cls, owners: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> Self:
         """From each row's owner (rows,), the words of its review (rows,), 0 of what is held out, and all these words in order."""
         order = np.argsort(owners, kind="stable")
         ends = np.cumsum(lengths[order])
@@ -93,8 +89,10 @@ class EncodedReviews:
     silent: int
 
 
+@lru_cache(maxsize=2)
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
-    """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item.
+    """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item; once
+    for all Runs of a process.
 
     The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
 
@@ -136,12 +134,6 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     return EncodedReviews(users, items, ratings, training, held_out, mark, repeated, silent)
 
 
-@lru_cache(maxsize=2)
-def _encode_once(reviews: Reviews, content: str, limit: int) -> EncodedReviews:
-    """`encode_reviews`, once for all Runs of a process; `content` is the fingerprint, so a changed file is read again."""
-    return encode_reviews(reviews, limit)
-
-
 def review_batch(rank: int, shard_sizes: list[int], words: np.ndarray, ratings: np.ndarray) -> Batch:
     """One shard of words (rows, 2 x length) int64 and ratings (rows,) float32; a row looks up both its texts, padding included."""
     return batch_of_rows(rank, shard_sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]})
@@ -154,13 +146,14 @@ def _vocabulary_size(model: Model) -> int:
     return size
 
 
-class DrawnReviews:
+class DrawnReviews(Source):
     """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard."""
 
     label = "synthetic"
     period = 1
 
     def __init__(self, run: Run, model: Model) -> None:
+        no_files(run)
         self._sizes, self._seed = run.shard_sizes, run.seed
         self._entries, self._width = _vocabulary_size(model), 2 * int(model.config.length)
         self.capacity = {TABLE: max(self._sizes) * self._width}
@@ -173,14 +166,12 @@ class DrawnReviews:
         return review_batch(rank, self._sizes, words, rng.integers(1, 6, count).astype(np.float32))
 
 
-class StoredReviews:
+class StoredReviews(Source):
     """A Source over encoded reviews: in every epoch all training rows, in an order drawn from the Run's seed (`ShuffledEpochs`)."""
-
-    period = None
 
     def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
         self.label = reviews.label
-        self._rows = _encode_once(reviews, reviews.fingerprint, _vocabulary_size(model))
+        self._rows = encode_reviews(reviews, _vocabulary_size(model))
         self.fingerprint, self.repeated, self.silent = self._rows.fingerprint, self._rows.repeated, self._rows.silent
         self._sizes, self._length = run.shard_sizes, int(model.config.length)
         self._plan = ShuffledEpochs(len(self._rows.training), self._sizes, run.seed, "rows")
@@ -197,12 +188,6 @@ class StoredReviews:
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """All held-out rows: words (rows, 2 x length) int64 and ratings (rows,) float32."""
         return self._arrays(self._rows.held_out)
-
-
-def synthetic_reviews(run: Run, model: Model) -> DrawnReviews:
-    """Random words and ratings of the model's size."""
-    no_files(run)
-    return DrawnReviews(run, model)
 
 
 def review_file(run: Run, model: Model) -> StoredReviews:

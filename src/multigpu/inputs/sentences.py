@@ -1,15 +1,13 @@
 """Words and their numbers, with document 000's three special entries; sentences of them, compact in memory; what a batch of them counts."""
 
-from __future__ import annotations
-
 import hashlib
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Self
 
 import numpy as np
 
@@ -103,22 +101,6 @@ class Sentences:
         return found
 
 
-class SentenceCollector:
-    """Sentences added one by one, so that a corpus is never held as text."""
-
-    def __init__(self) -> None:
-        self._ids, self._starts = array("i"), array("q", [0])
-
-    def add(self, sentence: list[int]) -> None:
-        """The numbers of one sentence's words."""
-        self._ids.extend(sentence)
-        self._starts.append(len(self._ids))
-
-    def sentences(self) -> Sentences:
-        """All that were added, in that order."""
-        return Sentences(np.array(self._ids, dtype=np.int32), np.array(self._starts, dtype=np.int64))
-
-
 @dataclass(frozen=True)
 class TextShape:
     """What one shard of text counts.
@@ -134,7 +116,7 @@ class TextShape:
     target_terms: int
 
     @classmethod
-    def of(cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None) -> TextShape:
+    def of(cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None) -> Self:
         """From each sentence's words, shapes (sentences,); padded to `width` words a side, or to the shard's longest."""
         return cls(
             sentences=len(source_words),

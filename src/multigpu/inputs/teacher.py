@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from multigpu.inputs.files import fingerprint
+from multigpu.inputs.pictures import Pictures
 
 TEACHER_VERSION = 1
 """Enters the fingerprint: raise it when the same seed comes to give other images or labels."""
@@ -102,18 +103,14 @@ def from_bytes(images: np.ndarray) -> np.ndarray:
     return (images.astype(np.float32) - 127.5) * np.float32(3 / 127.5)
 
 
-class TaughtImages:
+class TaughtImages(Pictures):
     """`count` labelled textures of one size (see the module); kept as bytes, 3 kB a CIFAR-sized one."""
 
     classes = CLASSES
 
     def __init__(self, count: int, size: int, channels: int) -> None:
         self.label = f"teacher, {count} images of {size} px"
-        self._images, self._labels, self.fingerprint = _draw(count, size, channels)
+        self._drawn, self.labels, self.fingerprint = _draw(count, size, channels)
 
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images (B, C, size, size), float32, and labels (B,), int64."""
-        return from_bytes(self._images[chosen]), self._labels[chosen]
+    def images(self, chosen: np.ndarray) -> np.ndarray:
+        return from_bytes(self._drawn[chosen])

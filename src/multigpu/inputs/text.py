@@ -4,28 +4,24 @@ Whatever makes a Source here raises ValueError, one sentence, where `run.data` n
 Run asks for what the input has not, or its joined batch is larger than the corpus.
 """
 
-from __future__ import annotations
-
 import logging
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch
+from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LAYOUT_VERSION, LONGEST, batching_mark, fixed_width, refuse_fields, vocabulary_sizes
 from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.plans import bucket_of, plan_batches
-from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, count_vocabulary, text_batch
+from multigpu.inputs.sentences import Sentences, TextShape, capacity_of, count_vocabulary, text_batch
 from multigpu.paths import CORPUS
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
-    from multigpu.workloads.base import Model
+from multigpu.run import Run
+from multigpu.workloads.base import Model
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +37,10 @@ class EncodedCorpus:
     cut: int
 
 
+@lru_cache(maxsize=2)
 def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST) -> EncodedCorpus:
-    """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`.
+    """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`; once for all
+    Runs of a process.
 
     Memory: 4 bytes a word and 8 a sentence.
     """
@@ -66,16 +64,17 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
     Raises:
         ValueError: no pair has words on both sides.
     """
-    collected = SentenceCollector(), SentenceCollector()
+    collected = [(array("i"), array("q", [0])) for _ in range(2)]  # of each side, as `Sentences`: never held as text
     left_out = cut = 0
     for numbers in numbered:
         if not all(numbers):
             left_out += 1
             continue
         cut += sum(len(sentence) > longest for sentence in numbers)
-        for side, sentence in zip(collected, numbers, strict=True):
-            side.add(sentence[:longest])
-    source, target = (side.sentences() for side in collected)
+        for (ids, starts), sentence in zip(collected, numbers, strict=True):
+            ids.extend(sentence[:longest])
+            starts.append(len(ids))
+    source, target = (Sentences(np.array(ids, dtype=np.int32), np.array(starts, dtype=np.int64)) for ids, starts in collected)
     if not len(source.lengths):
         raise ValueError(f"no line has words in both {name}")
     if left_out or cut:
@@ -83,24 +82,19 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
     return EncodedCorpus(source, target, fingerprint(LAYOUT_VERSION, *marks, longest), left_out, cut)
 
 
-@lru_cache(maxsize=2)
-def _encode_once(text: ParallelText, content: str, source_limit: int, target_limit: int, longest: int) -> EncodedCorpus:
-    """`encode_corpus`, once for all Runs of a process; `content` is the text's fingerprint, so a changed file is read again."""
-    return encode_corpus(text, source_limit, target_limit, longest)
-
-
-class CorpusText:
+class CorpusText(Source):
     """A parallel corpus in the order it has (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_batches`.
 
     Without shuffling every epoch has the same plan. Batches come from memory each step as they would in training, so there is no period.
     left_out: pairs with an empty side; cut: sentences cut to LONGEST words (or to the width of batching "fixed").
     """
 
-    period = None
+    count: int
+    steps_per_epoch: int
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
         self.label, self._corpus = label, corpus
-        self.left_out, self.cut = corpus.left_out, corpus.cut
+        self.left_out, self.cut, self.count = corpus.left_out, corpus.cut, len(corpus.source.lengths)
         marks = (*((f"shuffled by {run.seed}",) if run.shuffle else ()), *batching_mark(run))
         self.fingerprint = fingerprint(corpus.fingerprint, *marks) if marks else corpus.fingerprint
         self._width = fixed_width(run)
@@ -109,18 +103,12 @@ class CorpusText:
         self._bounds = np.cumsum([0, *run.shard_sizes])
         self._plan = lru_cache(maxsize=2)(self._plan_epoch)
         self.steps_per_epoch = len(self._plan(0))
-        """Steps after which every pair has been seen."""
         self.shapes = lru_cache(maxsize=8)(self._count_shapes)
         if run.shuffle:  # which pairs meet is another matter in every epoch: the longest of all may be in any shard
             longest = [np.full(max(self._sizes), side.lengths.max()) for side in (corpus.source, corpus.target)]
             self.capacity = capacity_of([TextShape.of(longest[0], longest[1], self._width)])
         else:
             self.capacity = capacity_of(shape for step in range(self.steps_per_epoch) for shape in self._count_shapes(step))
-
-    @property
-    def count(self) -> int:
-        """Pairs of the corpus."""
-        return len(self._corpus.source.lengths)
 
     def _plan_epoch(self, epoch: int) -> np.ndarray:
         """Which pairs each step of an epoch takes, shape (steps, joined batch)."""
@@ -130,7 +118,6 @@ class CorpusText:
         return order[plan_batches(bucket_of(self._corpus.target.lengths[order]), self._sizes, self._batching)]
 
     def items(self, step: int, rank: int) -> np.ndarray:
-        """Numbers of the pairs in `batch(step, rank)`, shape (sentences,), int64."""
         return self._chosen(step, rank).astype(np.int64)
 
     def _chosen(self, step: int, rank: int) -> np.ndarray:
@@ -153,8 +140,7 @@ class CorpusText:
 
 
 def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) -> CorpusText:
-    text = read_parallel(*files)
-    corpus = _encode_once(text, text.fingerprint, *vocabulary_sizes(model), fixed_width(run) or LONGEST)
+    corpus = encode_corpus(read_parallel(*files), *vocabulary_sizes(model), fixed_width(run) or LONGEST)
     return CorpusText(run, f"{label}, shuffled" if run.shuffle else label, corpus)
 
 

@@ -69,7 +69,7 @@ def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
 
 def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
     """The loss of each step over all replicas: shares of the joined mean add up, means of their own are averaged."""
-    scale = 1.0 if find_placement(run.placement).semantics.loss_is_shared else 1 / run.devices
+    scale = 1.0 if find_placement(run.placement).semantics.facts.loss_is_shared else 1 / run.devices
     return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
 
 
@@ -79,7 +79,7 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
     """
     row = find_placement(run.placement)
     flat = {variable.name for variable in run.description.variables if variable.flat}
-    own = row.compute in PARTITIONED or not row.semantics.replicas_agree
+    own = row.compute in PARTITIONED or not row.semantics.facts.replicas_agree
     found: dict[str, float] = {}
     for rank, part in enumerate(parts):
         for name, distance in part["distance"].items():

@@ -103,7 +103,7 @@ class Result:
 
     def _equal(self, name: str) -> bool:
         compared = self.equivalence(name)
-        return find_placement(self[name].run.placement).semantics.is_equal_training and (compared is None or compared.holds)
+        return find_placement(self[name].run.placement).semantics.facts.is_equal_training and (compared is None or compared.holds)
 
     @property
     def best(self) -> Placed | None:
@@ -144,7 +144,7 @@ class Result:
 
     def _says(self, name: str) -> str:
         semantics, compared = find_placement(self[name].run.placement).semantics, self.equivalence(name)
-        if not semantics.is_equal_training and self[name].run.devices > 1:
+        if not semantics.facts.is_equal_training and self[name].run.devices > 1:
             return f"{semantics.kind}: trains something else"
         if compared is None:
             return "not compared"

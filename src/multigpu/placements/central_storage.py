@@ -7,8 +7,6 @@ PLACEMENT = Placement(
     source="tf.distribute.experimental.CentralStorageStrategy; 001: parameter_server on the CPU",
     summary="Variables live in host memory; every device reads them there and sends its gradients back; the host sums and updates.",
     variables="host",
-    merge="host",
-    update="host",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="central_storage"),),
     refusals={
         "eager": OUTSIDE_A_GRAPH,

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_travel(run: Run, placement: Placement) -> None:
-    """Refuse what cannot be had.
-
-    Raises:
-        ValueError: one sentence that names the field, its value and what is allowed.
-    """
+    """Refuse what cannot be had."""
     _check_messages(run, placement)
     _check_half_precision(run, placement)
     _check_micro_steps(run, placement)
@@ -129,11 +125,7 @@ PARTITIONED = ("sections", "split")
 
 
 def check_partition(run: Run, placement: Placement) -> None:
-    """Refuse what cannot be had.
-
-    Raises:
-        ValueError: one sentence that names the field, its value and what is allowed.
-    """
+    """Refuse what cannot be had."""
     if placement.compute not in PARTITIONED:
         if run.model_parallel is not None:
             raise ValueError(

@@ -8,7 +8,6 @@ PLACEMENT = Placement(
     summary="Every device holds all variables; gradients are summed by bucketed all-reduce while backward still runs.",
     variables="replica",
     merge="all_reduce",
-    update="replica",
     overlap=True,
     engines=(WHOLE_STEP,),
 )

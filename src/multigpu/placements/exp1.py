@@ -7,7 +7,6 @@ PLACEMENT = Placement(
     source="000: Exp1",
     summary="Variables live in host memory; devices pull them; one GPU a variable merges its gradients, updates it and writes it back.",
     variables="host",
-    merge="sharded",
     update="sharded",
     engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),
 )

@@ -7,7 +7,5 @@ PLACEMENT = Placement(
     source="000: Exp2; 001: parameter_server on the CPU",
     summary="Variables live in host memory; devices pull them and push gradients; the host merges and updates.",
     variables="host",
-    merge="host",
-    update="host",
     engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),
 )

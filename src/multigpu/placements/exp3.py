@@ -8,7 +8,5 @@ PLACEMENT = Placement(
     summary="Dense variables live on GPUs; tables live in host memory, where rows are gathered, and are updated on one GPU each.",
     variables="sharded",
     embeddings="host",
-    merge="sharded",
-    update="sharded",
     engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),
 )

@@ -7,7 +7,5 @@ PLACEMENT = Placement(
     source="000: Exp4",
     summary="Each variable lives on one GPU (greedy least load), which sends it to the others, sums their gradients and updates it.",
     variables="sharded",
-    merge="sharded",
-    update="sharded",
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

@@ -16,7 +16,6 @@ PLACEMENT = Placement(
     variables="cut",
     lookup="replica",
     merge="reduce_scatter",
-    update="cut",
     overlap=True,
     engines=(Engine(),),
     refusals={"compiled": HOOKS, "captured": STREAMS, "compiled_captured": STREAMS},

@@ -9,7 +9,6 @@ PLACEMENT = Placement(
     summary="Every device trains its own model and nothing travels: the ceiling of any data-parallel placement on this host.",
     variables="replica",
     merge="none",
-    update="replica",
     semantics=Semantics(kind="independent"),
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

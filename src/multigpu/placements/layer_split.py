@@ -9,7 +9,5 @@ PLACEMENT = Placement(
     "micro-batch. Further devices hold further copies of the model.",
     variables="sections",
     compute="sections",
-    merge="sections",
-    update="sections",
     engines=(DISPATCHED,),
 )

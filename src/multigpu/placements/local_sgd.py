@@ -14,7 +14,6 @@ PLACEMENT = Placement(
     " (a Run’s local_steps) an all-reduce gives all of them the mean of their variables.",
     variables="replica",
     merge="average",
-    update="replica",
     semantics=Semantics(kind="averaged", every=5),
     engines=(NOT_CAPTURED,),
     refusals={"captured": TWO_STEPS, "compiled_captured": TWO_STEPS},

@@ -10,8 +10,6 @@ PLACEMENT = Placement(
     summary="GPU 0 slices the joined batch over all, concatenates their predictions and computes one loss; its one model is trained. "
     "Images and predictions travel too.",
     variables="gpu0",
-    merge="gpu0",
-    update="gpu0",
     loss="gpu0",
     engines=(DISPATCHED, IN_GRAPH),
 )

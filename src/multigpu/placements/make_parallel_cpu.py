@@ -9,8 +9,6 @@ PLACEMENT = Placement(
     source="001: make_parallel; Keras' multi_gpu_model with its model under /cpu:0",
     summary="As make_parallel, but its one model lives and is updated in host memory. Images and predictions travel too.",
     variables="host",
-    merge="host",
-    update="host",
     loss="gpu0",
     engines=(DISPATCHED, IN_GRAPH),
 )

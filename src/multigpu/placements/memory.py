@@ -1,16 +1,12 @@
 """What a placement keeps on one device between two steps, read off its row, and which placements a model then fits under."""
 
-from __future__ import annotations
-
+from collections import Counter
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import item_bytes
 from multigpu.placements.traffic import assign, cut_elements
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
+from multigpu.run import Run
 
 
 @dataclass(frozen=True)
@@ -61,25 +57,18 @@ def kept_on(run: Run, rank: int = 0) -> Kept:
     return Kept(dense + tables, dense + tables, slots * (own + tables), (devices - 1) * own + staged)
 
 
-def cut_parts(run: Run) -> list[int]:
-    """Elements of each part of the model that is gathered at a time where variables are cut, filled up, in the order of forward: the
-    layers of an image model; any other is one part.
-    """
-    parts: dict[str, int] = {}
-    for variable in run.description.variables:
-        part = variable.name.split(".")[0] if run.description.unit == "images" else ""
-        parts[part] = parts.get(part, 0) + cut_elements(find_placement(run.placement), [variable], item_bytes(run), run.devices)
-    return list(parts.values())
-
-
 def most_kept(run: Run) -> int:
     """Bytes of the device that needs most, activations aside: what it keeps, or where variables are cut what it needs besides for a part
     of the step (the largest part of the model whole, its gradients, and both once more as they arrive and leave), or at the start, when
     the whole model is made and cut.
     """
+    placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
-    if find_placement(run.placement).variables != "cut" or run.devices == 1:
+    if placement.variables != "cut" or run.devices == 1:
         return most
-    parts = [item_bytes(run) * elements for elements in cut_parts(run)]
-    return max(most + 4 * max(parts), sum(parts) + kept[0].weights)
+    parts: Counter[str] = Counter()  # gathered at a time: the layers of an image model; any other is one part
+    for variable in run.description.variables:
+        part = variable.name.split(".")[0] if run.description.unit == "images" else ""
+        parts[part] += item * cut_elements(placement, [variable], item, run.devices)
+    return max(most + 4 * max(parts.values()), parts.total() + kept[0].weights)

@@ -9,7 +9,6 @@ PLACEMENT = Placement(
     " first of all, and the sum goes back the same way.",
     variables="replica",
     merge="halves",
-    update="replica",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
     refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

@@ -8,7 +8,6 @@ PLACEMENT = Placement(
     summary="Every device holds all variables; gradients, packed into one message, are summed by NCCL, on CPUs by TensorFlow's ring.",
     variables="replica",
     merge="all_reduce",
-    update="replica",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
     refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

@@ -8,7 +8,6 @@ PLACEMENT = Placement(
     summary="Every device holds all variables; gradients are copied to the first device and summed there, and the sum is copied back.",
     variables="replica",
     merge="gpu0",
-    update="replica",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
     refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

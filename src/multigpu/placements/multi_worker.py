@@ -9,7 +9,6 @@ PLACEMENT = Placement(
     " TensorFlow's ring over gRPC.",
     variables="replica",
     merge="all_reduce",
-    update="replica",
     engines=(Engine(framework="tensorflow", processes="per_device", executions=("graph",), strategy="multi_worker"),),
     refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

@@ -9,8 +9,6 @@ PLACEMENT = Placement(
     summary="A server process holds all variables in host memory; a worker process a device reads them, computes one shard's"
     " gradient and has it applied without waiting for others.",
     variables="host",
-    merge="host",
-    update="host",
     semantics=Semantics(kind="asynchronous"),
     engines=(Engine(framework="tensorflow", processes="per_device", executions=("graph",), strategy="parameter_server"),),
     refusals={

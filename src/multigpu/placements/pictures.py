@@ -1,6 +1,6 @@
 """Each placement as a small picture and a row of its settings, drawn from the row of data alone."""
 
-from html import escape
+from jinja2 import Environment, PackageLoader
 
 from multigpu.placements import placements
 from multigpu.placements.formula import formula_lines
@@ -12,12 +12,8 @@ PARTS = {"variables": "V", "embeddings": "E", "update": "U"}
 SHARES = ("sharded", "cut", "sections", "split")
 """Homes of which each GPU has a part."""
 
-GPUS = 3
-WIDTH, HEIGHT = 340, 132
-BOX, GAP = 92, 20
-HOST_Y, GPU_Y = 2, 84
-
-FIELDS = ("variables", "embeddings", "lookup", "compute", "merge", "slots", "update", "travels")
+PAGE = Environment(loader=PackageLoader("multigpu.placements", "."), trim_blocks=True, lstrip_blocks=True).get_template("page.md.j2")
+FIELDS = ["variables", "embeddings", "lookup", "compute", "merge", "slots", "update", "travels"]
 
 
 def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]:
@@ -73,74 +69,10 @@ def movement(placement: Placement) -> tuple[str, str]:
     return "host" if "host" in homes else "gpus", f"{out}, gradients back"
 
 
-def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" marker-start="url(#tip)" marker-end="url(#tip)"/>'
-
-
-def _box(x: float, y: float, width: float, name: str, parts: list[tuple[str, str, bool]]) -> str:
-    drawn = [
-        f'<rect class="box" x="{x}" y="{y}" width="{width}" height="46" rx="4"/><text class="name" x="{x + 7}" y="{y + 14}">{name}</text>'
-    ]
-    for index, (letter, part, share) in enumerate(parts):
-        left = x + 7 + 20 * index
-        kind = f"part {part}" + (" share" if share else "")
-        drawn.append(
-            f'<g class="{kind}"><rect x="{left}" y="{y + 21}" width="18" height="18" rx="2"/>'
-            f'<text x="{left + 9}" y="{y + 34}" text-anchor="middle">{letter}</text></g>'
-        )
-    return "".join(drawn)
-
-
-def picture(placement: Placement) -> str:
-    """An SVG of where a step's parts live and what moves; colours come from the page's style, so that it works in the dark."""
-    left = (WIDTH - GPUS * BOX - (GPUS - 1) * GAP) / 2
-    xs = [left + index * (BOX + GAP) for index in range(GPUS)]
-    drawn = [_box(left, HOST_Y, GPUS * BOX + (GPUS - 1) * GAP, "host", held(placement, None))]
-    drawn += [_box(x, GPU_Y, BOX, f"GPU {index}", held(placement, index)) for index, x in enumerate(xs)]
-    kind, _ = movement(placement)
-    arrows = []
-    if kind in ("host", "both"):
-        arrows += [_arrow(x + BOX / 2, HOST_Y + 49, x + BOX / 2, GPU_Y - 4) for x in xs]
-    if kind in ("gpus", "both"):
-        arrows += [_arrow(x + BOX + 2, GPU_Y + 30, x + BOX + GAP - 2, GPU_Y + 30) for x in xs[:-1]]
-    tip = (
-        '<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="5" markerHeight="5" orient="auto-start-reverse">'
-        '<path d="M0 0 L6 3 L0 6 z"/></marker></defs>'
-    )
-    label_of_all = f"{escape(placement.title)}: {in_words(placement)}"
-    return (
-        f'<svg class="placement" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label_of_all}">'
-        f'{tip}{"".join(drawn)}<g class="arrows">{"".join(arrows)}</g></svg>'
-    )
-
-
 def placements_page() -> str:
-    """Every placement as a section: summary, picture, cost formula, meaning; then one table of all rows' settings. Markdown."""
-    sections = [
-        f"(placement-{placement.name})=\n### {placement.title} (`{placement.name}`)\n\n{placement.summary}\n\n"
-        f'<figure class="placement">{picture(placement)}<figcaption>A step moves: {movement(placement)[1]}.</figcaption></figure>\n\n'
-        f"{cost(placement)}\n\n"
-        f"{placement.semantics.sentence} {runs_as(placement)} Source: {placement.source}."
-        for placement in placements().values()
-    ]
-    return "\n\n".join([*sections, "### All rows", settings_table()])
-
-
-def settings_table() -> str:
-    """The settings of every placement, a row each, as HTML."""
-    head = "".join(f"<th>{field}</th>" for field in ("placement", *FIELDS))
-    cells = {
-        placement.name: "".join(f"<td>{str(getattr(placement, field)).replace('_', ' ')}</td>" for field in FIELDS)
-        for placement in placements().values()
-    }
-    rows = "".join(f"<tr><th>{name}</th>{own}</tr>" for name, own in cells.items())
-    return f'<div class="wide"><table class="plain settings"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-
-
-def cost(placement: Placement) -> str:
-    """The bytes that a step moves over all replicas, as formulas in the page's Markdown."""
-    when = "a step" if placement.semantics.every == 1 else f"in {placement.semantics.every} steps"
-    return f"Bytes {when}: {'. '.join(formula_lines(placement))}."
+    """Every placement as a section, and the settings of all: Markdown (`page.md.j2`)."""
+    shown = {"held": held, "in_words": in_words, "movement": movement, "formula_lines": formula_lines, "runs_as": runs_as}
+    return PAGE.render(shown, placements=list(placements().values()), fields=FIELDS, gpus=3)
 
 
 def runs_as(placement: Placement) -> str:

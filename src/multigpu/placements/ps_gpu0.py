@@ -7,7 +7,5 @@ PLACEMENT = Placement(
     source="001: parameter_server on the GPU",
     summary="All variables live on GPU 0, which sends them to the others, sums their gradients and updates.",
     variables="gpu0",
-    merge="gpu0",
-    update="gpu0",
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

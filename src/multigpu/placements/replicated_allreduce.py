@@ -8,7 +8,6 @@ PLACEMENT = Placement(
     summary="Every device holds all variables; when backward has ended, one all-reduce sums all gradients.",
     variables="replica",
     merge="all_reduce",
-    update="replica",
     engines=(WHOLE_STEP, DISPATCHED, Engine(framework="tensorflow", processes="one", executions=("graph", "xla"))),
     refusals={"eager": "one thread would wait in the first device's collective for devices that it has yet to reach"},
 )

@@ -8,6 +8,5 @@ PLACEMENT = Placement(
     summary="Every device holds all variables; each receives every other's gradients and adds them up itself.",
     variables="replica",
     merge="copy",
-    update="replica",
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

@@ -9,6 +9,5 @@ PLACEMENT = Placement(
     variables="replica",
     merge="all_reduce",
     algorithm="ring",
-    update="replica",
     refusals=KERNEL_BY_KERNEL,
 )

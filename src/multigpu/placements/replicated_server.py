@@ -9,6 +9,5 @@ PLACEMENT = Placement(
     variables="replica",
     merge="all_reduce",
     algorithm="central_server",
-    update="replica",
     refusals=KERNEL_BY_KERNEL,
 )

@@ -1,14 +1,13 @@
 """A placement as a row of data, read by every engine and by the prediction of what a step moves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.collectives import find_algorithm
 from multigpu.placements.semantics import Semantics
+from multigpu.schema import Data
 
 Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
 """Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
@@ -24,7 +23,7 @@ plain copies, on the first device of each half of the devices and then on the fi
 is, or every so many steps replicas take the mean of their variables ("average")."""
 
 
-class Engine(BaseModel):
+class Engine(Data):
     """One way in which a framework carries a placement out.
 
     processes: one process that dispatches for all devices, or one a device.
@@ -32,7 +31,6 @@ class Engine(BaseModel):
     strategy: the framework's own strategy that carries it out; "" where the engine does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"
     executions: tuple[str, ...] = ("eager",)
@@ -81,12 +79,13 @@ def travelling(row: Mapping[str, Any]) -> Travels:
     return "nothing" if row["embeddings"] == "replica" else "tables" if row["lookup"] == "replica" else "rows"
 
 
-class Placement(BaseModel):
+class Placement(Data):
     """Where each part of a training step lives and what travels between the parts.
 
     variables, embeddings: homes of the dense variables and of the tables that are looked up by row (which live with them unless said).
     lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the replica (whole tables do).
-    merge, update: where gradients are summed and the update runs. slots: where optimiser state lives, which must be there too.
+    update: where the update runs: at the variables' home, unless said. merge: where gradients are summed: where the update runs, unless
+        said, as of copies it must be. slots: where optimiser state lives, which must be where the update runs too.
     compute: "sections": stretches of layers, each on its own device, which all shards pass; "split": every layer, cut over the devices
         of one copy of the model. Then everything else is "sections" or "split" too, further devices hold further copies of the model,
         and gradients of one part are joined with those of the same part of other copies (`partition.py`).
@@ -101,8 +100,6 @@ class Placement(BaseModel):
     refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell it from the rest of the row.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str
     title: str
     source: str
@@ -111,8 +108,8 @@ class Placement(BaseModel):
     embeddings: Home = Field(default_factory=lambda row: row["variables"])
     lookup: Home = Field(default_factory=lambda row: row["embeddings"])
     compute: Literal["replica", "stage", "sections", "split"] = "replica"
-    merge: Merge
-    update: Home
+    update: Home = Field(default_factory=lambda row: row["variables"])
+    merge: Merge = Field(default_factory=lambda row: row["update"])
     slots: Home = Field(default_factory=lambda row: row["update"])
     travels: Travels = Field(default_factory=travelling)
     algorithm: str | None = None
@@ -130,11 +127,6 @@ class Placement(BaseModel):
         return tuple(dict.fromkeys(engine.framework for engine in self.engines))
 
     @property
-    def executions(self) -> tuple[str, ...]:
-        """Forms of execution that some engine allows."""
-        return tuple(dict.fromkeys(form for engine in self.engines for form in engine.executions))
-
-    @property
     def merges_gradients(self) -> bool:
         """Whether an update takes all replicas' gradients."""
         return self.merge not in ("average", "none")
@@ -147,7 +139,7 @@ class Placement(BaseModel):
         return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Placement:
+    def _consistent(self) -> Self:
         if {"sections", "split"} & {self.compute, self.variables, self.embeddings, self.update}:
             homes = {self.compute, self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update}
             if len(homes) > 1 or self.travels != "activations":
@@ -177,7 +169,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _average_possible(self) -> Placement:
+    def _average_possible(self) -> Self:
         if (self.merge == "average") != (self.semantics.every > 1):
             raise ValueError(
                 f"{self.name}: variables are averaged after every so many steps, so merge {self.merge!r} cannot be every"
@@ -186,7 +178,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _staging_possible(self) -> Placement:
+    def _staging_possible(self) -> Self:
         if self.staged != bool(self.semantics.steps):
             raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
         if self.staged and (self.semantics.steps != 1 or "replica" in (self.variables, self.embeddings) or self.lookup != "replica"):
@@ -197,7 +189,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _joined_loss_possible(self) -> Placement:
+    def _joined_loss_possible(self) -> Self:
         if self.loss == "gpu0" and (
             "replica" in (self.variables, self.embeddings) or any(engine.processes != "one" for engine in self.engines)
         ):
@@ -208,7 +200,7 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _algorithm_possible(self) -> Placement:
+    def _algorithm_possible(self) -> Self:
         if self.algorithm is None:
             return self
         if self.merge != "all_reduce" or self.overlap:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from multigpu.schema import Data
 
 Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchronous"]
 
 
 class Facts(NamedTuple):
-    """What a kind of semantics means. words: for who compares rates; "" for that of the joined batch. sentence: what the result equals,
-    with the row's own `steps`, `tolerance` and `every`.
+    """What a kind of semantics means.
+
+    words: for who compares rates; "" for that of the joined batch. sentence: what the result equals, with the row's own fields.
+    is_equal_training: it trains the model of the joined batch, exactly or within its tolerance. replicas_agree: copies of a variable are
+        equal after every step. loss_is_shared: the replicas' losses are shares of the joined mean, which add up; else each is the mean over
+        a replica's own shard. is_one_model: what all replicas learn comes together in one model. is_reproducible: the result is the same
+        whoever comes first: replicas wait for each other, or share nothing.
     """
 
     words: str
@@ -60,57 +65,31 @@ update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (f
 """
 
 
-class Semantics(BaseModel):
+class Semantics(Data):
     """What a placement's result equals: `FACTS` has a sentence for each kind.
 
     steps: by how many updates stale gradients are old. tolerance: of lossy ones, norm of the difference over norm of the update.
     every: after so many steps variables are averaged.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Kind = "joined"
     steps: int = 0
     tolerance: float = 0.0
     every: int = 1
 
     @property
-    def is_equal_training(self) -> bool:
-        """Whether it trains the model of the joined batch, exactly or within its tolerance."""
-        return FACTS[self.kind].is_equal_training
-
-    @property
-    def replicas_agree(self) -> bool:
-        """Whether copies of a variable are equal after every step."""
-        return FACTS[self.kind].replicas_agree
+    def facts(self) -> Facts:
+        """What follows from its kind."""
+        return FACTS[self.kind]
 
     def agree_after(self, steps: int) -> bool:
         """Whether copies of a variable are equal after so many steps."""
-        return self.replicas_agree or (self.every > 1 and steps % self.every == 0)
-
-    @property
-    def loss_is_shared(self) -> bool:
-        """Whether the replicas' losses are shares of the joined mean, which add up; else each is the mean over a replica's own shard."""
-        return FACTS[self.kind].loss_is_shared
-
-    @property
-    def is_one_model(self) -> bool:
-        """Whether what all replicas learn comes together in one model."""
-        return FACTS[self.kind].is_one_model
-
-    @property
-    def is_reproducible(self) -> bool:
-        """Whether the result is the same whoever comes first: replicas wait for each other, or share nothing."""
-        return FACTS[self.kind].is_reproducible
-
-    @property
-    def words(self) -> str:
-        """What it means for who compares rates; "" where it trains as one process does."""
-        return FACTS[self.kind].words
+        return self.facts.replicas_agree or (self.every > 1 and steps % self.every == 0)
 
     @property
     def sentence(self) -> str:
         """What the result equals."""
-        return FACTS[self.kind].sentence.format(**self.model_dump())
+        return self.facts.sentence.format(**self.model_dump())
 
     def sent_in(self, wire_dtype: str | None) -> Semantics:
         """The same where gradients travel in 16 bits (None: in their own type)."""
@@ -118,4 +97,4 @@ class Semantics(BaseModel):
 
     def on(self, devices: int) -> Semantics:
         """The same on so many devices: replicas with losses of their own are one process where there is but one."""
-        return Semantics() if devices == 1 and not self.loss_is_shared else self
+        return Semantics() if devices == 1 and not self.facts.loss_is_shared else self

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
-from multigpu.placements.row import Engine, Home, Look, Merge, Placement
+from multigpu.placements.row import Engine, Home, Look, Placement
 
 if TYPE_CHECKING:
     from multigpu.stages.graph import StageGraph
@@ -26,8 +26,6 @@ class SplitPlacement(Placement):
 
     variables: Home = "stage"
     compute: Literal["replica", "stage"] = "stage"
-    merge: Merge = "stage"
-    update: Home = "stage"
     engines: tuple[Engine, ...] = (
         Engine(framework="torch", processes="one", executions=("eager",)),
         Engine(framework="tensorflow", processes="one", executions=("graph", "eager")),

@@ -11,8 +11,6 @@ PLACEMENT = Placement(
     summary="As Exp2, but a device computes with what it fetched during the step before, while the next values are on their way.",
     variables="host",
     lookup="replica",
-    merge="host",
-    update="host",
     staged=True,
     semantics=Semantics(kind="stale", steps=1),
     engines=(NOT_CAPTURED,),

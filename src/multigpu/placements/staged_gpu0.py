@@ -11,8 +11,6 @@ PLACEMENT = Placement(
     summary="GPU 0 holds all variables, sums and updates; devices compute with what it sent during the step before.",
     variables="gpu0",
     lookup="replica",
-    merge="gpu0",
-    update="gpu0",
     staged=True,
     semantics=Semantics(kind="stale", steps=1),
     engines=(WHOLE_STEP,),

@@ -1,19 +1,14 @@
 """The bytes of one step of a Run: its placement's, with what the Run itself says of how gradients, inputs and predictions travel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from multigpu.collectives.spec import LIBRARY, Part, parse_spec, spec_bytes
 from multigpu.placements import find_placement
 from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.partition import partition_bytes
 from multigpu.placements.traffic import predicted_bytes
+from multigpu.run import Run
 from multigpu.stages.check import predicted_moves
-
-if TYPE_CHECKING:
-    from multigpu.run import Run
 
 WIRE_BYTES = {"bf16": 2, "fp16": 2}
 COMPUTED_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}

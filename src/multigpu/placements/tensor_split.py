@@ -9,6 +9,4 @@ PLACEMENT = Placement(
     "layers. Further devices hold further copies of the model.",
     variables="split",
     compute="split",
-    merge="split",
-    update="split",
 )

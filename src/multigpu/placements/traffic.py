@@ -6,7 +6,7 @@ The prediction is asserted against what the engines count, for every placement (
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multigpu.collectives.merge import merged_bytes
+from multigpu.collectives import find_algorithm
 from multigpu.placements.row import Home, Placement
 from multigpu.workloads.base import Variable
 
@@ -138,7 +138,7 @@ def predicted_bytes(
             if sparse is not None and placement.merges_gradients:
                 moved["device_to_device"] += (replicas - 1) * sum(sparse)
             elif placement.algorithm is not None:
-                moved["device_to_device"] += merged_bytes(placement.algorithm, a.variable.elements, item_bytes, replicas)
+                moved["device_to_device"] += find_algorithm(placement.algorithm).moved_bytes(a.variable.elements, item_bytes, replicas)
             elif placement.merge in ("all_reduce", "average") and replicas > 1:
                 moved["all_reduce"] += replicas * size
             elif placement.merge == "copy":

@@ -18,11 +18,7 @@ PRECISIONS = ("fp64", "fp32", "tf32")
 
 
 def check_stages(run: Run, placement: Placement) -> None:
-    """Refuse what cannot be had.
-
-    Raises:
-        ValueError: one sentence that names the field, its value and what is allowed.
-    """
+    """Refuse what cannot be had."""
     _check_feed(run, placement)
     _check_window(run)
     if not isinstance(placement, SplitPlacement):

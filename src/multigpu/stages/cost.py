@@ -13,8 +13,6 @@ forward passes and updates, while backward passes are started from a thread for 
 work is started from a thread of its own (a TensorFlow graph's executors).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from itertools import pairwise

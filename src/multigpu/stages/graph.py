@@ -1,7 +1,5 @@
 """A model as a graph of stages, framework-free: what each reads, what it hands on and which variables it uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -9,8 +9,6 @@ one sentence. A model's stages are measured once on a machine; `--again` measure
 measured too: they tell which model of the host holds (see `cost`), before the search relies on it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The process that measures a model's stages: reads what to measure from its input, prints the costs as one line of JSON."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -3,8 +3,6 @@
 These Records lie in `data/stages/<machine>/`. What a placement really takes is a Record of a Run, with `stage_devices` as found here.
 """
 
-from __future__ import annotations
-
 from multigpu.kept import SCHEMA_VERSION, Kept, key_of
 from multigpu.measure.machine import framework_version
 from multigpu.run import Run

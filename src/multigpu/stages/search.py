@@ -1,7 +1,5 @@
 """The best placement of a model's stages on some equal devices, by what `cost` says of each: all that there are are tried."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,10 +1,8 @@
 """Models trained apart on disjoint shards, and the average of their parameters (002: it "does not generalise")."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -33,7 +31,7 @@ class AveragingExperiment(Described):
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _disjoint(self) -> AveragingExperiment:
+    def _disjoint(self) -> Self:
         if self.problem.shards != self.workers:
             raise ValueError(f"{self.workers} workers need as many shards to be disjoint, not {self.problem.shards}")
         return self

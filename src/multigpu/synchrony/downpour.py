@@ -6,25 +6,23 @@ on computing. Shards know nothing of each other, so the vector a replica compute
 "Large Scale Distributed Deep Networks" (NIPS 2012), section 4.1 and algorithm 1.1 of its appendix; 002 summarises it.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Described, ProblemDescription
 from multigpu.synchrony.laws import Law, Outage, Seconds, StepTimes, check_outages
 from multigpu.synchrony.problems import Count, Problem, RareFeatures
 from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
+from multigpu.synchrony.server import Point
 
 
 class Downpour(Described):
@@ -57,7 +55,7 @@ class Downpour(Described):
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
-    def _possible(self) -> Downpour:
+    def _possible(self) -> Self:
         if self.batches is None and self.time_s is None:
             raise ValueError("an experiment needs a budget: give batches, time_s or both")
         check_outages(self.outages, self.replicas)

@@ -2,8 +2,6 @@
 device (`on_device`, whose classes stand in for those here).
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 from multiprocessing import get_context

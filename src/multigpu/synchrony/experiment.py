@@ -1,10 +1,8 @@
 """Experiments: frozen, validated when they are built, and found again by their key; here those of the six protocols."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -97,7 +95,7 @@ class Experiment(Described):
     server_device: ServerDevice = "host"
 
     @model_validator(mode="after")
-    def _possible(self) -> Experiment:
+    def _possible(self) -> Self:
         check_gradients(self.protocol, self.workers, self.gradients)
         if (self.problem is None) != (self.rate is None):
             raise ValueError("a problem needs a rate, and a rate a problem: give both or neither")

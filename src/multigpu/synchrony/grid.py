@@ -5,8 +5,6 @@ the files that `KINDS` names), and a few that stand for a formula (`build`). Tim
 real runs and of the empirical law.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

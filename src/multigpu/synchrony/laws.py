@@ -4,8 +4,6 @@ X_(K:P) is the K-th smallest of P independent times: what an update waits for th
 All times are in seconds. Closed forms: B. C. Arnold, N. Balakrishnan, H. N. Nagaraja, "A First Course in Order Statistics".
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

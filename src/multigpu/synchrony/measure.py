@@ -3,8 +3,6 @@
 What has a Record is not run again, so the same command goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path

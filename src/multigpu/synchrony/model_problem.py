@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,13 +107,6 @@ def gratings(description: TrainedModel) -> Images:
     return Images(torch.from_numpy(images), torch.from_numpy(labels))
 
 
-@lru_cache(maxsize=2)
-def _corpus(source_entries: int, target_entries: int) -> tuple[Sentences, Sentences]:
-    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
-    encoded = encode_corpus(text, source_entries, target_entries)
-    return encoded.source, encoded.target
-
-
 def sentences(description: TrainedModel) -> Pairs:
     """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed.
 
@@ -122,12 +114,13 @@ def sentences(description: TrainedModel) -> Pairs:
         ValueError: the corpus has fewer such pairs than rows and test rows.
     """
     config = find_model("nmt", description.model).config
-    source, target = _corpus(config.source_vocabulary, config.target_vocabulary)
-    short = np.flatnonzero(np.maximum(source.lengths, target.lengths) <= description.longest)
+    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
+    corpus = encode_corpus(text, config.source_vocabulary, config.target_vocabulary)
+    short = np.flatnonzero(np.maximum(corpus.source.lengths, corpus.target.lengths) <= description.longest)
     wanted = description.rows + description.test_rows
     if len(short) < wanted:
         raise ValueError(f"the corpus has {len(short)} pairs of at most {description.longest} words, not {wanted}: ask for fewer rows")
-    return Pairs(source, target, np.random.default_rng((description.seed, 5)).permutation(short)[:wanted])
+    return Pairs(corpus.source, corpus.target, np.random.default_rng((description.seed, 5)).permutation(short)[:wanted])
 
 
 Rows = Images | Pairs

@@ -11,8 +11,6 @@ every rule but `bounded`: that adds up squares in an order that depends on the d
 A GPU's libraries do not promise equal bits of a *gradient* computed twice: a replay of `TrainedModel(device="cuda")` is as near as those.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

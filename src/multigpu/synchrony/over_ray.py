@@ -6,8 +6,6 @@ all six protocols are one loop, and the arrivals of a run replayed give the same
 of milliseconds or more.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import threading

@@ -17,8 +17,6 @@ A worker whose gradient completes an update gets the version after that update. 
 G. Joshi, S. Ghosh, P. Dube, P. Nagpurkar, "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), which 002 summarises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 

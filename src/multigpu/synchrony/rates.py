@@ -1,7 +1,5 @@
 """Rules for the learning rate of stale gradients. An update is w <- w - (1/K) sum_i rate_i g_i over its K gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 

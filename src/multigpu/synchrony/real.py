@@ -1,7 +1,5 @@
 """Experiments for real: this process is the server, its workers are processes of this machine, with the law's times injected as delays."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Records of experiments: what one gave, with the machine it ran on; written once, atomically, and never edited."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, Generic, Literal, TypeVar
 
@@ -10,9 +8,8 @@ import numpy as np
 from multigpu.kept import SCHEMA_VERSION, Kept, made_here
 from multigpu.measure.machine import this_machine, versions
 from multigpu.schema import Data
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import SYNCHRONY_VERSION, Described, Experiment
-from multigpu.synchrony.server import Accounts, Outcome
+from multigpu.synchrony.server import Accounts, Outcome, Point
 
 MOST_BINS = 200
 Kind = TypeVar("Kind", bound=Described)

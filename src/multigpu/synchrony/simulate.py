@@ -1,11 +1,8 @@
 """Experiments on a virtual clock: a heap of arrivals drives the server."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -15,17 +12,6 @@ from multigpu.synchrony.laws import Exponential, StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Job, ProtocolName
 from multigpu.synchrony.server import Outcome, Server
-
-
-class _Span(NamedTuple):
-    """A worker's latest computation."""
-
-    begin_s: float
-    end_s: float
-
-    def free_s(self, now_s: float) -> float:
-        """When another can begin: after this one, or in its place if it has not begun."""
-        return self.begin_s if self.begin_s > now_s else max(now_s, self.end_s)
 
 
 def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
@@ -47,12 +33,16 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
 
     def plan(jobs: Iterable[Job], now_s: float) -> None:
         for worker, ticket, _ in jobs:
-            begin_s = now_s if experiment.preemptive else computing[worker].free_s(now_s)
-            computing[worker] = _Span(begin_s, begin_s + times[worker].time_s(ticket))
-            arrival_s = computing[worker].end_s + experiment.delay_of_s(worker)
+            begun_s, until_s = computing[worker]
+            # another can begin after this one, or in its place if it has not begun
+            free_s = begun_s if begun_s > now_s else max(now_s, until_s)
+            begin_s = now_s if experiment.preemptive else free_s
+            end_s = begin_s + times[worker].time_s(ticket)
+            computing[worker] = (begin_s, end_s)
+            arrival_s = end_s + experiment.delay_of_s(worker)
             heapq.heappush(heap, (arrival_s, ties.random(), worker, ticket))
 
-    computing = [_Span(0.0, 0.0)] * experiment.workers
+    computing = [(0.0, 0.0)] * experiment.workers  # begin and end of each one's latest computation
     now_s = 0.0
     running = server.coordinator.running
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):

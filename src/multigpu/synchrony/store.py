@@ -1,7 +1,5 @@
 """Where Records of experiments of every kind lie: `<root>/<"virtual", "averaging", "downpour" or machine>/`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

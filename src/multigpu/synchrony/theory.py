@@ -8,8 +8,6 @@ update of sync applies P gradients and one of async only one: for the same sampl
 sample).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -6,11 +6,10 @@ it throws its gradient away, or the server does: an answer with an old ticket is
 Cancelling is sending the next job: the worker sees it at its next check, which ends its wait at once but not its computation.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from multiprocessing.connection import Connection, wait
+from typing import Self
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -163,7 +162,7 @@ class Processes:
             except OSError:
                 continue
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

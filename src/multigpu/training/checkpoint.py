@@ -1,7 +1,5 @@
 """Checkpoints: one file with a header of its own and torch's bytes, replaced atomically, read without running anybody's code."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

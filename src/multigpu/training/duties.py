@@ -4,12 +4,11 @@ Each is one method, so that each can be replaced (and broken, and the breaking b
 behind is the evidence of it, from which every rank comes to the same conclusion.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.inputs.batch import Source
 from multigpu.placements import find_placement
-from multigpu.training.data import CoverageAudit, item_source, steps_per_epoch
 from multigpu.training.record import EpochAudit
 from multigpu.training.run import TrainingRun
-from multigpu.training.state import copies_of, set_rate
-from multigpu.training.towers import replicas_of
+from multigpu.training.state import copies_of, replicas_of, set_rate
 
 
 class Duties:
@@ -88,6 +85,64 @@ def writers_fault(files: Sequence[Sequence[str]], evaluations: Sequence[int]) ->
     return None
 
 
+class CoverageAudit:
+    """Which replica read which item, epoch by epoch; the same on every rank.
+
+    Shards are disjoint when no item is read by two replicas, but for what fills up the last joined batch of an epoch. An epoch of which a
+    predecessor read a part is judged by what is known of it.
+    """
+
+    def __init__(self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
+        self.count, self.per_epoch = count, per_epoch
+        self.allowed = self.per_epoch * joined_batch - self.count
+        self.done = {audit.epoch: audit for audit in audits if audit.complete}
+        self.steps: Counter[int] = Counter()
+        self.seen: dict[int, np.ndarray] = {}
+        """Of an epoch that is not complete, [replica, item]."""
+
+    def add(self, steps: Iterable[int], read: Sequence[Sequence[np.ndarray]]) -> None:
+        """These steps ran; read: by rank, what each replica read in each."""
+        for place, step in enumerate(steps):
+            epoch = step // self.per_epoch
+            seen = self.seen.setdefault(epoch, np.zeros((len(read), self.count), bool))
+            for rank, items in enumerate(read):
+                seen[rank, items[place]] = True
+            self.steps[epoch] += 1
+            if self.steps[epoch] == self.per_epoch:
+                self.done[epoch] = self._audit(epoch)
+                del self.seen[epoch]
+
+    def _audit(self, epoch: int) -> EpochAudit:
+        readers = self.seen[epoch].sum(axis=0)
+        return EpochAudit(
+            epoch=epoch,
+            steps=self.steps[epoch],
+            items=self.count,
+            distinct=int((readers > 0).sum()),
+            shared=int((readers > 1).sum()),
+            allowed=self.allowed,
+            complete=self.steps[epoch] == self.per_epoch,
+        )
+
+    def audits(self) -> list[EpochAudit]:
+        """Of every epoch that ran, in order; the last may be incomplete."""
+        known = self.done | {epoch: self._audit(epoch) for epoch in self.seen}
+        return [known[epoch] for epoch in sorted(known)]
+
+    def fault(self) -> str | None:
+        """Why the shards are not disjoint or do not cover the data set, or None."""
+        for audit in self.audits():
+            if audit.shared > audit.allowed:
+                return (
+                    f"shards are not disjoint: {audit.shared} of {audit.items} items of epoch {audit.epoch} were read by more than one"
+                    f" replica, and filling up its last step explains {audit.allowed}"
+                )
+            if audit.complete and audit.distinct < audit.items:
+                left_out = audit.items - audit.distinct
+                return f"shards do not cover the data set: {left_out} of {audit.items} items were left out of epoch {audit.epoch}"
+        return None
+
+
 class Evidence:
     """Of one TrainingRun, on every rank.
 
@@ -95,9 +150,9 @@ class Evidence:
     """
 
     def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
-        self.schedule = training.schedule_of(steps_per_epoch(source))
-        items = item_source(source)
-        self.coverage = CoverageAudit(items, training.joined_batch, audits) if items else None
+        self.schedule = training.schedule_of(source.steps_per_epoch)
+        count, per_epoch = source.count, source.steps_per_epoch
+        self.coverage = CoverageAudit(count, per_epoch, training.joined_batch, audits) if count and per_epoch else None
         self.agree = True
         self.staged = find_placement(training.run.placement).staged
 

@@ -19,8 +19,6 @@ Called under `torch.inference_mode()` and the Run's autocast. What is costly to 
 Raises ValueError, one sentence, where the Run's inputs hold nothing out; such a Run is then refused before its first step.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 

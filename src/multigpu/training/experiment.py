@@ -3,12 +3,10 @@
 A process that is killed takes its launch with it; the launcher starts all of them again, and the run goes on from its checkpoint.
 """
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from multigpu.hosts.launching import Company
 from multigpu.hosts.namespaces import Spread
@@ -37,7 +35,7 @@ class TrainingItem(Due):
     keep: bool = False
 
     @classmethod
-    def of(cls, training: TrainingRun, repeat: int = 0, **more: Any) -> TrainingItem:
+    def of(cls, training: TrainingRun, repeat: int = 0, **more: Any) -> Self:
         """One to train, which `train` gives its folder."""
         return cls(run=training.run, training=training, repeat=repeat, **more)
 

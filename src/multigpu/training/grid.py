@@ -3,8 +3,6 @@
 They are files of `grids/training/`, written as `multigpu.grid` explains; their points have fields of a TrainingRun and of its Run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -33,7 +31,7 @@ def joined_placements(unit: str = "images") -> list[str]:
     found = [
         name
         for name, row in placements().items()
-        if (row.semantics.is_equal_training or not row.semantics.is_one_model)
+        if (row.semantics.facts.is_equal_training or not row.semantics.facts.is_one_model)
         and row.compute == "replica"
         and (row.loss == "replica" or unit == "images")
         and any(e.framework == "torch" and "eager" in e.executions for e in row.engines)
@@ -142,11 +140,8 @@ def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Pla
     Raises:
         ValueError: none has.
     """
-
-    def value(entry: Planned, name: str) -> object:
-        return getattr(entry.built if name in TrainingRun.model_fields else entry.built.run, name)
-
-    return having(planned, fields, value)
+    own = TrainingRun.model_fields
+    return having(planned, fields, lambda entry, name: getattr(entry.built if name in own else entry.built.run, name))
 
 
 def find_grid(name: str) -> list[Planned]:

@@ -1,7 +1,5 @@
 """What a training run has to show so far: kept on every rank, saved with each checkpoint, and made into a Record at the end."""
 
-from __future__ import annotations
-
 import math
 from itertools import accumulate
 from typing import Any
@@ -47,10 +45,6 @@ class History(Data):
         bad = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
         if bad is not None:
             self.diverged = f"diverged: the loss of step {stop - len(losses) + bad} is {losses[bad]}"
-
-    def note_scores(self, training: TrainingRun, step: int, scores: dict[str, float]) -> None:
-        """The model's scores after so many steps."""
-        self.scored.append(Evaluation(step=step, samples=step * training.joined_batch, seconds=self.train_s, scores=scores))
 
     def points(self, every: int) -> tuple[list[float], list[float], list[float]]:
         """Loss, seconds and rate of each `every` steps."""

@@ -3,8 +3,6 @@
 What was interrupted goes on from its checkpoint, what is finished is not trained again. Imports no framework.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 These Records lie in `data/training/<machine>/`.
 """
 
-from __future__ import annotations
-
 from multigpu.kept import Answer
 from multigpu.measure.machine import DeviceState
 from multigpu.schema import Data

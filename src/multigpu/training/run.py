@@ -1,10 +1,7 @@
 """A TrainingRun: a Run that is trained to the end of a budget, frozen and validated when it is built. Imports no framework."""
 
-from __future__ import annotations
-
 import importlib.util
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -12,7 +9,6 @@ from multigpu.placements import find_placement
 from multigpu.run import Run, build_run
 from multigpu.schema import Asked
 from multigpu.workloads import part_of
-from multigpu.workloads.base import Optimizer
 
 Law = Literal["constant", "warmup", "luong10"]
 
@@ -46,11 +42,6 @@ class Schedule(NamedTuple):
             passed = int((at - half) // every) if at >= half else 0
             return self.peak * 0.5 ** min(passed, HALVINGS)
         return self.peak
-
-
-def linear_rate(base: float, joined_batch: int, reference_batch: int = 256) -> float:
-    """Base k n / 256 (document 002): the rate grows with the joined batch of k replicas of n each."""
-    return base * joined_batch / reference_batch
 
 
 DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
@@ -90,11 +81,11 @@ class TrainingRun(Asked):
     log_every: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
-    def _possible(self) -> TrainingRun:
+    def _possible(self) -> Self:
         run, plain = self.run, Run.model_fields
         if run.framework != "torch":
             raise ValueError(f"training to the end of a budget runs in 'torch' alone, not in {run.framework!r}: leave out framework")
-        if not run.semantics.is_reproducible:
+        if not run.semantics.facts.is_reproducible:
             # how old its gradients are depends on who comes when: `multigpu.synchrony` counts ages and repeats
             raise ValueError(f"placement {run.placement!r} is {run.semantics.kind}: training takes one that would train the same again")
         if find_placement(run.placement).compute != "replica":
@@ -117,7 +108,8 @@ class TrainingRun(Asked):
             counted = "epochs" if self.epochs else "warmup_epochs" if self.schedule == "warmup" else ""
             if counted:
                 raise ValueError(f"inputs {run.inputs!r} has no epochs to count: give steps and no {counted}, or choose a data set")
-        if self.evaluate_every and not can_score(run.workload):
+        # looked for and not imported, which needs the framework
+        if self.evaluate_every and importlib.util.find_spec(part_of(run.workload, "evaluate")) is None:
             raise ValueError(f"workload {run.workload!r} has no evaluate.py to score it: leave out evaluate_every")
         return self
 
@@ -142,7 +134,7 @@ class TrainingRun(Asked):
         Args:
             steps_per_epoch: of all replicas together; None where the input has no epochs.
         """
-        peak = linear_rate(self.base, self.joined_batch, self.reference_batch) if self.rate_scaling == "linear" else self.base
+        peak = self.base * self.joined_batch / self.reference_batch if self.rate_scaling == "linear" else self.base
         pace = self.pace if self.adjust_to_devices else 1
         if self.schedule == "warmup":
             assert steps_per_epoch
@@ -157,19 +149,10 @@ class TrainingRun(Asked):
         assert self.epochs and steps_per_epoch
         return self.epochs * steps_per_epoch
 
-    def rule(self, rate: float) -> Optimizer:
-        """The update rule at this rate."""
-        return replace(self.run.rule, rate=rate)
-
     def label(self) -> str:
         budget = f"{self.steps} steps" if self.steps else f"{self.epochs} epochs"
         rate = "" if self.schedule == "constant" and self.rate_scaling == "none" else f" {self.rate_scaling}-{self.schedule}"
         return f"{self.run.label()} {self.run.inputs} seed {self.run.seed} {budget}{rate}"
-
-
-def can_score(workload: str) -> bool:
-    """Whether the workload has an `evaluate.py` (looked for, not imported: it needs the framework)."""
-    return importlib.util.find_spec(part_of(workload, "evaluate")) is not None
 
 
 FIELDS = {**Run.model_fields, **{name: field for name, field in TrainingRun.model_fields.items() if name != "run"}}

@@ -1,10 +1,9 @@
 """One TrainingRun in one process, on its replica or on all: build, begin or resume, train to the end of the budget."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 import torch
 
@@ -14,19 +13,17 @@ from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier
+from multigpu.measure.experiment import Seat
 from multigpu.measure.machine import total_energy_j
 from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from multigpu.training.data import item_source, steps_per_epoch
 from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
+from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import History
-from multigpu.training.towers import Tower, replicas_of
-
-if TYPE_CHECKING:
-    from multigpu.measure.experiment import Seat
-    from multigpu.training.experiment import TrainingItem
+from multigpu.training.record import Evaluation
+from multigpu.training.state import Tower, replicas_of
 
 LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""
@@ -55,7 +52,7 @@ class TrainingSession(Session):
                 state.clip_updates(replica, training.clip_norm)
         if self.context.captured:
             self.trainer = CapturedTrainer(self.trainer)
-        self.per_epoch = steps_per_epoch(self.source)
+        self.per_epoch = self.source.steps_per_epoch
         self.total = training.budget(self.per_epoch)
         self.rate_of = duties.rates(training, self.per_epoch)
         leading = [place for place, rank in enumerate(ranks) if duties.leads(rank)]
@@ -64,7 +61,6 @@ class TrainingSession(Session):
         self.context.closing.callback(self.watch.close)
         scored = leading if training.evaluate_every else []
         self.scorers = {place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored}
-        self.items = item_source(self.source)
         self.read: list[list[list[int]]] = [[] for _ in ranks]
         self.applied: list[list[Any]] = []
         self.units: list[int] = []
@@ -105,7 +101,7 @@ class TrainingSession(Session):
             for replica in self.replicas:
                 state.make_rates_tensors(replica)
         barrier()  # masters in shared memory stand before anyone pulls them
-        hashes = _by_rank(told.everyone(self._hashes()))
+        hashes = list(chain.from_iterable(told.everyone(self._hashes())))
         self.evidence = Evidence(self.training, self.source, self.history.audits)
         if not held:
             self.history.start_hashes = hashes
@@ -133,9 +129,9 @@ class TrainingSession(Session):
         self.stage("step")
         self.duties.apply_rate(self.trainer, self.rate_of(index))
         self.applied.append([state.rate_mark(replica) for replica in self.replicas])
-        if self.items:
+        if self.source.count:
             for read, rank in zip(self.read, self.devices.ranks, strict=True):
-                read.append(self.items.items(index, self.shard_of(rank)).tolist())
+                read.append(self.source.items(index, self.shard_of(rank)).tolist())
         shards = [feed.shard(index) for feed in self.feeds]
         self.units = [units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)]
         return self.trainer.step(shards)
@@ -188,7 +184,7 @@ class TrainingSession(Session):
                     "evaluations": self.evaluations[place],
                 }
             )
-        parts = _by_rank(told.everyone(mine))
+        parts = list(chain.from_iterable(told.everyone(mine)))
         first, self.at = self.at, stop
         self.history.add(self.training, parts, stop)
         return self.evidence.fault(parts, first, stop)
@@ -207,8 +203,9 @@ class TrainingSession(Session):
         for place, scorer in self.scorers.items():
             self.evaluations[place] += 1
             scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
-            self.history.note_scores(self.training, self.at, scores)
-            self._log({"step": self.at, "seconds": self.history.train_s, "loss": loss, **scores})
+            samples, seconds = self.at * self.training.joined_batch, self.history.train_s
+            self.history.scored.append(Evaluation(step=self.at, samples=samples, seconds=seconds, scores=scores))
+            self._log({"step": self.at, "seconds": seconds, "loss": loss, **scores})
         self.history.evaluation_s += time.perf_counter() - began
 
     def _checkpoint(self) -> None:
@@ -219,9 +216,8 @@ class TrainingSession(Session):
         every = told.to_first(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
-            write_checkpoint(
-                self.folder, self.training, self.at, {"replicas": _by_rank(every or [mine]), "history": self.history.model_dump_json()}
-            )
+            held = {"replicas": list(chain.from_iterable(every or [mine])), "history": self.history.model_dump_json()}
+            write_checkpoint(self.folder, self.training, self.at, held)
             self._log({"step": self.at, "checkpoint": True})
         barrier()
         self.history.checkpoint_s += time.perf_counter() - began
@@ -256,8 +252,3 @@ class TrainingSession(Session):
             "build_s": self.build_s,
             **distances(self.run, dict(replica.owned()), device.torch, device.dtype, self.trainer.piece),
         }
-
-
-def _by_rank(processes: list[list[Any]]) -> list[Any]:
-    """Every replica's value, from those of each process."""
-    return [value for own in processes for value in own]

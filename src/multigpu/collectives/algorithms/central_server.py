@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+from multigpu.collectives.algorithm import Algorithm, Cost, Transport
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 SERVER = 0
 
@@ -33,11 +31,10 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     transport.exchange([(worker, tensor) for worker in workers], [])
 
 
-def cost(elements: int, item_bytes: int, size: int) -> Cost:
-    """See the module: N = elements x item_bytes."""
-    n = elements * item_bytes
-    return Cost(2, n, n * (size - 1), 2 * n * (size - 1), 2 * n * (size - 1)) if size > 1 else NOTHING
+def cost(n: int, size: int) -> Cost:
+    """See the module."""
+    return Cost(2, n, n * (size - 1), 2 * n * (size - 1), 2 * n * (size - 1))
 
 
 # the server first receives, then sends
-ALGORITHM = Algorithm("central_server", run=all_reduce, cost=cost, serial=lambda size, processes: 2.0 * size * (processes - 1))
+ALGORITHM = Algorithm("central_server", run=all_reduce, formula=cost, serial=lambda size, processes: 2.0 * size * (processes - 1))

@@ -18,14 +18,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+from multigpu.collectives.algorithm import Algorithm, Cost, Transport
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
-
-WIRE_BYTES = 2
 
 
 def all_reduce(tensor: Tensor, transport: Transport) -> None:
@@ -46,10 +42,9 @@ def add_up_all(tensor: Tensor, sent: Tensor, transport: Transport) -> None:
         tensor.copy_(total)
 
 
-def cost(elements: int, item_bytes: int, size: int) -> Cost:
-    """See the module: N = elements x item_bytes."""
-    n = elements * item_bytes
-    return Cost(1, n, n * (size - 1), 2 * n * (size - 1), n * size * (size - 1)) if size > 1 else NOTHING
+def cost(n: int, size: int) -> Cost:
+    """See the module."""
+    return Cost(1, n, n * (size - 1), 2 * n * (size - 1), n * size * (size - 1))
 
 
 def compressed(wire: Literal["bf16", "fp16"]) -> Algorithm:
@@ -58,7 +53,7 @@ def compressed(wire: Literal["bf16", "fp16"]) -> Algorithm:
     def run(tensor: Tensor, transport: Transport) -> None:
         add_up_all(tensor, tensor.bfloat16() if wire == "bf16" else tensor.half(), transport)
 
-    return Algorithm(f"everyone_{wire}", run=run, cost=lambda elements, item_bytes, size: cost(elements, WIRE_BYTES, size), wire=wire)
+    return Algorithm(f"everyone_{wire}", run=run, formula=cost, wire=wire)
 
 
-ALGORITHM = Algorithm("everyone", run=all_reduce, cost=cost)
+ALGORITHM = Algorithm("everyone", run=all_reduce, formula=cost)

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+from multigpu.collectives.algorithm import Algorithm, Cost, Transport
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def all_reduce(tensor: Tensor, transport: Transport) -> None:
@@ -48,11 +46,9 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
         transport.send(tensor, rank + core)
 
 
-def cost(elements: int, item_bytes: int, size: int) -> Cost:
-    """See the module: N = elements x item_bytes."""
-    if size == 1:
-        return NOTHING
-    n, core = elements * item_bytes, 1 << (size.bit_length() - 1)
+def cost(n: int, size: int) -> Cost:
+    """See the module."""
+    core = 1 << (size.bit_length() - 1)
     folded = size > core
     way = 2 * n * (core - 1) / core + n * folded
     return Cost(2 * (core.bit_length() - 1) + 2 * folded, n, way, 2 * way, 2 * n * (size - 1))
@@ -60,7 +56,7 @@ def cost(elements: int, item_bytes: int, size: int) -> Cost:
 
 def serial(size: int, processes: int) -> float:
     """Processes beyond a power of two hand N over and wait for N."""
-    return cost(size // 4, 4, processes).busiest_way_bytes + (size if processes & (processes - 1) else 0)
+    return cost(size, processes).busiest_way_bytes + (size if processes & (processes - 1) else 0)
 
 
-ALGORITHM = Algorithm("halving_doubling", run=all_reduce, cost=cost, serial=serial)
+ALGORITHM = Algorithm("halving_doubling", run=all_reduce, formula=cost, serial=serial)

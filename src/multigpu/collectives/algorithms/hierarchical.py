@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, grid_of, log2_up
+from multigpu.collectives.algorithm import Algorithm, Cost, Transport, grid_of, log2_up
 from multigpu.collectives.algorithms.ring import ring
 from multigpu.collectives.algorithms.tree import broadcast_from_first, reduce_to_first
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def group_size(size: int) -> int:
@@ -39,11 +37,9 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     broadcast_from_first(tensor, transport, members)
 
 
-def cost(elements: int, item_bytes: int, size: int) -> Cost:
-    """See the module: N = elements x item_bytes."""
-    if size == 1:
-        return NOTHING
-    n, g = elements * item_bytes, group_size(size)
+def cost(n: int, size: int) -> Cost:
+    """See the module."""
+    g = group_size(size)
     leaders, depth = size // g, log2_up(g)
     between = 2 * n * (leaders - 1) / leaders
     way = n * depth + between
@@ -56,4 +52,4 @@ def serial(size: int, processes: int) -> float:
     return 2 * size * (log2_up(g) + (processes // g - 1) / (processes // g))
 
 
-ALGORITHM = Algorithm("hierarchical", run=all_reduce, cost=cost, serial=serial)
+ALGORITHM = Algorithm("hierarchical", run=all_reduce, formula=cost, serial=serial)

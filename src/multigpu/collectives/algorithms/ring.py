@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+from multigpu.collectives.algorithm import Algorithm, Cost, Transport
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def reduce_scatter(parts: Sequence[Tensor], transport: Transport, members: Sequence[int]) -> int:
@@ -54,11 +52,10 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     ring(tensor, transport, range(transport.size))
 
 
-def cost(elements: int, item_bytes: int, size: int) -> Cost:
-    """See the module: N = elements x item_bytes."""
-    n = elements * item_bytes
+def cost(n: int, size: int) -> Cost:
+    """See the module."""
     way = 2 * n * (size - 1) / size
-    return Cost(2 * (size - 1), way, way, 2 * way, 2 * n * (size - 1)) if size > 1 else NOTHING
+    return Cost(2 * (size - 1), way, way, 2 * way, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("ring", run=all_reduce, cost=cost)
+ALGORITHM = Algorithm("ring", run=all_reduce, formula=cost)

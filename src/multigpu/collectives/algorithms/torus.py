@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, grid_of
+from multigpu.collectives.algorithm import Algorithm, Cost, Transport, grid_of
 from multigpu.collectives.algorithms.ring import all_gather, reduce_scatter, ring
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def all_reduce(tensor: Tensor, transport: Transport) -> None:
@@ -31,14 +29,12 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     all_gather(parts, transport, along_row)
 
 
-def cost(elements: int, item_bytes: int, size: int) -> Cost:
-    """See the module: N = elements x item_bytes."""
-    if size == 1:
-        return NOTHING
-    n, (rows, columns) = elements * item_bytes, grid_of(size)
+def cost(n: int, size: int) -> Cost:
+    """See the module."""
+    rows, columns = grid_of(size)
     in_row, in_column = 2 * n * (columns - 1) / columns, 2 * n * (rows - 1) / size
     way = in_row + in_column
     return Cost(2 * (columns - 1) + 2 * (rows - 1), max(in_row, in_column), way, 2 * way, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("torus", run=all_reduce, cost=cost)
+ALGORITHM = Algorithm("torus", run=all_reduce, formula=cost)

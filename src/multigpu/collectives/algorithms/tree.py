@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, log2_up
+from multigpu.collectives.algorithm import Algorithm, Cost, Transport, log2_up
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from multigpu.collectives.transport import Transport
 
 
 def reduce_to_first(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
@@ -50,10 +48,10 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     broadcast_from_first(tensor, transport, members)
 
 
-def cost(elements: int, item_bytes: int, size: int) -> Cost:
-    """See the module: N = elements x item_bytes."""
-    n, depth = elements * item_bytes, log2_up(size)
-    return Cost(2 * depth, n, n * depth, 2 * n * depth, 2 * n * (size - 1)) if size > 1 else NOTHING
+def cost(n: int, size: int) -> Cost:
+    """See the module."""
+    depth = log2_up(size)
+    return Cost(2 * depth, n, n * depth, 2 * n * depth, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("tree", run=all_reduce, cost=cost, serial=lambda size, processes: 2.0 * size * log2_up(processes))
+ALGORITHM = Algorithm("tree", run=all_reduce, formula=cost, serial=lambda size, processes: 2.0 * size * log2_up(processes))

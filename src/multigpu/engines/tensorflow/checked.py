@@ -34,7 +34,7 @@ def equivalence(run: Run) -> Equivalence | None:
         trainer = build_trainer(context)
         for step in shards:
             trainer.step(step)
-        alone = not check.semantics.replicas_agree
+        alone = not check.semantics.facts.replicas_agree
         groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
         initial = {variable.name: value for variable, value in initial_values(check.description, check.seed)}
         distances = []

@@ -72,7 +72,7 @@ def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: floa
     semantics = run.semantics
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1  # two averages, and a step after them
     builder = importlib.import_module(part_of(run.workload, "torch"))
-    alone = not semantics.replicas_agree
+    alone = not semantics.facts.replicas_agree
     distance = 0.0
     with builder.comparable(DTYPES[check.precision]):
         values = _placed(check, rank, threads, shared, timeout_s, steps)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from multigpu.collectives.merge import merge
 from multigpu.collectives.spec import LIBRARY, messages, parse_spec
 from multigpu.engines.torch.variables import flat_gradients
 from multigpu.engines.torch.wire import Wire
@@ -54,6 +53,6 @@ class Messages:
             if message.algorithm == LIBRARY:
                 self.wire.all_reduce(travelling)
             else:
-                merge(travelling, message.algorithm, self.wire)
+                self.wire.merge(travelling, message.algorithm)
             if travelling is not own:
                 own.copy_(travelling)

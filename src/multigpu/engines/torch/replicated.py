@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.collectives.merge import merge
 from multigpu.collectives.spec import LIBRARY
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
@@ -111,7 +110,7 @@ class ReplicatedTrainer(Trainer):
     def step(self, shards: list[Shard]) -> list[Tensor]:
         (shard,) = shards
         batch = shard.batch
-        shared = self.context.placement.semantics.loss_is_shared
+        shared = self.context.placement.semantics.facts.loss_is_shared
         terms: int | Tensor = batch.joined_loss_terms if shared else batch.loss_terms[self.rank]
         if shard.terms is not None:
             terms = shard.terms[int(shared)]
@@ -184,7 +183,7 @@ class ReplicatedTrainer(Trainer):
         if self.messages is not None:
             self.messages.merge()
         elif self.algorithm is not None and self.replicas > 1:
-            merge(self.gradients, self.algorithm, self.wire)
+            self.wire.merge(self.gradients, self.algorithm)
         elif self.merge == "all_reduce":
             self.wire.all_reduce(self.gradients)
         else:

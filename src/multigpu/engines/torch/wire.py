@@ -9,6 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from multigpu.collectives import find_algorithm
+from multigpu.collectives.algorithm import Transport
+
 # newer releases have other names for the same calls
 gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -84,6 +87,10 @@ class Wire(HostLink):
         if self.replicas > 1:
             self.count_all_reduce(tensor.nbytes)
             dist.all_reduce(tensor)
+
+    def merge(self, gradients: Tensor, algorithm: str) -> None:
+        """Sum over replicas, in place, by the algorithm of this name, written out from plain copies; `gradients` are contiguous."""
+        find_algorithm(algorithm).all_reduce(gradients, Transport(self.rank, self.replicas, self.exchange))
 
     def reduce_scatter(self, own: Tensor, whole: Tensor) -> None:
         """This replica's stretch of the sum over replicas. `own` may be that stretch of `whole`, which then holds no sum elsewhere."""

@@ -10,6 +10,9 @@ from multigpu.workloads.base import Model, Optimizer, Section
 from multigpu.workloads.cnn import densenet, family, inception, plain, resnet
 from multigpu.workloads.cnn.layers import Convolution, Dense, Network, Relu, Shape, steps, trace
 
+Named = tuple[str, Callable[[], Model]]
+"""A model's name, and what makes its description."""
+
 
 @dataclass(frozen=True)
 class CnnConfig:
@@ -89,37 +92,34 @@ def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
     )
 
 
-def momentum_sgd(rate: float) -> Optimizer:
-    """tf_cnn_benchmarks' momentum rule: 0.9, and L2 of 4e-5 on every variable (its later versions spare batch norm's)."""
-    return Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
-
-
-def described(
-    name: str, image_size: int, classes: int, network: Callable[[], Network], batch: int, rate: float
-) -> tuple[str, Callable[[], Model]]:
-    """A model's name and what makes its description. batch: its default."""
+def described(name: str, image_size: int, classes: int, network: Callable[[], Network], batch: int, rate: float) -> Named:
+    """A model's name and what makes its description, trained by tf_cnn_benchmarks' momentum rule: 0.9, and L2 of 4e-5 on every variable
+    (its later versions spare batch norm's). batch: its default.
+    """
 
     def made() -> Model:
-        return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), momentum_sgd(rate))
+        rule = Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
+        return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), rule)
 
     return name, made
 
 
-def imagenet(
-    name: str, image_size: int, batch: int, network: Callable[[], Network], rate: float = 0.005
-) -> tuple[str, Callable[[], Model]]:
+def family_of(*members: Named) -> Mapping[str, Model]:
+    """Models by name, each described when it is first asked for."""
+    return Later(dict(members))
+
+
+def imagenet(name: str, image_size: int, batch: int, network: Callable[[], Network], rate: float = 0.005) -> Named:
     """A model for ImageNet with its 1,001 classes."""
     return described(name, image_size, 1001, network, batch, rate)
 
 
-def cifar(
-    name: str, network: Callable[[], Network], batch: int = 128, image_size: int = 32, rate: float = 0.1
-) -> tuple[str, Callable[[], Model]]:
+def cifar(name: str, network: Callable[[], Network], batch: int = 128, image_size: int = 32, rate: float = 0.1) -> Named:
     """A model for CIFAR-10 with its ten classes and a spare one."""
     return described(name, image_size, 11, network, batch, rate)
 
 
-def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> tuple[tuple[str, Callable[[], Model]], ...]:
+def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> tuple[Named, ...]:
     """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the batch."""
     rate = 0.128 * batch / 256
     return (
@@ -133,58 +133,46 @@ def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> tuple[t
 
 UNNORMALISED = 0.01
 
-FOR_IMAGENET: Mapping[str, Model] = Later(
-    dict(
-        [
-            *imagenet_resnet(50, (3, 4, 6, 3), 64),
-            *imagenet_resnet(101, (3, 4, 23, 3), 32),
-            *imagenet_resnet(152, (3, 8, 36, 3), 32),
-            imagenet("inception3", 299, 32, inception.inception3),
-            imagenet("inception4", 299, 32, inception.inception4),
-            imagenet("googlenet", 224, 32, inception.googlenet),
-            *(imagenet(name, 224, 64, partial(plain.vgg, stages)) for name, stages in plain.VGG.items()),
-            imagenet("alexnet", 227, 512, plain.alexnet),
-            imagenet("overfeat", 231, 32, plain.overfeat),
-            imagenet("lenet", 28, 32, plain.lenet),
-            imagenet("trivial", 227, 32, plain.trivial),
-        ]
-    )
+FOR_IMAGENET: Mapping[str, Model] = family_of(
+    *imagenet_resnet(50, (3, 4, 6, 3), 64),
+    *imagenet_resnet(101, (3, 4, 23, 3), 32),
+    *imagenet_resnet(152, (3, 8, 36, 3), 32),
+    imagenet("inception3", 299, 32, inception.inception3),
+    imagenet("inception4", 299, 32, inception.inception4),
+    imagenet("googlenet", 224, 32, inception.googlenet),
+    *(imagenet(name, 224, 64, partial(plain.vgg, stages)) for name, stages in plain.VGG.items()),
+    imagenet("alexnet", 227, 512, plain.alexnet),
+    imagenet("overfeat", 231, 32, plain.overfeat),
+    imagenet("lenet", 28, 32, plain.lenet),
+    imagenet("trivial", 227, 32, plain.trivial),
 )
 """Document 001's models on ImageNet, or on its smaller images of random numbers."""
 
-FOR_CIFAR: Mapping[str, Model] = Later(
-    dict(
-        [
-            cifar("alexnet_cifar", plain.alexnet_cifar, rate=UNNORMALISED),
-            *(cifar(f"resnet{6 * blocks + 2}", partial(resnet.cifar, blocks)) for blocks in (3, 5, 7, 9, 18)),
-            cifar("densenet40_k12", partial(densenet.cifar, 12, 12), batch=64),
-            cifar("densenet100_k12", partial(densenet.cifar, 32, 12), batch=64),
-        ]
-    )
+FOR_CIFAR: Mapping[str, Model] = family_of(
+    cifar("alexnet_cifar", plain.alexnet_cifar, rate=UNNORMALISED),
+    *(cifar(f"resnet{6 * blocks + 2}", partial(resnet.cifar, blocks)) for blocks in (3, 5, 7, 9, 18)),
+    cifar("densenet40_k12", partial(densenet.cifar, 12, 12), batch=64),
+    cifar("densenet100_k12", partial(densenet.cifar, 32, 12), batch=64),
 )
 """Document 001's eight on CIFAR-10."""
 
-SMALL: Mapping[str, Model] = Later(
-    dict(
-        [
-            # the same topology for CPUs, and one block of every kind for tests
-            cifar("resnet_small", partial(resnet.cifar, 1, width=8), image_size=16),
-            cifar("resnet_tiny", resnet.tiny, image_size=8),
-            # every other family on few pixels with few filters, and without dropout: placements and frameworks can be compared in numbers
-            cifar("alexnet_tiny", partial(plain.alexnet, 11, shrink=32, dropout=0), image_size=67, rate=UNNORMALISED),
-            cifar("alexnet_cifar_tiny", partial(plain.alexnet_cifar, shrink=8), image_size=12, rate=UNNORMALISED),
-            cifar("overfeat_tiny", partial(plain.overfeat, 11, shrink=32, dropout=0), image_size=75, rate=UNNORMALISED),
-            cifar("vgg_tiny", partial(plain.vgg, (1, 1, 2, 2, 2), 11, shrink=16, dropout=0), image_size=32, rate=UNNORMALISED),
-            cifar("googlenet_tiny", partial(inception.googlenet, 11, shrink=4), image_size=40, rate=UNNORMALISED),
-            cifar("inception3_tiny", partial(inception.inception3, 11, shrink=16, a_filters=(32,), c_filters=(128,)), image_size=75),
-            cifar("inception4_tiny", partial(inception.inception4, 11, shrink=16, dropout=0, blocks=(1, 1, 1)), image_size=75),
-            cifar("densenet_tiny", partial(densenet.cifar, 2, 3, first=4), image_size=12),
-        ]
-    )
+SMALL: Mapping[str, Model] = family_of(
+    # the same topology for CPUs, and one block of every kind for tests
+    cifar("resnet_small", partial(resnet.cifar, 1, width=8), image_size=16),
+    cifar("resnet_tiny", resnet.tiny, image_size=8),
+    # every other family on few pixels with few filters, and without dropout: placements and frameworks can be compared in numbers
+    cifar("alexnet_tiny", partial(plain.alexnet, 11, shrink=32, dropout=0), image_size=67, rate=UNNORMALISED),
+    cifar("alexnet_cifar_tiny", partial(plain.alexnet_cifar, shrink=8), image_size=12, rate=UNNORMALISED),
+    cifar("overfeat_tiny", partial(plain.overfeat, 11, shrink=32, dropout=0), image_size=75, rate=UNNORMALISED),
+    cifar("vgg_tiny", partial(plain.vgg, (1, 1, 2, 2, 2), 11, shrink=16, dropout=0), image_size=32, rate=UNNORMALISED),
+    cifar("googlenet_tiny", partial(inception.googlenet, 11, shrink=4), image_size=40, rate=UNNORMALISED),
+    cifar("inception3_tiny", partial(inception.inception3, 11, shrink=16, a_filters=(32,), c_filters=(128,)), image_size=75),
+    cifar("inception4_tiny", partial(inception.inception4, 11, shrink=16, dropout=0, blocks=(1, 1, 1)), image_size=75),
+    cifar("densenet_tiny", partial(densenet.cifar, 2, 3, first=4), image_size=12),
 )
 
-FAMILY: Mapping[str, Model] = Later(
-    dict(described(member.name, member.image_size, family.CLASSES, member.network, 64, UNNORMALISED) for member in family.MEMBERS)
+FAMILY: Mapping[str, Model] = family_of(
+    *(described(member.name, member.image_size, family.CLASSES, member.network, 64, UNNORMALISED) for member in family.MEMBERS)
 )
 """Made-up models: one formula, four numbers."""
 

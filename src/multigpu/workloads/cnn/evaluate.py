@@ -21,7 +21,7 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
     Raises:
         ValueError: the Run's inputs hold nothing out.
     """
-    pictures = getattr(source, "held_out", lambda: None)()
+    pictures = source.held_out()
     if pictures is None:
         raise ValueError(f"inputs {run.inputs!r} holds no images out to score on: choose digits_split, teacher or teacher_small")
     loss, right, count = torch.zeros((), dtype=torch.float64), 0, 0

@@ -1,7 +1,5 @@
 """Image models in TensorFlow, walked through the layer language at every trace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf
@@ -10,17 +8,6 @@ from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model, Variable
 from multigpu.workloads.cnn import layers as L
-
-
-def build(model: Model, form: Form) -> Cnn:
-    """The functions of an image model.
-
-    Raises:
-        Unsupported: channels first on a CPU, for which TensorFlow has no kernels.
-    """
-    if form.layout == "channels_first" and not form.cuda:
-        raise Unsupported("TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'")
-    return Cnn(model, form)
 
 
 class Cnn(StepModule):
@@ -64,6 +51,17 @@ class Cnn(StepModule):
         """(B, classes), (B,) int64 -> the sum of the loss."""
         terms = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, self.form.dtype))
         return tf.reduce_sum(terms)
+
+
+def build(model: Model, form: Form) -> Cnn:
+    """The functions of an image model.
+
+    Raises:
+        Unsupported: channels first on a CPU, for which TensorFlow has no kernels.
+    """
+    if form.layout == "channels_first" and not form.cuda:
+        raise Unsupported("TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'")
+    return Cnn(model, form)
 
 
 class Pass:
@@ -119,15 +117,14 @@ class Pass:
     def norm(self, layer: L.BatchNorm, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         shift = self.values[f"{name}.bias"]
         scale = self.values[f"{name}.weight"] if layer.scale else tf.ones(shape[:1], shift.dtype)
-        mean, variance = self.statistics[f"{name}.mean"], self.statistics[f"{name}.variance"]
         if x.dtype == tf.float64:  # the fused kernel has no float64
-            return self._written_norm(layer, x, name, scale, shift, mean, variance)
+            return self._written_norm(layer, x, name, scale, shift)
         y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
             x=x,
             scale=scale,
             offset=shift,
-            mean=mean,
-            variance=variance,
+            mean=self.statistics[f"{name}.mean"],
+            variance=self.statistics[f"{name}.variance"],
             epsilon=layer.epsilon,
             exponential_avg_factor=1 - layer.decay,
             data_format=self.format,
@@ -136,16 +133,7 @@ class Pass:
         self.updated |= {f"{name}.mean": mean, f"{name}.variance": variance}
         return y
 
-    def _written_norm(
-        self,
-        layer: L.BatchNorm,
-        x: tf.Tensor,
-        name: str,
-        scale: tf.Tensor,
-        shift: tf.Tensor,
-        old_mean: tf.Tensor,
-        old_variance: tf.Tensor,
-    ) -> tf.Tensor:
+    def _written_norm(self, layer: L.BatchNorm, x: tf.Tensor, name: str, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
         """The same from its definition, in any type."""
         axes = [0, 2, 3] if self.first else [0, 1, 2]
         wide = self.axes(1, 1, 1, -1)
@@ -154,6 +142,7 @@ class Pass:
         variance = tf.reduce_mean(centred * centred, axes)
         count = tf.cast(tf.size(x) // tf.size(mean), x.dtype)
         keep = tf.constant(layer.decay, x.dtype)
+        old_mean, old_variance = self.statistics[f"{name}.mean"], self.statistics[f"{name}.variance"]
         self.updated[f"{name}.mean"] = keep * old_mean + (1 - keep) * mean
         self.updated[f"{name}.variance"] = keep * old_variance + (1 - keep) * variance * count / tf.maximum(count - 1, 1)
         factor = scale * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype))

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -255,3 +256,30 @@ MAKERS: dict[type[L.Layer], Callable[[Any, L.Shape], nn.Module]] = {
     L.Concat: concat,
 }
 """Layer -> its module, given the shape of its input. `Relu` depends on what precedes it and is made in `parts`."""
+
+
+# --- sections ----------------------------------------------------------------------------------------------------------------
+
+Values = dict[str, Tensor]
+
+
+def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
+    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave to what it gives ("loss": the last)."""
+    assert isinstance(module, Cnn)
+    stretches: dict[str, list[nn.Module]] = {}
+    for name, layer in module.named_children():
+        if stretches and isinstance(layer, nn.ReLU):
+            stretches[[*stretches][-1]].append(layer)
+        else:
+            stretches[name] = [layer]
+    before, last = ["", *stretches], [*stretches][-1]
+    return {
+        name: partial(_section, module, first, name, stretches[name], name == last) for first, name in zip(before, stretches, strict=False)
+    }
+
+
+def _section(module: Cnn, before: str, name: str, stretch: list[nn.Module], last: bool, values: Values) -> Values:
+    x = values[before] if before else values["images"].contiguous(memory_format=module.memory_format)
+    for layer in stretch:
+        x = layer(x)
+    return {"loss": module.loss_of(x, values["labels"])} if last else {name: x}

@@ -10,7 +10,7 @@ WORKLOAD = Workload(
     unit="reviews",
     models=MODELS,
     inputs={
-        "synthetic": later("multigpu.inputs.reviews:synthetic_reviews"),
+        "synthetic": later("multigpu.inputs.reviews:DrawnReviews"),
         "reviews": later("multigpu.inputs.reviews:review_file"),
         "planted_reviews": later("multigpu.inputs.reviews:planted_reviews"),
     },

@@ -1,7 +1,5 @@
 """The two-tower model in TensorFlow, and what each of its stages computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -57,11 +55,6 @@ def joined(config: DeepconnConfig, values: Tensors, user: tf.Tensor, item: tf.Te
     return values["machine_bias"] + tf.squeeze(tf.matmul(z, values["machine_weights"]), 1) + tf.reduce_sum(pairs, 1) / 2
 
 
-def build(model: Model, form: Form) -> Deepconn:
-    """The functions of a two-tower model."""
-    return Deepconn(model, form)
-
-
 class Deepconn(StepModule):
     """Sum of a shard's squared errors over its rows, of values named as the description's variables.
 
@@ -91,3 +84,8 @@ class Deepconn(StepModule):
         user, item = (through_tower(self.stages, values, tower, text) for tower, text in zip(TOWERS, texts, strict=True))
         ratings = joined(self.config, values, user, item)
         return tf.reduce_sum(tf.square(tf.cast(ratings, self.form.dtype) - batch["ratings"])), {}
+
+
+def build(model: Model, form: Form) -> Deepconn:
+    """The functions of a two-tower model."""
+    return Deepconn(model, form)

@@ -1,7 +1,5 @@
 """The translation models in TensorFlow."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import tensorflow as tf
@@ -13,17 +11,6 @@ from multigpu.workloads.nmt.description import NmtConfig
 
 State = tuple[tf.Tensor, tf.Tensor]
 """Hidden and cell state of a stack, each (layers, B, units)."""
-
-
-def build(model: Model, form: Form) -> Nmt:
-    """The functions of a translation model.
-
-    Raises:
-        Unsupported: the form cannot be computed here.
-    """
-    if form.xla and form.recurrence == "fused":
-        raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
-    return Nmt(model, form)
 
 
 class Nmt(StepModule):
@@ -88,6 +75,17 @@ class Nmt(StepModule):
         # TensorFlow's CPU kernel knows neither float64 nor bfloat16
         run = block_lstm if self.form.recurrence == "fused" and x.dtype == tf.float32 else stepwise
         return run(x, state, replace(cells, kernels=[matrix(kernel) for kernel in kernels]), ragged)
+
+
+def build(model: Model, form: Form) -> Nmt:
+    """The functions of a translation model.
+
+    Raises:
+        Unsupported: the form cannot be computed here.
+    """
+    if form.xla and form.recurrence == "fused":
+        raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
+    return Nmt(model, form)
 
 
 def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:

@@ -8,11 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.kernels.lstm_launch import library_instead
+from multigpu.later import later
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import Cells, State, fused, pack, persistent, stepwise
 from multigpu.workloads.tensors import to_device
+
+section_functions = later("multigpu.workloads.nmt.torch_sections:section_functions")
 
 RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
 
@@ -37,21 +40,14 @@ def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
     return lengths
 
 
-def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Sum over the positions that are not ignored, in float32 or better.
-
-    Args:
-        logits: (positions, vocabulary).
-        targets: (positions,) int64.
+def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The sum of cross entropies of `x @ weight` over the positions that are not ignored, in float32 or better, each step the library's:
+    x (N, D), weight (D, V), targets (N,) int64.
     """
+    logits = x @ weight
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-
-
-def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The sum of cross entropies of `x @ weight`, each operation the library's: x (N, D), weight (D, V), targets (N,)."""
-    return summed_cross_entropy(x @ weight, targets)
 
 
 def unsorted(state: State, places: Tensor) -> State:

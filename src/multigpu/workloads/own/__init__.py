@@ -1,7 +1,5 @@
 """Models of users: whatever `multigpu.compare` was given, described when it was first seen (`description.Models`)."""
 
-from __future__ import annotations
-
 from multigpu.later import later
 from multigpu.workloads.base import Workload
 from multigpu.workloads.own.description import Models

@@ -3,15 +3,13 @@
 They are taken apart into named arrays, and put together again. Imports no framework.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, Draw
+from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint
 from multigpu.run import Run
 from multigpu.workloads.base import Model
@@ -54,11 +52,7 @@ def put_together(structure: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def checked_rows(tensors: Sequence[np.ndarray], rows: int, who: str) -> None:
-    """Refuse a batch of another size than asked for.
-
-    Raises:
-        JobError: a tensor's first axis has another length.
-    """
+    """Refuse a batch of another size than asked for."""
     for index, tensor in enumerate(tensors):
         if not tensor.ndim or tensor.shape[0] != rows:
             raise JobError(
@@ -130,13 +124,13 @@ def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.n
     return structure, arrays
 
 
-class OwnBatches:
+class OwnBatches(Source):
     """The Source of a user's job: nothing repeats, so a thread makes each batch a step ahead, which a step may have to wait for.
 
     One process that works for all replicas reads the joined batch and cuts it; of several, each reads its own.
     """
 
-    label, period = "own", None
+    label = "own"
 
     def __init__(self, run: Run, model: Model) -> None:
         config = model.config
@@ -171,6 +165,5 @@ class OwnBatches:
                 self.known = step, self._arrays(step, sum(self.sizes), 1, 0)
             first = sum(self.sizes[:rank])
             arrays = [array[first : first + rows] for array in self.known[1]]
-        lookups = tuple({name: table.ids * size for name, table in self.tables.items()} for size in self.sizes)
-        named: dict[str, np.ndarray | Draw] = {str(index): array for index, array in enumerate(arrays)}
-        return Batch(named, rank, units=rows, padded_units=rows, loss_terms=tuple(self.sizes), lookups=lookups)
+        named = {str(index): array for index, array in enumerate(arrays)}
+        return batch_of_rows(rank, self.sizes, named, {name: table.ids for name, table in self.tables.items()})

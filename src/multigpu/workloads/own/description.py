@@ -1,15 +1,12 @@
 """What was found out about a user's job before it is measured, in a file beside its Records. Imports no framework."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
+from multigpu.schema import Data
 from multigpu.workloads.base import Init, Model, Optimizer, Variable
 from multigpu.workloads.own.job import Job, load_job, unpack
 
@@ -24,14 +21,13 @@ Leaves = list[tuple[tuple[int, ...], str]]
 """Of each tensor of a batch, a sample's shape and the type."""
 
 
-class Table(BaseModel):
+class Table(Data):
     """An embedding table whose rows can be looked up before the model runs.
 
     leaf: which tensor of a batch holds the ids. column: of its second axis; stretch: or so much of that (None: all of it).
     ids: of one sample. padding: the id whose row gets no gradient.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     leaf: str
     column: int | None = None
     stretch: tuple[int, int | None] | None = None
@@ -39,7 +35,7 @@ class Table(BaseModel):
     padding: int | None = None
 
 
-class Described(BaseModel):
+class Described(Data):
     """A job as the study's programs know it.
 
     file, job: where the job is, "FILE.py:NAME" or a packed job; values: the file of what its variables start with.
@@ -54,7 +50,6 @@ class Described(BaseModel):
     notes: what a user should know of how the job was understood.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     job: str
     file: bool

@@ -2,8 +2,6 @@
 with it in one sentence. Imports no framework.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import linecache
 import pickle

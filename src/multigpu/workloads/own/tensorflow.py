@@ -1,7 +1,5 @@
 """A user's Keras model as the engine takes it: a pure function of its values (`keras.StatelessScope`), and its batches."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections import Counter

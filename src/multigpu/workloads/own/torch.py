@@ -1,7 +1,5 @@
 """A user's module as the engines take it: parameters under its own names, embeddings whose rows may come from elsewhere, a summed loss."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Iterator

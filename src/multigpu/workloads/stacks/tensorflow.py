@@ -1,7 +1,5 @@
 """Stacks of one kind of layer in TensorFlow."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
@@ -9,17 +7,6 @@ from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model, Variable
 from multigpu.workloads.nmt.tensorflow import Cells, block_lstm, cudnn, stepwise
 from multigpu.workloads.stacks.description import StackConfig
-
-
-def build(model: Model, form: Form) -> Stack:
-    """The functions of a stack.
-
-    Raises:
-        Unsupported: the form cannot be computed here.
-    """
-    if form.xla and form.recurrence == "fused" and model.config.kind == "recurrent":
-        raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
-    return Stack(model, form)
 
 
 class Stack(StepModule):
@@ -101,3 +88,14 @@ class Stack(StepModule):
         run = block_lstm if fused and kind == tf.float32 else stepwise
         y, _ = run(x, (zero, zero), Cells([together], biases, 0.0), None)
         return y
+
+
+def build(model: Model, form: Form) -> Stack:
+    """The functions of a stack.
+
+    Raises:
+        Unsupported: the form cannot be computed here.
+    """
+    if form.xla and form.recurrence == "fused" and model.config.kind == "recurrent":
+        raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
+    return Stack(model, form)

@@ -1,7 +1,6 @@
 """Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every layer."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -13,44 +12,25 @@ from multigpu.workloads.stacks.description import WINDOW, StackConfig
 from multigpu.workloads.tensors import arithmetic_type
 
 
-class Parts(Protocol):
-    """How one device's part of a stack meets the others'. Parts of a vector or a matrix follow the order of `index`."""
-
-    index: int
-    count: int
-
-    def spread(self, x: Tensor) -> Tensor:
-        """A value that every part reads whole: its gradient is the sum over parts."""
-        ...
-
-    def total(self, x: Tensor) -> Tensor:
-        """The sum of all parts' values, on every device."""
-        ...
-
-    def gather(self, x: Tensor) -> Tensor:
-        """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over parts."""
-        ...
-
-    def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
-        """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over parts."""
-        ...
-
-
-class Whole:
-    """The only part."""
+class Parts:
+    """How one device's part of a stack meets the others', which follow the order of `index`; this one is the only part."""
 
     index, count = 0, 1
 
     def spread(self, x: Tensor) -> Tensor:
+        """A value that every part reads whole: its gradient is the sum over parts."""
         return x
 
     def total(self, x: Tensor) -> Tensor:
+        """The sum of all parts' values, on every device."""
         return x
 
     def gather(self, x: Tensor) -> Tensor:
+        """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over parts."""
         return x
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+        """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over parts."""
         return F.cross_entropy(logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction="sum")
 
 
@@ -60,7 +40,7 @@ def build(model: Model, recurrence: str | None = None) -> nn.Module:
     Args:
         recurrence: "fused" (also None), the library's LSTM, or "stepwise", the loop over positions that parts run.
     """
-    return Stack(model, Whole(), recurrence != "stepwise")
+    return Stack(model, Parts(), recurrence != "stepwise")
 
 
 def build_part(model: Model, parts: Parts) -> nn.Module:
@@ -177,3 +157,23 @@ def stepwise_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor, parts: 
         state = parts.gather(torch.sigmoid(o) * torch.tanh(cell))
         outputs.append(state)
     return torch.stack(outputs)
+
+
+Values = dict[str, Tensor]
+
+
+def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
+    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave to what it gives ("loss": the last)."""
+    assert isinstance(module, Stack)
+    stack, kind = module, module.config.kind
+
+    def layer(index: int) -> Callable[[Values], Values]:
+        def run(values: Values) -> Values:
+            x = values[f"{kind}_{index - 1}"] if index else stack.enter(values["samples"])
+            return {f"{kind}_{index}": stack.layer(index, x)}
+
+        return run
+
+    found = {f"{kind}_{index}": layer(index) for index in range(stack.config.layers)}
+    found["head"] = lambda values: {"loss": stack.loss(values[f"{kind}_{stack.config.layers - 1}"], values["labels"])}
+    return found

@@ -47,7 +47,7 @@ class PipelineTrainer(Trainer):
         places = section_places(model, self.degree)
         self.sections = [[s for s, place in zip(model.sections, places, strict=True) if place == stage] for stage in range(self.degree)]
         self.crossings = crossings(model.sections, places)
-        functions = importlib.import_module(part_of(run.workload, "torch_sections")).section_functions
+        functions = importlib.import_module(part_of(run.workload, "torch")).section_functions
         self.compute: list[dict[str, Callable[[Values], Values]]] = [functions(module) for module in self.modules.values()]
         self.parameters: list[dict[str, nn.Parameter]] = []
         self.gradients: list[Tensor] = []
