@@ -18,7 +18,8 @@ from multigpu.claims.rows import rows as read
 from multigpu.claims.statistics import settings_of
 from multigpu.claims.verdicts import all_of, blocked_by
 from tests.claims.cases import CASES, CNN, scaling
-from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, result_of, table
+from tests.claims.planted import PLAIN as ROW
+from tests.claims.planted import QUIET, repeats, result_of, table
 
 ONCE = (1.0,)
 Rows = list[dict[str, Any]]
@@ -101,7 +102,7 @@ def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, fl
     for repeat, launch in enumerate((0, 0, 1, 1, 2)):
         value = rate * host * launches[launch] * math.exp(draw.normal(0, noises[0]))
         of_repeat = {"devices": 1, "repeat": repeat, "launch_id": f"{fields}{launch}", "key": f"{fields}{repeat}"}
-        made.append(RUN | CONTEXT | of_repeat | {"units_per_s": value, "median_step_s": 1 / value, "step_time_s": 1 / value} | fields)
+        made.append(ROW | of_repeat | {"units_per_s": value, "median_step_s": 1 / value, "step_time_s": 1 / value} | fields)
     return made
 
 
