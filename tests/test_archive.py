@@ -1,7 +1,5 @@
 """Archives of Records: equal ones are equal bytes, any tar opens them, and one that is not as it was written is named."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import lzma

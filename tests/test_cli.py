@@ -2,8 +2,6 @@
 it is told to.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

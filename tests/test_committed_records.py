@@ -1,7 +1,5 @@
 """What the committed Records say of themselves: captured steps train as eager ones do (`tests/test_verify.py` checks the rest)."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from multigpu.analysis.parity import JOB, WAY, parity

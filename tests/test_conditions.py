@@ -1,7 +1,5 @@
 """What a Run may ask of its input, its devices and the machine."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The experiment notebook: executed on CPU processes, its parameters checked, and what it sets beside a point."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 reader moves is whole in the page, with its data, and fetches nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

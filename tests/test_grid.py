@@ -2,8 +2,6 @@
 refused in one sentence.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 shared tell nothing of who measured, or on which host, and what they measured is as it was.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Callable

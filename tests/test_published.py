@@ -1,7 +1,5 @@
 """The transcription agrees with itself as far as the documents do; where they do not, the test says so and no number is altered."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Records: whole or absent, never edited, found by what was measured."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """A store of Records: whether they lie loose, in archives or in both makes no difference, and none is lost or hidden."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import re

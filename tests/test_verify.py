@@ -1,7 +1,5 @@
 """Every fault that a Record may have is found when it is planted, no exception forgives one of physics, and sound Records pass."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Advice and explanations: the fastest of one machine, no figure that another machine's Records made, nothing noise could have done."""
 
-from __future__ import annotations
-
 import json
 from statistics import median
 

@@ -1,7 +1,5 @@
 """All-reduces alone: intervals, formulas and transfers, from planted Records with times worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Document 000's profile: steps worked out by hand, its own tables as Records, and Records that flip each of its claims."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any

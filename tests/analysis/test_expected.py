@@ -1,7 +1,5 @@
 """What nobody measured: the rate that Runs should reach and the memory that they should need, tried on what was measured."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

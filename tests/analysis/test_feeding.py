@@ -1,7 +1,5 @@
 """How long fed steps waited, and where workers give out, on planted numbers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

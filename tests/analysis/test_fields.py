@@ -1,7 +1,5 @@
 """Every field of a Run is declared to those who compare Runs, is told in words where it differs, and finds its Records."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

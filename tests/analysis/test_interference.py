@@ -1,7 +1,5 @@
 """Whether sharing slows Runs down, on planted Records with a known slow-down."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

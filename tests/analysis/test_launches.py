@@ -1,7 +1,5 @@
 """Occasions: which Records are of one stretch of measuring, and how far apart launches of one point are on two of them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

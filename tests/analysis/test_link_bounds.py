@@ -1,7 +1,5 @@
 """Bounds beside Records: what a model asks of links, what cutting it sends, and none that was committed is faster than its bound."""
 
-from __future__ import annotations
-
 import pytest
 
 from multigpu import claims

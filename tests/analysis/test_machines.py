@@ -1,7 +1,5 @@
 """Machines as rows, every GPU by itself and joules a unit, from planted Records."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

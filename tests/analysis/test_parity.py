@@ -1,7 +1,5 @@
 """Losses beside the fp32 reference: what is the same training and what is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from multigpu.analysis.parity import STEPS, learning_losses, parity

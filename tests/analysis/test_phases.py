@@ -1,7 +1,5 @@
 """Phases, skew and exposed communication on steps worked out by hand; interval arithmetic against counting."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

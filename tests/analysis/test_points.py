@@ -1,7 +1,5 @@
 """Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; rows put together; a study."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from pathlib import Path

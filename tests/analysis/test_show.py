@@ -1,7 +1,5 @@
 """What a page says and shows: figures as text, sentences that stand or fall, tables, pictures and the four plots."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -1,7 +1,5 @@
 """Intervals of ratios against scipy and by simulation; every formula on numbers worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

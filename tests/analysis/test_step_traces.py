@@ -1,7 +1,5 @@
 """What a trace says of a step and of what it consists, on traces worked out by hand, and the claims that rest on it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The frames of synchrony on planted Records: protocols, large batches, Downpour, the server's memory, runs on devices."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The end of warm-up in planted step times: found where it was planted, and nowhere else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Planted traces: steps whose phases are given in milliseconds."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """For every claim with a predicate over Runs: Runs, their rates when the claim holds, and their rates when it does not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

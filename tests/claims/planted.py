@@ -1,7 +1,5 @@
 """Planted tables of Records: rates chosen by hand, so that a verdict is known beforehand."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any

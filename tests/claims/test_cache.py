@@ -1,7 +1,5 @@
 """Results are computed once, and again as soon as a Record or the program is another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

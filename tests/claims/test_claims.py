@@ -1,7 +1,5 @@
 """Claims are data: each is decidable or says why not, and what decides it has a digest."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

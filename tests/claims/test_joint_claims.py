@@ -1,7 +1,5 @@
 """Claims over two kinds of Records, Runs and training: either kind flips the verdict, and neither alone decides that it holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Claims over Records that are of no plain Run: planted ones decide each in both directions, and nothing else does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Tables and the scoreboard: complete, valid, escaped, readable without colour."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

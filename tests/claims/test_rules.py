@@ -1,7 +1,5 @@
 """Each rule that turns intervals into verdicts, on planted Records; and how often verdicts are wrong over synthetic ones."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Planted Records flip every decidable verdict in every direction, and nothing else decides."""
 
-from __future__ import annotations
-
 import math
 import re
 

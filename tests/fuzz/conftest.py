@@ -1,7 +1,5 @@
 """A folder in which any command may be tried: nothing that it reads or writes is the study's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever is typed ends with 0, 1 or 2, and bad input with one sentence."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

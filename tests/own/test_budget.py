@@ -2,8 +2,6 @@
 beside the published job nearest to it, on the committed Records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

@@ -6,8 +6,6 @@ names a commit of the history, whose tree therefore lacks the test; "not known" 
 commit that brought the test brought Records of its kind as well.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

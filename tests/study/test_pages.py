@@ -1,7 +1,5 @@
 """Pages: true of the published Records, tripped by other ones, and never stopped by a stranger's."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import partial
