@@ -246,7 +246,7 @@ def test_a_traces_summary_is_printed_and_written(run, here) -> None:
     for words, said in (
         (("--trace-summary", "nothing"), "'nothing'"),
         (("--trace-summary", make_record().key), "holds no trace"),
-        (("--trace-summary", record.key, "--export", str(here / "trace.txt")), "trace.txt"),
+        (("--trace-summary", record.key, "--export", str(here / "trace.txt")), "choose .csv"),
     ):
         code, _, err = run("records", *words)
         assert code == 2 and said in err and len(err.strip().splitlines()) == 1

@@ -61,10 +61,6 @@ def test_the_true_ratio_lies_inside_in_about_95_of_100(wander):
     assert inside / times >= 0.91
 
 
-def test_throughput_is_units_over_time():
-    assert f.throughput(300, 2) == 150
-
-
 @pytest.mark.parametrize("wall_s", [0, -1, float("nan")])
 def test_throughput_without_time_is_refused(wall_s):
     with pytest.raises(ValueError, match="needs a positive time"):

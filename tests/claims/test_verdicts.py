@@ -173,12 +173,6 @@ def test_another_runs_baseline_is_not_used(wrong):
     assert verdict("C5", without + planted) == "not yet measured"
 
 
-def test_one_counterexample_refutes_consistently_best():
-    rows = [*repeats(100.0, **CNN | on("exp2")), *repeats(400.0, **CNN | on("ddp"))]
-    result = result_of("C21", rows)
-    assert result.verdict == "does not hold" and "all-reduce" in result.why
-
-
 @pytest.mark.parametrize(("number", "outcome"), [("C12", "holds"), ("C42", "fails")])
 def test_one_model_is_too_few_for_a_median_and_two_for_the_absence_of_an_example(number, outcome):
     assert verdict(number, [row for row in CASES[number].rows(outcome) if row["model"] != "vgg16"]) == "inconclusive"

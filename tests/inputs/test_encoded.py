@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from multigpu.inputs.encoded import AREA, SIZES, EncodedImages, crop_box, jpeg_folder, made_folder, normalised
+from multigpu.inputs.encoded import AREA, SIZES, EncodedImages, crop_box, jpeg_folder, made_folder
 from multigpu.inputs.images import SPARE, HostImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from tests.inputs.stand_ins import make_image_model, make_run, same
@@ -84,11 +84,6 @@ def test_a_batch_is_decoded_cropped_flipped_and_normalised(folder: Path) -> None
         assert image.transpose(1, 2, 0) == pytest.approx(expected, abs=1e-5)
         flips.add(flipped)
     assert flips == {True, False}
-
-
-def test_normalised_by_hand() -> None:
-    found = normalised(np.full((1, 1, 1, 3), 255, dtype=np.uint8))
-    assert found[0, :, 0, 0] == pytest.approx([(1 - m) / d for m, d in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)], rel=1e-6)
 
 
 def test_shards_are_disjoint_and_the_same_whoever_asks_and_in_whatever_order(folder: Path) -> None:

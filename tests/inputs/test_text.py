@@ -106,13 +106,6 @@ def test_lengths_000_counts_and_repeats(sizes: list[int], seed: int):
     assert source.capacity == capacity
 
 
-@pytest.mark.parametrize("devices", [1, 2, 8])
-def test_lengths_000_counts_the_words_of_the_document_on_any_number_of_devices(devices: int):
-    source = lengths_000(make_run([128] * devices, "lengths_000"), MODEL)
-    units = sum(source.batch(step, rank).units for step in range(30) for rank in range(devices))
-    assert units / (30 * devices * 128) == pytest.approx(48.3, abs=0.4)
-
-
 def corpus_files(folder: Path, lengths: list[tuple[int, int]]) -> tuple[str, str]:
     """A corpus whose pair i is the words `s<i>` and `t<i>`, repeated."""
     paths = folder / "train.en", folder / "train.de"
