@@ -34,12 +34,6 @@ def planted(contrast: Contrast, **figures: float) -> Setting:
     return Setting(framework="torch", contrast=contrast.label, verdict="inconclusive", **common, **figures)
 
 
-def test_without_records_every_row_is_there():
-    empty = evaluate_all(pd.DataFrame())
-    assert len(empty) == len(all_claims()) and all(result.why for result in empty)
-    assert {result.verdict for result in empty} == {"not yet measured", "cannot be tested here"}
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_line_a_claim_fits_the_terminal(results, width):
     *lines, blank, total = terminal.overview(results, width).split("\n", len(results) + 1)
