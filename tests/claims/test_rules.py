@@ -25,14 +25,14 @@ Rows = list[dict[str, Any]]
 
 def batches(speedup: float, rival: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
     """C14's sides, batch 64 and 32 a GPU on 8 GPUs and on one, at these speedups."""
-    runs = (*scaling({"batch_size": 64}, 8, speedup, 0), *scaling({"batch_size": 32}, 8, rival, 0))
-    return [row for run, rate, _ in runs for row in repeats(rate, noise, **CNN | run | fields)]
+    runs = (*scaling({"batch_size": 64}, 8, speedup), *scaling({"batch_size": 32}, 8, rival))
+    return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
 
 
 def overlapped(overlap: float, after: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
     """C29's sides on 4 GPUs and on one, at these speedups."""
-    runs = (*scaling({"placement": "ddp"}, 4, overlap, 0), *scaling({"placement": "replicated_allreduce"}, 4, after, 0))
-    return [row for run, rate, _ in runs for row in repeats(rate, noise, **CNN | run | fields)]
+    runs = (*scaling({"placement": "ddp"}, 4, overlap), *scaling({"placement": "replicated_allreduce"}, 4, after))
+    return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
 
 
 def test_a_minority_that_was_repeated_says_so() -> None:
@@ -71,7 +71,7 @@ def test_a_setting_out_of_reach_leaves_the_verdict_to_others() -> None:
 
 def test_an_inconclusive_interval_says_whether_it_excludes_the_document() -> None:
     noise = (1.0, 1.05, 0.95, 1.04, 0.96)
-    wide = result_of("C5", [row for run, rate, _ in CASES["C5"].runs for row in repeats(rate * 1.0, noise, **CASES["C5"].common | run)])
+    wide = result_of("C5", [row for run, rate, *_ in CASES["C5"].runs for row in repeats(rate, noise, **CASES["C5"].common | run)])
     assert wide.verdict != "does not hold"
     near = ratio(1.165, noise=0.03, effect=1.33)
     assert near.verdict == "inconclusive" and "excludes the document's 1.33x" in near.why
