@@ -15,22 +15,13 @@ from multigpu.cli import main
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.record import Record, RecordStore
 from multigpu.store import Held
+from tests.conftest import FOLDERS
 from tests.factory import make_machine, make_point, plant
 from tests.test_store import Note, Notes, pack_some, planted, some, text
-
-FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE")
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home whose folders of Records are empty."""
-    for name in FOLDERS:
-        monkeypatch.setattr(paths, name, tmp_path / getattr(paths, name).relative_to(paths.REPOSITORY))
-    return tmp_path / "data"
 
 
 def test_the_loose_ones_become_one_archive_a_place(tmp_path: Path) -> None:

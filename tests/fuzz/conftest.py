@@ -11,9 +11,8 @@ from multigpu import cli_measure, cli_read, paths, store
 from multigpu.measure.machine import this_machine
 from multigpu.record import RecordStore
 from multigpu.stages import measure as stages
+from tests.conftest import FOLDERS
 from tests.factory import make_point, make_record, plant
-
-FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "TRAINING", "STAGES", "INTERFERENCE")
 
 
 @pytest.fixture(scope="module")
