@@ -208,7 +208,7 @@ SECRETS = ("acme-node-17", "somebody", "/" + "home/somebody/envs", "10.1.2.3", "
 def tellings(settings: dict[str, str], **machine: str) -> list[Record]:
     """Records of a machine with these settings, whose host was started as `deadbeef`."""
     own = make_machine(2).model_copy(update={"environment": settings, **machine})
-    return [record.model_copy(update={"boot": "deadbeef"}) for record in make_point([1e6, 1.1e6], devices=2, machine=own)]
+    return make_point([1e6, 1.1e6], devices=2, machine=own, boot="deadbeef")
 
 
 def texts(folder: Path) -> list[Held]:

@@ -31,11 +31,8 @@ def test_a_record_is_never_edited(tmp_path) -> None:
 
 
 def test_a_figure_that_is_no_number_is_read_back(tmp_path) -> None:
-    record = make_record()
-    assert record.measurement
-    odd = record.model_copy(update={"measurement": record.measurement.model_copy(update={"loss": [1.0, float("nan"), float("inf")]})})
     store = RecordStore(tmp_path)
-    store.write(odd)
+    store.write(make_record(measurement={"loss": [1.0, float("nan"), float("inf")]}))
     (read,) = store
     assert read.measurement and read.measurement.loss[1] != read.measurement.loss[1] and read.measurement.loss[2] == float("inf")
 

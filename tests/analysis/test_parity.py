@@ -7,8 +7,8 @@ from multigpu.record import Record
 from tests.factory import make_record
 
 
-def trained(loss: list[float], **fields: object) -> Record:
-    return make_record(measurement={"loss": loss}, **fields)
+def trained(loss: list[float], skipped_steps: tuple[int, int] | None = None, **fields: object) -> Record:
+    return make_record(measurement={"loss": loss, "skipped_steps": skipped_steps}, **fields)
 
 
 PLAIN = trained([10.0 - step / 10 for step in range(40)], precision="fp32")
@@ -27,8 +27,7 @@ def test_steps_that_left_their_update_out_are_passed_over() -> None:
     skipping = [plain[0], plain[0], plain[1], plain[2], plain[2], *plain[3:38]]
 
     def in_fp16(counted: tuple[int, int] | None) -> Record:
-        record = trained(skipping, workload="cnn", devices=1, batch_size=64, precision="fp16")
-        return record.model_copy(update={"measurement": record.measurement.model_copy(update={"skipped_steps": counted})})
+        return trained(skipping, counted, workload="cnn", devices=1, batch_size=64, precision="fp16")
 
     reference = trained(plain, workload="cnn", devices=1, batch_size=64, precision="fp32")
     assert learning_losses(in_fp16((2, 0))) == plain[:38] and learning_losses(in_fp16((1, 1))) == plain[:38]
