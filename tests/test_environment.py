@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from multigpu import paths
 from multigpu.notebooks import parameter_names
+from tests.refusals import refused
 
 ROOT = Path(__file__).parents[1]
 LIMIT_MIB = 20
@@ -157,5 +158,4 @@ def test_the_repository_is_the_folder_with_pyproject_unless_the_environment_name
 def test_without_a_repository_the_sentence_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
     monkeypatch.setattr(paths, "__file__", str(tmp_path / "site" / "paths.py"))
-    with pytest.raises(FileNotFoundError, match=r"holds pyproject.toml: set MULTIGPU_HOME to the repository's root$"):
-        paths.find_repository()
+    refused(r"holds pyproject.toml: set MULTIGPU_HOME to the repository's root$", paths.find_repository, error=FileNotFoundError)

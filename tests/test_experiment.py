@@ -18,6 +18,7 @@ from multigpu.parameters import ParameterError
 from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
+from tests.refusals import refused
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
@@ -98,9 +99,7 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
     ],
 )
 def test_bad_parameters_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ParameterError, match=sentence) as error:
-        planned(defaults() | given)
-    assert "\n" not in str(error.value)
+    refused(sentence, planned, defaults() | given, error=ParameterError)
 
 
 def run_of(placement: str, devices: int, **more: Any) -> experiment.Experiment:
@@ -117,8 +116,7 @@ def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None
     assert (same[["batch_size", "precision", "execution"]] == [128, "bf16", "eager"]).all(axis=None) and same["layout"].isna().all()
     other = beside(run_of("exp4", 4, batch_size=129), own)
     assert all("batch_size" in unlike for unlike in other["unlike"][1:]) and other["place"].tolist() == found["place"].tolist()
-    with pytest.raises(Missing, match="no committed Record has this model, placement and devices"):
-        beside(run_of("exp4", 7), own)
+    refused("no committed Record has this model, placement and devices", beside, run_of("exp4", 7), own, error=Missing)
 
 
 def test_a_documents_point_stands_beside_ours() -> None:

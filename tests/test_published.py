@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from multigpu.published import load_published, published_names, published_value
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize("name", [name for name in published_names() if name.endswith(("statements", "correction"))])
@@ -162,9 +163,6 @@ def test_004_ninety_milliseconds_are_far_more_than_the_transfer():
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"^unknown published table '005': choose one of 000_correction, .*, 004_step_times$"):
-        load_published("005")
-    with pytest.raises(ValueError, match=r"^unknown statement 'x' of '004_statements': choose one of wps_4_gpus, "):
-        published_value("004_statements", "x")
-    with pytest.raises(ValueError, match=r"^published table '003_epochs' holds no named statements: read it with load_published$"):
-        published_value("003_epochs", "x")
+    refused(r"^unknown published table '005': choose one of 000_correction, .*, 004_step_times$", load_published, "005")
+    refused(r"^unknown statement 'x' of '004_statements': choose one of wps_4_gpus, ", published_value, "004_statements", "x")
+    refused(r"^published table '003_epochs' holds no named statements: read it with load_published$", published_value, "003_epochs", "x")

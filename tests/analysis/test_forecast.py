@@ -29,6 +29,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points, where
 from multigpu.synchrony.laws import Empirical
 from tests.factory import make_point
+from tests.refusals import refused
 
 LINKS = Links(100.0, node=8, between_bytes_per_s=10.0)
 RING, SERVER = Demand(reduced=100.0), Demand(pulled=(100.0,), pushed=(100.0,))
@@ -129,12 +130,9 @@ def test_residuals_have_the_spread_of_a_launch():
 
 
 def test_points_and_fits_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="must rise"):
-        Points((2, 1), ((1.0,), (1.0,)), RING)
-    with pytest.raises(ValueError, match="positive step time"):
-        Points((1,), ((),), RING)
-    with pytest.raises(ValueError, match="1 counts of devices cannot fit 2 parameters"):
-        held_out(made(10, 1, RING, counts=(1, 2)), LINKS)
+    refused("must rise", Points, (2, 1), ((1.0,), (1.0,)), RING)
+    refused("positive step time", Points, (1,), ((),), RING)
+    refused("1 counts of devices cannot fit 2 parameters", held_out, made(10, 1, RING, counts=(1, 2)), LINKS)
 
 
 # ---- Records to lines and their tables
@@ -206,10 +204,8 @@ def test_the_article_s_last_count_is_predicted_on_its_own_network():
 
 def test_what_cannot_be_forecast_is_refused_or_empty():
     assert made_lines([]) == [] and ahead_table([]).empty and held_out_table([]).empty
-    with pytest.raises(ValueError, match="network_gbit must be above 0"):
-        assumed_links(0, 5, 8)
-    with pytest.raises(ValueError, match="at least 2 devices, not 1"):
-        forecast_lines([], 1)
+    refused("network_gbit must be above 0", assumed_links, 0, 5, 8)
+    refused("at least 2 devices, not 1", forecast_lines, [], 1)
 
 
 def test_noise_is_of_timed_steps_of_the_first_rank():

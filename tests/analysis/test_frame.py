@@ -7,6 +7,7 @@ import pytest
 
 from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
 from tests.factory import make_record
+from tests.refusals import refused
 
 RECORDS = [make_record(), make_record("exp2", status="timeout", reason="300 s"), make_record(device_type="cpu", precision="fp32")]
 FRAME = frame_of(RECORDS)
@@ -74,5 +75,4 @@ def test_export_reads_back(tmp_path, suffix, read):
 
 @pytest.mark.parametrize("name", ["records.xlsx", "records", "no/such/folder/records.csv"])
 def test_export_refuses_in_one_sentence(tmp_path, name):
-    with pytest.raises(ValueError, match=r"^[^\n]+$"):
-        export(FRAME, tmp_path / name)
+    refused(r"^[^\n]+$", export, FRAME, tmp_path / name)

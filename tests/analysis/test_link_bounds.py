@@ -9,6 +9,7 @@ from multigpu.paths import RUNS
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
 from tests.factory import make_point
+from tests.refusals import refused
 
 
 def test_planted_points_ask_what_their_bytes_and_their_step_say():
@@ -44,5 +45,4 @@ def test_what_each_device_sends_by_hand():
     model = find_model("stacks", "mlp42m")
     assert cut_bytes_per_row(model, 4) == 1.5 * (4 * 2560 * 2 + 3 * 4)
     assert crossing_batch(model, 4) == crossing_batch(model, 8) == pytest.approx(4 * 41_777_152 / (4 * 2560 * 2 + 12))
-    with pytest.raises(ValueError, match="'nmt000' does not say how its matrices are cut"):
-        cut_bytes_per_row(find_model("nmt", "nmt000"), 4)
+    refused("'nmt000' does not say how its matrices are cut", cut_bytes_per_row, find_model("nmt", "nmt000"), 4)

@@ -24,6 +24,7 @@ from multigpu.synchrony.simulate import simulated_pace
 from tests.analysis.planted import study
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant
+from tests.refusals import refused
 
 TABLE = points(frame_of(study()))
 
@@ -103,8 +104,7 @@ def test_a_ratio_seen_from_the_other_side_is_its_reciprocal() -> None:
 
 def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart() -> None:
     table = points(frame_of([*make_point([1e6]), *make_point([2e6], placement="exp4"), *make_point([3e6], placement="exp2")]))
-    with pytest.raises(ValueError, match="differ in placement"):
-        versus(table, table)
+    refused("differ in placement", versus, table, table)
     assert len(versus(table, table, but=())) == 3
 
 
@@ -130,14 +130,10 @@ def test_a_single_run_has_no_verdict() -> None:
 
 
 def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
-    with pytest.raises(Missing, match="placement=exp1"):
-        one(TABLE, placement="exp1")
-    with pytest.raises(ValueError, match="devices"):
-        one(TABLE, workload="nmt", placement="ddp")
-    with pytest.raises(Missing, match="150 GiB"):
-        one(TABLE, placement="exp2", devices=8, batch_size=256)
-    with pytest.raises(ValueError, match="no column 'placment'"):
-        where(TABLE, placment="ddp")
+    refused("placement=exp1", one, TABLE, error=Missing, placement="exp1")
+    refused("devices", one, TABLE, workload="nmt", placement="ddp")
+    refused("150 GiB", one, TABLE, error=Missing, placement="exp2", devices=8, batch_size=256)
+    refused("no column 'placment'", where, TABLE, placment="ddp")
 
 
 def test_of_several_lengths_the_most_repeated_speaks() -> None:
@@ -184,8 +180,7 @@ def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
     for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
         assert frame.empty and len(frame.columns) > 5
     assert list(study.points.columns) == list(read_study().points.columns)
-    with pytest.raises(ValueError, match="does not exist"):
-        read_study(str(tmp_path / "typo"))
+    refused("does not exist", read_study, str(tmp_path / "typo"))
 
 
 def test_all_reduces_are_of_the_pages_machine(tmp_path: Path) -> None:

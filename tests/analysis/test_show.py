@@ -26,6 +26,7 @@ from multigpu.analysis.show import Shown, folded, of_machines, sources, table
 from multigpu.analysis.style import look
 from tests.analysis.planted import read_on_a_telephone, study
 from tests.factory import make_record
+from tests.refusals import refused
 
 POINTS = scaling(points(frame_of(study())))
 
@@ -74,8 +75,7 @@ def test_an_estimate_comes_with_the_records_behind_it() -> None:
     assert found.keys == set(row["keys"].split(", ")) and estimate(row, "rate").unit == "words/s"
     single = one(points(frame_of([make_record()])))
     assert not estimate(single, "rate").known
-    with pytest.raises(Missing, match="speedup_best"):
-        estimate(scaling(points(frame_of([make_record(devices=2)]))).iloc[0], "speedup_best")
+    refused("speedup_best", estimate, scaling(points(frame_of([make_record(devices=2)]))).iloc[0], "speedup_best", error=Missing)
 
 
 def test_a_figure_is_picked_from_a_table_and_compares_by_its_whole_interval() -> None:
@@ -86,8 +86,7 @@ def test_a_figure_is_picked_from_a_table_and_compares_by_its_whole_interval() ->
     assert 1.7 < gain < 2.1 and not gain > 1.85 and not gain < other and Estimate(1.0, 0.9, 1.1) < gain and gain > 1.7
     assert not Estimate(3.0) > 1 and not Estimate(3.0) < 9, "a single run has no interval to compare"
     assert gain / 2 == Estimate(0.95, 0.9, 1.0)
-    with pytest.raises(ValueError, match="no form of a figure"):
-        say(f"{gain:percents}")
+    refused("no form of a figure", format, gain, "percents")
 
 
 def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -> None:
@@ -121,10 +120,8 @@ def test_a_table_names_its_columns_and_says_what_is_missing() -> None:
     assert ">–<" in unmeasured
     with pytest.raises(Missing):
         table(where(POINTS, placement="nothing"), "rate")
-    with pytest.raises(ValueError, match="no column 'rat'"):
-        table(POINTS, "placement | rat:rate")
-    with pytest.raises(ValueError, match="'rates' is no form"):
-        table(POINTS, "rate:rates")
+    refused("no column 'rat'", table, POINTS, "placement | rat:rate")
+    refused("'rates' is no form", table, POINTS, "rate:rates")
 
 
 def test_sources_list_every_record_of_what_was_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +187,7 @@ def test_a_single_run_is_hollow_and_nothing_to_draw_is_said() -> None:
     with pytest.raises(Missing):
         dots(where(single, placement="exp2"), "rate", "placement", "None", "")
     many = pd.concat([POINTS.assign(model=f"m{i}") for i in range(9)])
-    with pytest.raises(ValueError, match="at most 7"):
-        lines(where(many, placement="ddp", workload="nmt"), "devices", "rate", "Too many", "", hue="model")
+    refused("at most 7", lines, where(many, placement="ddp", workload="nmt"), "devices", "rate", "Too many", "", hue="model")
 
 
 def test_parts_stand_folded_one_below_the_other() -> None:
@@ -227,8 +223,7 @@ def test_what_a_page_shows_is_self_contained(drawn: Picture, tmp_path: Path) -> 
 @pytest.mark.parametrize(("name", "folder"), [("../escape", ""), ("", ""), ("a b", ""), ("1st", ""), ("bytes", "file")])
 def test_a_figure_needs_a_plain_name_and_a_folder(drawn: Picture, tmp_path: Path, name: str, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written" if folder else "is no name for a figure"):
-        save(drawn, name, folder=tmp_path / folder)
+    refused("cannot be written" if folder else "is no name for a figure", save, drawn, name, folder=tmp_path / folder)
 
 
 def test_a_drawing_keeps_its_words_and_what_is_referred_to_and_two_decimals() -> None:

@@ -9,6 +9,7 @@ from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, find_c
 from multigpu.claims.catalogue import KNOWN, selection
 from multigpu.placements import placements
 from multigpu.placements.stage_split import SPLIT
+from tests.refusals import refused
 
 CLAIMS = all_claims()
 PREDICATES = [pytest.param(one, id=f"{claim.number} {one.of}") for claim in CLAIMS for one in claim.predicates]
@@ -45,11 +46,9 @@ def test_predicates_state_scope_and_least_data_and_name_what_exists(predicate):
 
 def test_what_cannot_work_is_refused():
     assert find_claim("c5").number == "C5"
-    with pytest.raises(ValueError, match=f"unknown claim 'C0': choose one of C1 to C{len(CLAIMS)}"):
-        find_claim("C0")
+    refused(f"unknown claim 'C0': choose one of C1 to C{len(CLAIMS)}", find_claim, "C0")
     for of, (known, what) in KNOWN.items():
-        with pytest.raises(ValueError, match=f"{what} has no field colour: choose among {known[0]}"):
-            selection({"colour": "red"}, of)
+        refused(f"{what} has no field colour: choose among {known[0]}", selection, {"colour": "red"}, of)
     predicate = find_claim("C5").predicate
     for why, fields in (
         ("must have a predicate", {}),

@@ -17,6 +17,7 @@ from multigpu.paths import REPOSITORY
 from multigpu.published import load_published, published_value
 from tests.inputs.stand_ins import make_run, make_text_model, same
 from tests.inputs.test_text import corpus_files
+from tests.refusals import refused
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)
 
@@ -56,8 +57,7 @@ def test_plans_by_hand(buckets: list[int], sizes: list[int], plan: list[list[int
 
 
 def test_a_corpus_smaller_than_a_joined_batch_is_refused():
-    with pytest.raises(ValueError, match=r"^a joined batch of 8 sentences needs at least as many pairs: the corpus has 7$"):
-        plan_epoch(np.zeros(7, dtype=int), [4, 4])
+    refused(r"^a joined batch of 8 sentences needs at least as many pairs: the corpus has 7$", plan_epoch, np.zeros(7, dtype=int), [4, 4])
 
 
 def test_the_law_has_the_mean_of_document_000():

@@ -13,6 +13,7 @@ from multigpu.run import build_run
 from multigpu.workloads import find_model
 from tests.inputs.stand_ins import make_run, make_text_model
 from tests.inputs.test_text import check_step
+from tests.refusals import refused
 
 WORDS = [
     "could not open file",
@@ -44,8 +45,7 @@ def test_special_pieces_keep_their_numbers_and_text_comes_back():
     ],
 )
 def test_a_number_of_pieces_that_cannot_be_is_refused_in_one_sentence(entries: int, sentence: str):
-    with pytest.raises(ValueError, match=sentence):
-        Pieces(WORDS, entries)
+    refused(sentence, Pieces, WORDS, entries)
 
 
 def rows_of(sizes: list[int]) -> list[dict[str, str]]:
@@ -68,8 +68,7 @@ def test_whole_catalogs_are_held_out_and_what_training_sees_of_them_is_left_out(
     # of package p0 (catalogs 0, 2 and 4) line 9 is no training line, so line 8 does not leak
     split = split_catalogs(rows_of([1, 2, 1, 2, 3, 1]), sources, targets, "p0")
     assert (split.training, split.held_out, split.leaking) == ((0, 3), (6, 8), (7,))
-    with pytest.raises(ValueError, match="catalogs of p1 give 4 training pairs and 0 held-out ones"):
-        split_catalogs(rows_of([1, 2, 1, 2]), sources, targets, "p1")
+    refused("catalogs of p1 give 4 training pairs and 0 held-out ones", split_catalogs, rows_of([1, 2, 1, 2]), sources, targets, "p1")
 
 
 def test_short_pairs_of_the_corpus_train_and_no_held_out_sentence_is_among_them():
