@@ -79,11 +79,8 @@ def test_a_rows_demand_holds_the_bytes_that_the_row_predicts(name):
 
 def test_what_has_no_formula_is_refused():
     variables = find_model("nmt", "nmt000").variables
-    for name, words in (
-        ("layer_split", "cut from one model"),
-        ("parameter_server_async", "do not wait"),
-        ("mirrored_hierarchical", "no formula"),
-    ):
-        refused(words, demand_of, find_placement(name), variables)
+    refused("cut from one model", demand_of, find_placement("layer_split"), variables)
+    refused("do not wait", demand_of, find_placement("parameter_server_async"), variables)
+    refused("no formula", demand_of, find_placement("mirrored_hierarchical"), variables)
     refused("above 0", Links, 0.0)
     refused("at least 1 device, not 0", merge_seconds, ALL_REDUCE, 0, ONE_NODE)

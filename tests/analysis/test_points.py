@@ -35,16 +35,10 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
     for record in records_of(paths.RUNS):
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
             run = record.run.model_copy(update={"seed": 0, "data": None})
-            name = (
-                record.machine.name,
-                run.digest,
-                record.framework_version,
-                record.timing_version,
-                record.input_label,
-                record.machine.cpu,
-            )
+            place = record.machine.name, record.machine.cpu, record.framework_version
+            name = (*place, run.digest, record.timing_version, record.input_label)
             groups[name].append((record.measurement.units, record.measurement.wall_s, record.launch_id))
-    expected = sorted((len(g), sum(u for u, _, _ in g) / sum(w for _, w, _ in g), _bounds(g), _spread(g)) for g in groups.values())
+    expected = sorted(map(_recomputed, groups.values()))
     table = frames(paths.RUNS)[1]
     table = table[table["n"] > 0]
     told = table[["n", "rate", "rate_low", "rate_high", "spread", "launches"]].to_numpy(dtype=float)
@@ -55,16 +49,13 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
         assert bounds == pytest.approx(bounds0, rel=1e-9, nan_ok=True) and spread == pytest.approx(spread0, rel=1e-9)
 
 
-def _spread(group: list[tuple[float, float, str]]) -> tuple[float, int]:
-    rates = [units / wall_s for units, wall_s, _ in group]
-    return (max(rates) - min(rates)) / fmean(rates), len({launch for _, _, launch in group})
-
-
-def _bounds(group: list[tuple[float, float, str]]) -> tuple[float, float]:
-    logs, n = [math.log(u / w) for u, w, _ in group], len(group)
-    rate = sum(u for u, _, _ in group) / sum(w for _, w, _ in group)
+def _recomputed(group: list[tuple[float, float, str]]) -> tuple[int, float, tuple[float, float], tuple[float, int]]:
+    """Of (units, seconds, launch) of each Record: how many, their rate and its bounds, by how much they differ over how many launches."""
+    rates, n = [units / wall_s for units, wall_s, _ in group], len(group)
+    logs, rate = [math.log(one) for one in rates], sum(u for u, _, _ in group) / sum(w for _, w, _ in group)
+    spread = (max(rates) - min(rates)) / fmean(rates), len({launch for _, _, launch in group})
     if n < 2:
-        return math.nan, math.nan
+        return n, rate, (math.nan, math.nan), spread
     launches: dict[str, list[float]] = defaultdict(list)
     for log, (_, _, launch) in zip(logs, group, strict=True):
         launches[launch].append(log)
@@ -76,7 +67,7 @@ def _bounds(group: list[tuple[float, float, str]]) -> tuple[float, float]:
         if between > 1e-24 and stats.f.sf(between / max(within, 1e-30), k - 1, n - k) < 0.25:
             variance, freedom = between / n, k - 1
     half = stats.t.ppf(0.975, freedom) * math.sqrt(variance) if variance > 0 else 0.0
-    return rate * math.exp(-half), rate * math.exp(half)
+    return n, rate, (rate * math.exp(-half), rate * math.exp(half)), spread
 
 
 def test_machines_are_never_pooled() -> None:

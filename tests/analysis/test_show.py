@@ -164,10 +164,8 @@ def figure(kind: str) -> Picture:
 @pytest.mark.parametrize("kind", ["dots", "lines", "bars", "timeline"])
 def test_a_plot_holds_its_words_its_data_and_the_placements_colours(kind: str, tmp_path) -> None:
     picture = figure(kind)
-    html, files = (
-        save(picture, f"planted-{kind}", folder=tmp_path).html,
-        [tmp_path / f"planted-{kind}.{suffix}" for suffix in ("svg", "csv")],
-    )
+    html = save(picture, f"planted-{kind}", folder=tmp_path).html
+    files = [tmp_path / f"planted-{kind}.{suffix}" for suffix in ("svg", "csv")]
     saved = [file.read_bytes() for file in files]
     assert "A finding" in html and "n = 5" in html and "<svg" in html and "download=" in html
     for name in where(POINTS, workload="nmt", devices=8)["placement"]:

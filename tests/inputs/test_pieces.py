@@ -15,14 +15,8 @@ from tests.inputs.stand_ins import make_run, make_text_model
 from tests.inputs.test_text import check_step
 from tests.refusals import refused
 
-WORDS = [
-    "could not open file",
-    "cannot read file",
-    "file is not open",
-    "no such table",
-    "table could not be read",
-    "open the table again",
-] * 3
+WORDS = ["could not open file", "cannot read file", "file is not open", "no such table", "table could not be read", "open the table again"]
+WORDS *= 3
 
 
 def test_special_pieces_keep_their_numbers_and_text_comes_back():
@@ -58,8 +52,7 @@ def rows_of(sizes: list[int]) -> list[dict[str, str]]:
 
 
 def test_whole_catalogs_are_held_out_and_what_training_sees_of_them_is_left_out():
-    sources = [f"s{line}" for line in range(10)]
-    targets = [f"t{line}" for line in range(10)]
+    sources, targets = ([f"{side}{line}" for line in range(10)] for side in "st")
     # catalogs 0 to 5 have 1, 2, 1, 2, 3 and 1 lines; number 4 is held out: lines 6, 7, 8
     sources[7], targets[8] = sources[0], targets[9]
     split = split_catalogs(rows_of([1, 2, 1, 2, 3, 1]), sources, targets)
@@ -85,11 +78,8 @@ def test_short_pairs_of_the_corpus_train_and_no_held_out_sentence_is_among_them(
     # what a batch holds is what its text says
     batch, places = source.batch(3, 1), source.items(3, 1)
     for row, place in enumerate(places):
-        length = batch.arrays["target_length"][row] - 1
-        assert (
-            source.corpus.target_pieces.encode(source.corpus.training_texts[place][1])
-            == batch.arrays["target_output"][row, :length].tolist()
-        )
+        target = batch.arrays["target_output"][row, : batch.arrays["target_length"][row] - 1]
+        assert source.corpus.target_pieces.encode(source.corpus.training_texts[place][1]) == target.tolist()
     read = np.concatenate([source.items(step, rank) for step in range(source.steps_per_epoch) for rank in range(2)])
     assert set(read.tolist()) == set(range(source.count))
 
