@@ -36,11 +36,8 @@ def test_any_tar_opens_one(tmp_path: Path) -> None:
     path = write_archive(tmp_path, FEW)
     (tmp_path / "out").mkdir()
     subprocess.run(["tar", "xf", path, "-C", tmp_path / "out"], check=True)
-    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == {
-        "b0.0.json": b'{"n": 1}',
-        "a1.10.json": b'{"n": 2}',
-        "a1.2.json": b'{"n": 3}',
-    }
+    files = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    assert files == {"b0.0.json": b'{"n": 1}', "a1.10.json": b'{"n": 2}', "a1.2.json": b'{"n": 3}'}
 
 
 def test_the_format_does_not_move_and_tells_nothing_of_who_wrote_it(tmp_path: Path) -> None:

@@ -122,13 +122,8 @@ def test_our_pages_check_what_papermill_gives_them(machine: object, more: str, w
 
 
 def test_right_values_pass() -> None:
-    check_parameters(
-        {"measure": "none", "grid": "default", "devices": [1, 2], "minutes": 3, "other": object()},
-        measure=Measure,
-        grid=str,
-        devices=list[int],
-        minutes=float | None,
-    )
+    given = {"measure": "none", "grid": "default", "devices": [1, 2], "minutes": 3, "other": object()}
+    check_parameters(given, measure=Measure, grid=str, devices=list[int], minutes=float | None)
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,8 @@ def steady(method: str, size: int, seconds: float, devices: int = 8) -> Collecti
 def test_a_row_a_record(tmp_path: Path) -> None:
     frame = collectives_frame(study())
     assert list(frame.columns) == list(COLUMNS) and len(frame) == 11 * 15
-    pd.testing.assert_frame_equal(
-        collectives_frame(plant(tmp_path)).sort_values("key", ignore_index=True), frame.sort_values("key", ignore_index=True)
-    )
+    read, planted = (one.sort_values("key", ignore_index=True) for one in (collectives_frame(plant(tmp_path)), frame))
+    pd.testing.assert_frame_equal(read, planted)
     row = frame[(frame["method"] == "ring") & (frame["bytes"] == 2**30)].iloc[0]
     # planted: 14 x 2 us + 2 x 7/8 GiB at 400 GB/s
     assert row["time_s"] == pytest.approx(28e-6 + 1.75 * 2**30 / 400e9)

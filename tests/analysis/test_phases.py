@@ -104,11 +104,8 @@ def test_a_captured_step_is_told_by_names() -> None:
     unnamed = [Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, None, 9, a.bytes, a.kernel) for a in activities()]
     found, missing = named_phases(unnamed)
     (step,) = replica_trace(0, found, [], [(0, 90)], "kineto", missing)["replica"]["steps"]
-    assert {name: (round(s * 1e9), round(e * 1e9)) for name, (s, e) in step["phases"].items()} == {
-        "forward_backward": (0, 80),
-        "merge": (50, 100),
-        "update": (100, 120),
-    }
+    nanoseconds = {name: (round(start * 1e9), round(end * 1e9)) for name, (start, end) in step["phases"].items()}
+    assert nanoseconds == {"forward_backward": (0, 80), "merge": (50, 100), "update": (100, 120)}
     assert step["launches"] == 1 and set(missing) == {"forward", "backward"}
     plain = [Activity("ncclDevKernel_SendRecv", "collective", 0, 5, 0), *unnamed]
     assert {"pull", "merge"} <= set(named_phases(plain)[1]), "sends are not told apart"

@@ -200,9 +200,8 @@ def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart
 
 def test_two_values_of_a_field_are_compared_as_versus_does() -> None:
     nmt = where(TABLE, workload="nmt")
-    pd.testing.assert_frame_equal(
-        compared(nmt, placement=("exp4", "ddp")), versus(where(nmt, placement="exp4"), where(nmt, placement="ddp"), but=["placement"])
-    )
+    exp4, ddp = where(nmt, placement="exp4"), where(nmt, placement="ddp")
+    pd.testing.assert_frame_equal(compared(nmt, placement=("exp4", "ddp")), versus(exp4, ddp, but=["placement"]))
     assert (repeated(TABLE, 5)["n"] >= 5).all() and len(repeated(TABLE, 0)) == len(TABLE)
 
 
