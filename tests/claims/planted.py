@@ -47,12 +47,6 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
     return made
 
 
-def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """The rows as the tidy table has them: missing values are NaN, whole-number columns with gaps are floats."""
-    return pd.DataFrame(rows)
-
-
-def result_of(number: str, rows: Sequence[dict[str, Any]], further: bool = False) -> Result:
-    """What planted Runs say of a claim; further: whether other kinds of Records must say so too (`test_joint_claims.py`)."""
-    claim = find_claim(number)
-    return evaluate(claim if further else claim.model_copy(update={"further": ()}), table(rows))
+def result_of(number: str, rows: Sequence[dict[str, Any]]) -> Result:
+    """What planted Runs say of a claim; what other kinds of Records must say too is left out (`test_joint_claims.py`)."""
+    return evaluate(find_claim(number).model_copy(update={"further": ()}), pd.DataFrame(rows))

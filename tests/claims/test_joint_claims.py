@@ -10,7 +10,6 @@ from multigpu.analysis.training import training_frame
 from multigpu.claims import Result, all_claims, evaluate, evaluate_all, find_claim, wording
 from multigpu.training.record import TrainingRecord
 from tests.claims.cases import CASES
-from tests.claims.planted import table
 from tests.training.planted import trained
 
 REFERENCE: dict[str, Any] = {"devices": 1, "batch_size": 16, "scaling": "weak", "reference_batch": 16, "base_rate": 0.02, "epochs": 6}
@@ -46,7 +45,7 @@ each = pytest.mark.parametrize("number", sorted(JOINT))
 
 
 def result_of(number: str, rows: list[dict[str, Any]], frame: pd.DataFrame | None) -> Result:
-    return evaluate(find_claim(number), table(rows), **({} if frame is None else {"training": frame}))
+    return evaluate(find_claim(number), pd.DataFrame(rows), **({} if frame is None else {"training": frame}))
 
 
 def test_every_claim_over_two_kinds_has_a_case() -> None:
@@ -63,7 +62,7 @@ def test_it_holds_by_both_and_names_the_records_of_both(number: str) -> None:
     assert set(result.record_keys) == {row["key"] for row in rows} | set(compared)
     assert "n = 5 over 2 launches" in result.figure and "n = 5 seeds" in result.figure and "accuracy" in result.figure
     assert result.by_framework["torch"].verdict == "holds"
-    together = {one.claim.number: one for one in evaluate_all(table(rows), training=frame)}[number]
+    together = {one.claim.number: one for one in evaluate_all(pd.DataFrame(rows), training=frame)}[number]
     assert together == result
 
 

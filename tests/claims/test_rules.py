@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
@@ -17,7 +18,7 @@ from multigpu.claims.statistics import settings_of
 from multigpu.claims.verdicts import all_of, blocked_by
 from tests.claims.cases import CASES, CNN, scaling
 from tests.claims.planted import PLAIN as ROW
-from tests.claims.planted import QUIET, repeats, result_of, table
+from tests.claims.planted import QUIET, repeats, result_of
 
 ONCE = (1.0,)
 Rows = list[dict[str, Any]]
@@ -86,7 +87,7 @@ def ratio(truth: float, noise: float, effect: float) -> Result:
     sides = (("exp4", truth), ("exp3", 1.0))
     rows = [row for name, rate in sides for row in drawn(draw, rate, placement=name, noises=(noise, 0.0, 0.0), host=1.0)]
     predicate = Predicate(contrasts=(contrast,), frameworks=("torch",))
-    return evaluate(Claim(number="C1", sentence="A.", documents=("000",), figure="1", predicate=predicate), table(rows))
+    return evaluate(Claim(number="C1", sentence="A.", documents=("000",), figure="1", predicate=predicate), pd.DataFrame(rows))
 
 
 def side(placement: str) -> Term:
@@ -125,7 +126,7 @@ def synthetic() -> list[tuple[float, list[Setting]]]:
             for name, rate in (("exp4", truths[-1] * own), ("exp3", 1.0)):
                 rows += drawn(draw, rate, (noises[0], noises[1], noises[2]), host, placement=name, **where)
     found: list[list[Setting]] = [[] for _ in truths]
-    for one in settings_of(Predicate(contrasts=(PLAIN,)), PLAIN, read(table(rows))):
+    for one in settings_of(Predicate(contrasts=(PLAIN,)), PLAIN, read(pd.DataFrame(rows))):
         found[int(one.fields["seed"] or 0)].append(one)
     return list(zip(truths, found, strict=True))
 
@@ -155,7 +156,7 @@ def test_many_looks_are_paid_for() -> None:
         for row in drawn(draw, rate, (0.05, 0.0, 0.0), 1.0, placement=name, machine=f"host {setting}", seed=claim)
     ]
     found: dict[object, list[Setting]] = {}
-    for one in settings_of(Predicate(contrasts=(contrast,)), contrast, read(table(rows))):
+    for one in settings_of(Predicate(contrasts=(contrast,)), contrast, read(pd.DataFrame(rows))):
         found.setdefault(one.fields["seed"], []).append(one)
     assert {len(own) for own in found.values()} == {40}
     lucky = sum(join(contrast, after_many_looks([(contrast, one) for one in own])).verdict == "holds" for own in found.values())

@@ -12,7 +12,7 @@ from multigpu.claims.parts import UNMATCHED_SIDES
 from multigpu.claims.statistics import student
 from multigpu.claims.wording import figure, stated, titled
 from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
-from tests.claims.planted import LOUD, QUIET, repeats, result_of, table
+from tests.claims.planted import LOUD, QUIET, repeats, result_of
 from tests.refusals import refused
 
 SLOWER = "words/s of Exp2 over Exp4: 0.820x at 8 GPUs (95% 0.816-0.824), n = 5 over 2 launches"
@@ -219,7 +219,7 @@ def test_settings_carry_what_they_were_computed_from():
 
 
 def test_a_table_without_its_columns_is_refused():
-    refused(r"no column .*timing_version", evaluate_all, table([{"key": "a", "status": "ok"}]))
+    refused(r"no column .*timing_version", evaluate_all, pd.DataFrame([{"key": "a", "status": "ok"}]))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_predicate_may_let_any_machine_decide():
     claim = find_claim("C2")
     assert claim.predicate is not None
     loose = claim.model_copy(update={"predicate": Predicate.model_validate(claim.predicate.model_dump() | {"machines": "any"})})
-    assert evaluate(loose, table(rows)).verdict == "holds"
+    assert evaluate(loose, pd.DataFrame(rows)).verdict == "holds"
 
 
 def test_the_setting_that_decides_is_named_and_those_beside_it_are_counted():
@@ -325,7 +325,7 @@ def test_ends_that_would_read_the_same_are_told_apart_or_given_once():
 
 def test_large_bounds_are_rounded_and_no_name_of_the_code_is_printed():
     assert stated(find_claim("C26").predicate.contrasts[-2]).endswith("P = 256 at most 1,774x")
-    for result in evaluate_all(table([])):
+    for result in evaluate_all(pd.DataFrame([])):
         said = result.why.split("decided by ")[0].replace("make_parallel", "")  # a placement of document 001; grids go by their names
         assert not re.search(r"\w_\w", said), said
     assert "of ResNet-20, all-reduce (no overlap) on" in result_of("C18", []).why.replace("; ", " of ")
