@@ -79,8 +79,7 @@ def test_wherever_it_is_interrupted_nothing_is_lost_and_a_second_call_finishes(t
                 done = 0
         assert list(Notes(root)) == expected
         for note in every:
-            with pytest.raises(FileExistsError):
-                Notes(root).write(note)
+            refused("File exists", Notes(root).write, note, error=FileExistsError)
         again = [packed.records for packed in pack(Notes(root))]
         assert len([name for name in names(root / "here") if not name.startswith(".")]) == 1
         assert list(Notes(root)) == expected and list(pack(Notes(root))) == []
@@ -187,8 +186,7 @@ def test_every_kind_that_the_study_keeps_can_be_packed(number: int, elsewhere: P
     # text against text: some hold figures that are no numbers, which equal nothing
     assert [record.model_dump_json() for record in mine] == [record.model_dump_json() for record in records]
     for record in records:
-        with pytest.raises(FileExistsError):
-            mine.write(record)
+        refused("File exists", mine.write, record, error=FileExistsError)
 
 
 def test_a_folder_is_packed_as_what_it_holds(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.factory import make_record
+from tests.refusals import refused
 
 
 def test_equal_records_are_equal_bytes(tmp_path, monkeypatch) -> None:
@@ -24,8 +23,7 @@ def test_a_record_is_never_edited(tmp_path) -> None:
     store, record = RecordStore(tmp_path), make_record()
     path = store.write(record)
     before = path.read_bytes()
-    with pytest.raises(FileExistsError):
-        store.write(record.model_copy(update={"status": "failed"}))
+    refused("File exists", store.write, record.model_copy(update={"status": "failed"}), error=FileExistsError)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file stays"
 

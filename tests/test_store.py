@@ -96,8 +96,7 @@ def test_any_mix_of_loose_and_packed_reads_as_the_loose_ones(laid: dict[tuple[st
             assert [mixed.read(held) for held in mixed.attempts(machine, key)] == attempts
             assert [expected.read(held) for held in expected.attempts(machine, key)] == attempts
     for note in notes.values():
-        with pytest.raises(FileExistsError):
-            mixed.write(note)
+        refused("File exists", mixed.write, note, error=FileExistsError)
 
 
 def test_one_record_with_two_contents_is_refused_by_both_names(tmp_path: Path) -> None:
@@ -172,8 +171,7 @@ def test_fresh_stores_share_what_was_unpacked(tmp_path: Path, monkeypatch: pytes
     for note in every:
         assert Notes(tmp_path).find("here", note.key) is not None
     assert len(unpacked) == 2
-    with pytest.raises(FileExistsError):
-        Notes(tmp_path).write(every[0])
+    refused("File exists", Notes(tmp_path).write, every[0], error=FileExistsError)
     assert len(unpacked) == 2
 
 

@@ -118,8 +118,7 @@ def test_a_table_names_its_columns_and_says_what_is_missing() -> None:
         assert re.search(f"<th[^>]*>{heading}</th>", html), "the usual heading, or the one that is given"
     unmeasured = table(where(POINTS, placement="exp2", devices=8, batch_size=256), "speed = rate:rate").html
     assert ">–<" in unmeasured
-    with pytest.raises(Missing):
-        table(where(POINTS, placement="nothing"), "rate")
+    refused(".", table, where(POINTS, placement="nothing"), "rate", error=Missing)
     refused("no column 'rat'", table, POINTS, "placement | rat:rate")
     refused("'rates' is no form", table, POINTS, "rate:rates")
 
@@ -182,8 +181,7 @@ def test_a_single_run_is_hollow_and_nothing_to_draw_is_said() -> None:
     single = points(frame_of([make_record("ddp", 2), make_record("exp4", 2)]))
     drawn = dots(single, "rate", "placement", "Single runs", "", form="rate")
     assert all(line.get_markerfacecolor() == "none" for line in drawn.axes[0].get_lines() if line.get_marker() not in ("None", None, ""))
-    with pytest.raises(Missing):
-        dots(where(single, placement="exp2"), "rate", "placement", "None", "")
+    refused(".", dots, where(single, placement="exp2"), "rate", "placement", "None", "", error=Missing)
     many = pd.concat([POINTS.assign(model=f"m{i}") for i in range(9)])
     refused("at most 7", lines, where(many, placement="ddp", workload="nmt"), "devices", "rate", "Too many", "", hue="model")
 
