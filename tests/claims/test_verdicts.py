@@ -209,15 +209,6 @@ def test_flagged_records_are_named():
     assert result_of("C10", twice_used).why == "1 Record is flagged (x)"
 
 
-def test_settings_carry_what_they_were_computed_from():
-    rows = CASES["C5"].rows("holds")
-    (setting,) = result_of("C5", rows).settings
-    assert setting.estimate == pytest.approx(2.56 / 1.92)
-    assert set(setting.record_keys) == {row["key"] for row in rows}
-    assert setting.low is not None and setting.high is not None and setting.low < setting.estimate < setting.high
-    assert setting.fields["batch_size"] == "360 / 128" and setting.devices == 4
-
-
 def test_a_table_without_its_columns_is_refused():
     refused(r"no column .*timing_version", evaluate_all, pd.DataFrame([{"key": "a", "status": "ok"}]))
 
