@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from multigpu import paths
 from multigpu.measure.held import LOCK_VARIABLE
 from multigpu.measure.process import NO_KERAS
 from multigpu.measure.surroundings import SHARE_VARIABLE
-from multigpu.paths import RUNS
 from multigpu.record import Record, RecordStore
 from multigpu.remembered import remembered
 
@@ -37,7 +37,19 @@ SLOWEST = (Path(__file__).parent / "slowest.txt").read_text().split()
 @pytest.fixture(scope="session")
 def committed() -> list[Record]:
     """All committed Records, unpacked by one worker for all that ask later."""
-    return remembered("tests", [RUNS], lambda: list(RecordStore(RUNS)))
+    return remembered("tests", [paths.RUNS], lambda: list(RecordStore(paths.RUNS)))
+
+
+FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE")
+"""Of `multigpu.paths`: where the study's Records lie."""
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose folders of Records are empty."""
+    for name in FOLDERS:
+        monkeypatch.setattr(paths, name, tmp_path / getattr(paths, name).relative_to(paths.REPOSITORY))
+    return tmp_path / "data"
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Planted Records: valid ones with a chosen speed, so that analysis can be tested on numbers worked out by hand."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.kept import Status
 from multigpu.measure.machine import DeviceState, Machine
 from multigpu.paths import PUBLISHED, REPOSITORY
 from multigpu.placements import find_placement
@@ -53,48 +50,39 @@ def make_record(
     units_per_s: float = 1e6,
     repeat: int = 0,
     launch_id: str = "a",
-    status: Status = "ok",
-    reason: str = "",
-    machine: Machine | None = None,
-    versions: dict[str, str] | None = None,
-    timing_version: int = 1,
-    attempt: int = 0,
-    clean_tree: bool = True,
-    input_label: str = "synthetic",
     measurement: dict[str, Any] | None = None,
-    **run_fields: Any,
+    **fields: Any,
 ) -> Record:
     """A Record whose throughput is `units_per_s`, of all devices together.
 
     Args:
         measurement: fields of `Measurement` to plant instead of the computed ones.
-        run_fields: fields of `Run`; what is left out comes from `DEFAULTS` of the workload ("nmt" unless named).
+        fields: of `Record`, or of `Run`; what is left out of a Run comes from `DEFAULTS` of its workload ("nmt" unless named).
 
     Units are those of one step times the timed steps; the wall time follows from them and from `units_per_s`.
     The first warm-up step takes 30 times as long as a timed one, the next two 3 times, the others as long as a timed one.
     """
-    workload = run_fields.get("workload", "nmt")
-    fields = {"workload": workload, **DEFAULTS[workload], "placement": placement, "devices": devices, **run_fields}
-    run = build_run(**fields)
-    machine = machine or make_machine(8 if run.device_type == "cuda" else 0)
-    versions = {"torch": "2.13.0", "tensorflow": "2.21.0"} if versions is None else versions
+    told = {name: fields.pop(name) for name in Record.model_fields if name in fields}
+    workload = fields.get("workload", "nmt")
+    run = build_run(**{"workload": workload, **DEFAULTS[workload], "placement": placement, "devices": devices, **fields})
+    told = {
+        "machine": make_machine(8 if run.device_type == "cuda" else 0),
+        "versions": {"torch": "2.13.0", "tensorflow": "2.21.0"},
+        "status": "ok",
+        "reason": "" if told.get("status", "ok") == "ok" else "planted",
+        "timing_version": 1,
+        "measured_at": "2026-01-02T03:04:05+00:00",
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "clean_tree": True,
+        "input_label": "synthetic",
+    } | told
     return Record(
-        key=Record.key_for(run, repeat, machine.name, versions.get(run.framework, "none"), timing_version),
-        attempt=attempt,
+        key=Record.key_for(run, repeat, told["machine"].name, told["versions"].get(run.framework, "none"), told["timing_version"]),
         run=run,
         repeat=repeat,
-        status=status,
-        reason=reason or ("" if status == "ok" else "planted"),
-        machine=machine,
-        versions=versions,
-        timing_version=timing_version,
         launch_id=launch_id,
-        measured_at="2026-01-02T03:04:05+00:00",
-        commit="0123456789abcdef0123456789abcdef01234567",
-        clean_tree=clean_tree,
-        input_label=input_label,
-        input_fingerprint="",
-        measurement=_measurement(run, units_per_s, measurement or {}) if status == "ok" else None,
+        measurement=_measurement(run, units_per_s, measurement or {}) if told["status"] == "ok" else None,
+        **told,
     )
 
 

@@ -5,8 +5,6 @@ that strike at every n-th call only (0, n, 2n, ...), "every": n. "tell" is none:
 strikes later: this process cannot put together the next Record.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Processes forked by one server that has imported what most tests need: each would take seconds to import it anew."""
 
-from __future__ import annotations
-
 import multiprocessing
 from multiprocessing import forkserver
 from typing import Any

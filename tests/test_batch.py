@@ -3,8 +3,6 @@
 Rows train nothing.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.refusals import refused
+
 if TYPE_CHECKING:
     from multigpu.callbacks import ThroughputCallback
 
@@ -52,8 +54,7 @@ def test_before_the_warmup_has_ended_there_is_no_figure(callbacks) -> None:
 
 @pytest.mark.parametrize("fields", [{"batch_size": 0}, {"batch_size": 4, "samples": 0}, {"batch_size": 4, "warmup_batches": -1}])
 def test_impossible_numbers_are_refused(fields, callbacks) -> None:
-    with pytest.raises(ValueError, match="must be positive"):
-        callbacks.ThroughputCallback(**fields)
+    refused("must be positive", callbacks.ThroughputCallback, **fields)
 
 
 def test_in_a_real_fit(callbacks) -> None:

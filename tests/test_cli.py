@@ -2,8 +2,6 @@
 it is told to.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -197,22 +195,16 @@ def test_records_are_packed_in_one_folder(run, here) -> None:
     assert run("records", "--pack")[:2] == (0, "nothing to pack: no place has 20 loose Records\n")
 
 
-def test_records_are_packed_in_every_folder_that_the_study_keeps(capsys, tmp_path, monkeypatch) -> None:
-    for name in ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE"):
-        monkeypatch.setattr(paths, name, tmp_path / getattr(paths, name).relative_to(paths.REPOSITORY))
+def test_records_are_packed_in_every_folder_that_the_study_keeps(capsys, elsewhere) -> None:
     records = [make_record(repeat=repeat) for repeat in range(20)]
     for folder in (paths.RUNS, paths.HOSTS_RUNS, paths.INTERFERENCE):
         plant(RecordStore(folder), records)
     for record in all_reduces()[:25]:
         CollectiveStore(paths.HOSTS).write(record)
     code, out, _ = main(["records", "--pack"]), *capsys.readouterr()
-    assert code == 0 and [line.split(": ")[0].removeprefix(f"{tmp_path}/data/").split("/")[0] for line in out.splitlines()] == [
-        "runs",
-        "hosts",
-        "hosts",
-        "interference",
-    ]
-    assert loose_and_packed(tmp_path) == (0, 4)
+    folders = [line.split(": ")[0].removeprefix(f"{elsewhere}/").split("/")[0] for line in out.splitlines()]
+    assert code == 0 and folders == ["runs", "hosts", "hosts", "interference"]
+    assert loose_and_packed(elsewhere) == (0, 4)
 
 
 def test_packing_names_what_is_no_record_and_goes_alone(run, here) -> None:
@@ -248,7 +240,7 @@ def test_a_traces_summary_is_printed_and_written(run, here) -> None:
     for words, said in (
         (("--trace-summary", "nothing"), "'nothing'"),
         (("--trace-summary", make_record().key), "holds no trace"),
-        (("--trace-summary", record.key, "--export", str(here / "trace.txt")), "trace.txt"),
+        (("--trace-summary", record.key, "--export", str(here / "trace.txt")), "choose .csv"),
     ):
         code, _, err = run("records", *words)
         assert code == 2 and said in err and len(err.strip().splitlines()) == 1
@@ -408,18 +400,9 @@ def wait_for(state: str, process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("state", ["importing", "measuring"])
 def test_it_ends_with_one_sentence_and_leaves_nobody(state: str, number: int, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "multigpu",
-        "--records",
-        str(tmp_path),
-        "measure",
-        *fields("devices=2", "timed_steps=100000"),
-        "--quiet",
-    ]
-    environment = os.environ | {"PYTHONPATH": PATHS}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = ["--records", str(tmp_path), "measure", *fields("devices=2", "timed_steps=100000"), "--quiet"]
+    environment, pipe = os.environ | {"PYTHONPATH": PATHS}, subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-m", "multigpu", *words], env=environment, stdout=pipe, stderr=pipe, text=True)
     wait_for(state, process)
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)

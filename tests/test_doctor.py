@@ -1,7 +1,5 @@
 """What `doctor` says of links, clocks and threads of machines that are made up, and of this one."""
 
-from __future__ import annotations
-
 import pytest
 
 from multigpu import doctor

@@ -2,8 +2,6 @@
 is found.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -15,13 +13,17 @@ import nbformat
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from multigpu import paths
 from multigpu.notebooks import parameter_names
+from tests.refusals import refused
 
 ROOT = Path(__file__).parents[1]
 LIMIT_MIB = 20
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 IMPORT_NAMES = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml"}
@@ -38,40 +40,36 @@ def tracked() -> list[Path]:
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-def canonical(requirement: str) -> tuple[str, frozenset[str]]:
-    """("pandas", {">=2.2"}) of "pandas >= 2.2"."""
-    found = re.fullmatch(r"([A-Za-z0-9._-]+?)\s*((?:[<>=!~]=?[^,]+,?\s*)*)", requirement.strip())
-    assert found, f"unreadable requirement {requirement!r}"
-    name = re.sub(r"[-_.]+", "-", found[1]).lower()
-    return name, frozenset(part.strip().replace(" ", "") for part in found[2].split(",") if part.strip())
+def named(*requirements: str) -> dict[str, SpecifierSet]:
+    """The versions that each package may have: {"pandas": ">=2.2"} of "pandas >= 2.2"."""
+    return {canonicalize_name(one.name): one.specifier for one in map(Requirement, requirements)}
+
+
+def exact() -> dict[str, str]:
+    """The version of each package that constraints.txt names."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+", line) for line in lines), "exact public versions only"
+    versions = {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    assert len(versions) == len(lines)
+    return versions
 
 
 def test_conda_and_pip_install_the_same() -> None:
     dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
-    conda = [canonical(entry) for entry in dependencies if isinstance(entry, str)]
-    extras = PROJECT["optional-dependencies"]
-
-    assert ("python", canonical(f"python{PROJECT['requires-python']}")[1]) in conda
-    assert pip[0] == "-c constraints.txt"
-    assert pip[-1] == "-e ."
-    assert sorted(map(canonical, pip[1:-1])) == sorted(map(canonical, [*PROJECT["dependencies"], *extras["dev"], *extras["lab"]]))
+    assert f"python{PROJECT['requires-python']}" in dependencies
+    assert pip[0] == "-c constraints.txt" and pip[-1] == "-e ."
+    assert named(*pip[1:-1]) == named(*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["lab"])
 
 
 def test_every_dependency_has_one_exact_version_that_it_allows() -> None:
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+", line) for line in lines), "exact public versions only"
-    versions = {canonical(line)[0]: line.split("==")[1] for line in lines}
-    assert len(versions) == len(lines)
-    extras = PROJECT["optional-dependencies"]
-    for text in [*PROJECT["dependencies"], *extras["dev"], *extras["lab"], *extras["tensorflow-cpu"]]:
-        requirement = Requirement(text)
-        version = versions[canonical(requirement.name)[0]]
-        assert requirement.specifier.contains(version), f"constraints.txt has {requirement.name} {version}, pyproject.toml wants {text}"
+    versions = exact()
+    for name, wanted in named(*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["lab"], *EXTRAS["tensorflow-cpu"]).items():
+        assert wanted.contains(versions[name]), f"constraints.txt has {name} {versions[name]}, pyproject.toml wants {wanted}"
 
 
 def test_what_is_imported_is_declared() -> None:
-    declared = {canonical(text)[0] for text in PROJECT["dependencies"]}
+    declared = named(*PROJECT["dependencies"])
     # triton: a part of PyTorch's builds for GPUs, imported there alone; ipywidgets, ray: of extras, with something in their place
     optional = {"tensorflow", "keras", "triton", "ipywidgets", "ray"}
     imported: dict[str, Path] = {}
@@ -84,8 +82,9 @@ def test_what_is_imported_is_declared() -> None:
     for name, path in imported.items():
         if name in sys.stdlib_module_names or name == "multigpu" or name in optional:
             continue
-        package = canonical(IMPORT_NAMES.get(name, name))[0]
-        assert package in declared, f"{path.relative_to(ROOT)} imports {name}, which is not declared"
+        assert canonicalize_name(IMPORT_NAMES.get(name, name)) in declared, (
+            f"{path.relative_to(ROOT)} imports {name}, which is not declared"
+        )
 
 
 def test_tracked_tree_is_small() -> None:
@@ -128,8 +127,7 @@ LOCKS = {file.stem: dict(re.findall(r"^([\w.-]+)==(\S+)", file.read_text(), re.M
 
 
 def test_locks_hold_what_constraints_say_and_only_files_with_a_hash() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    constraints = {canonical(line)[0]: line.split("==")[1] for line in lines if line[0] != "#"}
+    constraints = exact()
     for name, packages in LOCKS.items():
         for package, version in packages.items():
             assert version.partition("+")[0] == constraints.get(package, version.partition("+")[0]), f"{name}: {package}: run `make lock`"
@@ -141,18 +139,15 @@ def test_locks_hold_what_constraints_say_and_only_files_with_a_hash() -> None:
 def test_every_dependency_is_locked() -> None:
     everywhere = LOCKS["all"] | LOCKS["torch-cuda"]
     for extra, place in {"": everywhere, "dev": everywhere, "lab": LOCKS["lab"], "tensorflow-cpu": LOCKS["tensorflow-cpu"]}.items():
-        for requirement in map(Requirement, PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]):
-            version = (place | everywhere).get(canonical(requirement.name)[0])
-            assert version and requirement.specifier.contains(version), f"{requirement} is not locked: run `make lock`"
+        for name, wanted in named(*(EXTRAS[extra] if extra else PROJECT["dependencies"])).items():
+            version = (place | everywhere).get(name)
+            assert version and wanted.contains(version), f"{name} {wanted} is not locked: run `make lock`"
     assert LOCKS["torch-cpu"]["torch"] == f"{LOCKS['torch-cuda']['torch']}+cpu"
 
 
-def test_the_repository_is_the_folder_with_pyproject(monkeypatch: pytest.MonkeyPatch):
+def test_the_repository_is_the_folder_with_pyproject_unless_the_environment_names_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
     assert paths.find_repository() == Path(__file__).resolve().parents[1]
-
-
-def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     assert paths.find_repository() == tmp_path.resolve()
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "absent"))
@@ -163,5 +158,4 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_without_a_repository_the_sentence_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
     monkeypatch.setattr(paths, "__file__", str(tmp_path / "site" / "paths.py"))
-    with pytest.raises(FileNotFoundError, match=r"holds pyproject.toml: set MULTIGPU_HOME to the repository's root$"):
-        paths.find_repository()
+    refused(r"holds pyproject.toml: set MULTIGPU_HOME to the repository's root$", paths.find_repository, error=FileNotFoundError)

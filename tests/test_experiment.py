@@ -1,7 +1,5 @@
 """The experiment notebook: executed on CPU processes, its parameters checked, and what it sets beside a point."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from multigpu.parameters import ParameterError
 from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
+from tests.refusals import refused
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
@@ -100,9 +99,7 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
     ],
 )
 def test_bad_parameters_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ParameterError, match=sentence) as error:
-        planned(defaults() | given)
-    assert "\n" not in str(error.value)
+    refused(sentence, planned, defaults() | given, error=ParameterError)
 
 
 def run_of(placement: str, devices: int, **more: Any) -> experiment.Experiment:
@@ -119,8 +116,7 @@ def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None
     assert (same[["batch_size", "precision", "execution"]] == [128, "bf16", "eager"]).all(axis=None) and same["layout"].isna().all()
     other = beside(run_of("exp4", 4, batch_size=129), own)
     assert all("batch_size" in unlike for unlike in other["unlike"][1:]) and other["place"].tolist() == found["place"].tolist()
-    with pytest.raises(Missing, match="no committed Record has this model, placement and devices"):
-        beside(run_of("exp4", 7), own)
+    refused("no committed Record has this model, placement and devices", beside, run_of("exp4", 7), own, error=Missing)
 
 
 def test_a_documents_point_stands_beside_ours() -> None:
@@ -172,12 +168,9 @@ def test_no_form_stands_where_nobody_is_there_to_fill_it() -> None:
 
 
 def test_a_bound_is_told_where_the_ceilings_are_known() -> None:
-    records = [
-        record for record in RecordStore(paths.RUNS) if record.run.model == "resnet50_v1.5" and record.machine.name == "4x-nvidia-h200"
-    ]
-    chosen = next(
-        record for record in records if record.status == "ok" and record.run.execution == "captured" and record.run.batch_size == 256
-    )
+    wanted = {"model": "resnet50_v1.5", "execution": "captured", "batch_size": 256}
+    here = (record for record in RecordStore(paths.RUNS) if record.machine.name == "4x-nvidia-h200" and record.status == "ok")
+    chosen = next(record for record in here if record.run.model_dump(include=set(wanted)) == wanted)
     row = pooled([chosen]).iloc[0]
     assert row["rate"] == pytest.approx(chosen.measurement.units / chosen.measurement.wall_s)  # type: ignore[union-attr]
     assert row["of_bound"] == pytest.approx(row["rate"] / row["bound"]) and 0.1 < row["of_bound"] < 1 and row["bound_by"]

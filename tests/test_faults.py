@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pandas as pd
 
 from multigpu.faults import failures, fault_table
@@ -9,7 +7,7 @@ from tests.factory import make_record
 def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
     at = "2026-01-02T03:04:{:02}+00:00".format
     records = [
-        make_record(repeat=number, status=status, launch_id=launch).model_copy(update={"measured_at": at(second)})
+        make_record(repeat=number, status=status, launch_id=launch, measured_at=at(second))
         for number, (status, launch, second) in enumerate(
             [("ok", "a.0", 1), ("out_of_memory", "a.0", 3), ("ok", "a.1", 8), ("out_of_memory", "b.0", 5), ("failed", "a.1", 20)]
         )

@@ -11,6 +11,7 @@ import pytest
 from multigpu import pages
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, this_interpreter
 from multigpu.parameters import Measure, ParameterError, assigned_names, check_parameters
+from tests.refusals import refused
 
 CHECK = "from multigpu.parameters import Measure, check_parameters\ncheck_parameters(globals(), measure=Measure, grid=str)"
 
@@ -64,8 +65,7 @@ def test_a_notebook_that_stops_leaves_no_copy_that_looks_finished(tmp_path: Path
 
 def test_a_kernel_that_dies_is_one_sentence(tmp_path: Path) -> None:
     write(tmp_path / "01-a.ipynb", "import os\nos._exit(3)")
-    with pytest.raises(NotebookError, match=r"^01-a.ipynb could not be executed: DeadKernelError: "):
-        execute_notebooks(tmp_path, tmp_path / "out")
+    refused(r"^01-a.ipynb could not be executed: DeadKernelError: ", execute_notebooks, tmp_path, tmp_path / "out", error=NotebookError)
 
 
 def test_papermill_by_hand_stops_at_the_check_cell(tmp_path: Path) -> None:
@@ -82,19 +82,15 @@ def test_papermill_by_hand_stops_at_the_check_cell(tmp_path: Path) -> None:
 
 
 def test_notebooks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(NotebookError, match="no numbered notebook"):
-        numbered_notebooks(tmp_path)
+    refused("no numbered notebook", numbered_notebooks, tmp_path, error=NotebookError)
     (tmp_path / "01-broken.ipynb").write_text("{")
-    with pytest.raises(NotebookError, match=r"01-broken.ipynb is no notebook"):
-        execute_notebooks(tmp_path, tmp_path / "out")
+    refused(r"01-broken.ipynb is no notebook", execute_notebooks, tmp_path, tmp_path / "out", error=NotebookError)
     write(tmp_path / "01-broken.ipynb")
-    with pytest.raises(NotebookError, match="over their own sources"):
-        execute_notebooks(tmp_path, tmp_path)
+    refused("over their own sources", execute_notebooks, tmp_path, tmp_path, error=NotebookError)
     notebook = nbformat.read(tmp_path / "01-broken.ipynb", 4)
     notebook.cells[1].metadata.tags = []
     nbformat.write(notebook, tmp_path / "01-broken.ipynb")
-    with pytest.raises(NotebookError, match="has 0 cells tagged `parameters`"):
-        execute_notebooks(tmp_path, tmp_path / "out")
+    refused("has 0 cells tagged `parameters`", execute_notebooks, tmp_path, tmp_path / "out", error=NotebookError)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +107,7 @@ def test_a_bad_parameters_file_is_one_sentence(tmp_path: Path, content: str | No
     path = tmp_path / "parameters.yaml"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ParameterError, match=sentence) as caught:
-        load_parameters(path)
-    assert "\n" not in str(caught.value)
+    refused(sentence, load_parameters, path, error=ParameterError)
 
 
 def test_parameters_are_read_from_yaml(tmp_path: Path) -> None:
@@ -124,18 +118,12 @@ def test_parameters_are_read_from_yaml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("machine", "more", "words"), [(7, "", "parameter machine = 7"), ("", "machin = 1", "did you mean 'machine'")])
 def test_our_pages_check_what_papermill_gives_them(machine: object, more: str, words: str) -> None:
     """`tests/study/test_reproducible.py` executes some of them with their parameters, `.ci/run` all."""
-    with pytest.raises(ParameterError, match=words):
-        pages.page({"records": "data", "machine": machine, "In": ["", f"# Parameters\n{more}"]})
+    refused(words, pages.page, {"records": "data", "machine": machine, "In": ["", f"# Parameters\n{more}"]}, error=ParameterError)
 
 
 def test_right_values_pass() -> None:
-    check_parameters(
-        {"measure": "none", "grid": "default", "devices": [1, 2], "minutes": 3, "other": object()},
-        measure=Measure,
-        grid=str,
-        devices=list[int],
-        minutes=float | None,
-    )
+    given = {"measure": "none", "grid": "default", "devices": [1, 2], "minutes": 3, "other": object()}
+    check_parameters(given, measure=Measure, grid=str, devices=list[int], minutes=float | None)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +144,11 @@ def test_right_values_pass() -> None:
     ],
 )
 def test_a_wrong_type_is_one_sentence(value: object, kind: Any, sentence: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        check_parameters({"p": value}, p=kind)
-    assert str(caught.value) == sentence
+    assert refused(".", check_parameters, {"p": value}, p=kind, error=ParameterError) == sentence
 
 
 def test_a_missing_value_is_named() -> None:
-    with pytest.raises(ParameterError, match="'grid' has no value"):
-        check_parameters({}, grid=str)
+    refused("'grid' has no value", check_parameters, {}, error=ParameterError, grid=str)
 
 
 def test_an_unknown_name_is_found_in_the_injected_cell_alone() -> None:

@@ -1,18 +1,15 @@
 """Records: whole or absent, never edited, found by what was measured."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.factory import make_record
+from tests.refusals import refused
 
 
 def test_equal_records_are_equal_bytes(tmp_path, monkeypatch) -> None:
@@ -26,18 +23,14 @@ def test_a_record_is_never_edited(tmp_path) -> None:
     store, record = RecordStore(tmp_path), make_record()
     path = store.write(record)
     before = path.read_bytes()
-    with pytest.raises(FileExistsError):
-        store.write(record.model_copy(update={"status": "failed"}))
+    refused("File exists", store.write, record.model_copy(update={"status": "failed"}), error=FileExistsError)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file stays"
 
 
 def test_a_figure_that_is_no_number_is_read_back(tmp_path) -> None:
-    record = make_record()
-    assert record.measurement
-    odd = record.model_copy(update={"measurement": record.measurement.model_copy(update={"loss": [1.0, float("nan"), float("inf")]})})
     store = RecordStore(tmp_path)
-    store.write(odd)
+    store.write(make_record(measurement={"loss": [1.0, float("nan"), float("inf")]}))
     (read,) = store
     assert read.measurement and read.measurement.loss[1] != read.measurement.loss[1] and read.measurement.loss[2] == float("inf")
 
@@ -79,7 +72,4 @@ def test_the_key_tells_points_apart() -> None:
 def test_keys_do_not_move() -> None:
     """A field added to Run with a default that says what was done before must leave this key alone; so must its order."""
     run = Run(workload="nmt", model="nmt000", placement="ddp", devices=4, batch_size=128, sequence_length=100, precision="bf16")
-    assert Record.key_for(run, 0, "4x-nvidia-h200", "2.11.0", 1) == KEY_OF_A_COMMITTED_RECORD
-
-
-KEY_OF_A_COMMITTED_RECORD = "500b33e7802d3a95b390"
+    assert Record.key_for(run, 0, "4x-nvidia-h200", "2.11.0", 1) == "500b33e7802d3a95b390", "the key of a committed Record"

@@ -11,6 +11,7 @@ from multigpu.claims.html import page_title
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
 from multigpu.report import ReportError, build_report, in_the_site, navigation, publishable, warnings_of, write_generated
+from tests.refusals import refused
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
 LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
@@ -94,15 +95,13 @@ def test_nothing_of_this_computer_is_published(site: Path) -> None:
 
 def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("kept")
-    with pytest.raises(ReportError, match="holds something that is no report"):
-        build_report(tmp_path, tmp_path)
+    refused("holds something that is no report", build_report, tmp_path, tmp_path, error=ReportError)
     assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_a_fragment_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "FRAGMENTS", {"claims": lambda: 1 / 0})
-    with pytest.raises(ReportError, match=r"^the report's claims cannot be computed: ZeroDivisionError: division by zero$"):
-        write_generated(tmp_path)
+    refused(r"^the report's claims cannot be computed: ZeroDivisionError: division by zero$", write_generated, tmp_path, error=ReportError)
 
 
 def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:

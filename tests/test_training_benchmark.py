@@ -1,7 +1,5 @@
 """The benchmark of ways of training one job, small, on a CPU."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

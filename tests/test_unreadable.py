@@ -1,7 +1,5 @@
 """What lies among Records and is none, or cannot be what a launch wrote: named, left out, and in nobody's way."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

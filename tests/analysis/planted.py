@@ -1,7 +1,5 @@
 """A small study with known shape: two workloads, four placements, one to eight GPUs; one point out of memory. What a telephone shows."""
 
-from __future__ import annotations
-
 from matplotlib.text import Text
 
 from multigpu.analysis.picture import Picture

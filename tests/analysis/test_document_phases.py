@@ -1,7 +1,5 @@
 """Document 000's profile: steps worked out by hand, its own tables as Records, and Records that flip each of its claims."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -30,9 +28,8 @@ def record_of(steps: Sequence[Sequence[StepTrace]], repeat: int = 0, **fields: A
 def profile_step(forward: Sequence[float], backward: Sequence[float], computation: float, merge: float, update: float) -> list[StepTrace]:
     """A step with these times in ms on each replica, whose passes span `computation`: the slowest one's backward ends last."""
     slowest, alone = max(range(len(forward)), key=lambda rank: forward[rank] + backward[rank]), len(forward) == 1
-    later = {"update": (computation + merge, computation + merge + update)} | (
-        {"merge": (computation, computation + merge)} if merge else {}
-    )
+    later = {"merge": (computation, computation + merge)} if merge else {}
+    later["update"] = computation + merge, computation + merge + update
     made = []
     for rank, (ahead, back) in enumerate(zip(forward, backward, strict=True)):
         start = computation - ahead - back if rank == slowest and not alone else 0.0
@@ -102,9 +99,8 @@ def test_the_document_read_back_from_records_of_its_own_figures() -> None:
     ours, theirs = phases.whole_frame(records).set_index("devices"), phases.document_whole().set_index("devices")
     for name in ("computation_s", "total_s", "launch_skew_s", "forward_imbalance", "computation_share"):
         assert (ours[name] - theirs[name]).abs().max() < 6e-5, name
-    assert theirs["forward_imbalance"].iloc[-1] == pytest.approx(1.80, abs=0.005) and theirs["launch_skew_s"].iloc[-1] == pytest.approx(
-        3.943, abs=1e-3
-    )
+    last = theirs.iloc[-1]
+    assert (last["forward_imbalance"], last["launch_skew_s"]) == (pytest.approx(1.80, abs=0.005), pytest.approx(3.943, abs=1e-3))
     assert len(phases.document_replicas()) == (load_published("000_phases_per_gpu")["gpu"] != "average").sum() / 2 == 36
 
 

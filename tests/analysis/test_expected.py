@@ -1,7 +1,5 @@
 """What nobody measured: the rate that Runs should reach and the memory that they should need, tried on what was measured."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path
@@ -41,9 +39,8 @@ def test_what_was_measured_lies_in_the_band_of_the_same_model_at_batches_beside_
     """Asked for a batch that no Record has, next to one that has: the rate per step changes by less than the band is wide."""
     inside = []
     for _, row in ones.head(12).iterrows():
-        found = expected(
-            RUNS, {"workload": row["workload"], "model": row["model"], "batch_size": int(row["batch_size"]) + 1, "precision": "bf16"}
-        )
+        beside = {"batch_size": int(row["batch_size"]) + 1, "precision": "bf16"}
+        found = expected(RUNS, {"workload": row["workload"], "model": row["model"], **beside})
         assert found is not None and found.rate.low < found.rate.value < found.rate.high
         inside.append(found.rate.low < row["rate"] < found.rate.high)
     assert np.mean(inside) >= 0.75 and len(inside) >= 5, "bands are of 95%, and twelve are few"
@@ -88,14 +85,8 @@ def test_new_kernels_lose_to_merging_about_what_their_kin_lose() -> None:
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_a_batch_in_parts_takes_as_many_steps_of_a_part_and_merges_once_or_at_each(devices: int) -> None:
-    job = {
-        "workload": "cnn",
-        "model": "resnet50_v1.5",
-        "layout": "channels_last",
-        "precision": "bf16",
-        "placement": "ddp",
-        "devices": devices,
-    }
+    job = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last", "precision": "bf16", "placement": "ddp"}
+    job |= {"devices": devices}
     part = expected(RUNS, job | {"batch_size": 64, "execution": "eager"}, "4x-nvidia-h200")
     once, each = (
         expected(RUNS, job | {"batch_size": 256, "micro_steps": 4, "micro_sync": sync}, "4x-nvidia-h200") for sync in (None, "each")

@@ -1,7 +1,5 @@
 """How long fed steps waited, and where workers give out, on planted numbers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -12,6 +10,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.record import Record
 from tests.factory import make_record
+from tests.refusals import refused
 
 STEPS = {"warmup_steps": 4, "timed_steps": 10}
 
@@ -34,8 +33,7 @@ def test_rates_that_still_rise_have_no_knee() -> None:
     found = knee([1, 2, 4], [98.0, 203.0, 397.0])
     assert found.per_worker == pytest.approx(99.5, rel=0.01) and math.isinf(found.ceiling) and math.isinf(found.workers)
     for workers, rates in (([1], [2.0]), ([1, 2], [1.0, 0.0])):
-        with pytest.raises(ValueError, match="a knee needs at least two positive points"):
-            knee(workers, rates)
+        refused("a knee needs at least two positive points", knee, workers, rates)
 
 
 def test_a_wait_is_of_the_second_half_and_of_the_replica_that_waited_most() -> None:

@@ -1,13 +1,11 @@
 """Every field of a Run is declared to those who compare Runs, is told in words where it differs, and finds its Records."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
 from multigpu import paths
 from multigpu.analysis.asked import command_of
-from multigpu.analysis.fields import FIELDS, ROLES, dtype_of, with_role
+from multigpu.analysis.fields import FIELDS, ROLES, with_role
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.analysis.words import OF_A_JOB, SAYS, way_words
@@ -45,8 +43,3 @@ def test_a_filter_by_any_field_finds_its_records(name: str, everywhere: pd.DataF
         )
         found = where(everywhere, **parse_fields([word.strip("'")]))
         assert len(found) == (everywhere[name] == value).sum() > 0, word
-
-
-def test_whole_numbers_that_may_be_missing_are_numbers() -> None:
-    assert {dtype_of(name) for name in ("bucket_mib", "loss_scale", "host_cores")} == {"Int64"}
-    assert {dtype_of(name) for name in Run.model_fields} == {"string", "int64", "Int64", "bool"}

@@ -29,6 +29,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points, where
 from multigpu.synchrony.laws import Empirical
 from tests.factory import make_point
+from tests.refusals import refused
 
 LINKS = Links(100.0, node=8, between_bytes_per_s=10.0)
 RING, SERVER = Demand(reduced=100.0), Demand(pulled=(100.0,), pushed=(100.0,))
@@ -129,12 +130,9 @@ def test_residuals_have_the_spread_of_a_launch():
 
 
 def test_points_and_fits_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="must rise"):
-        Points((2, 1), ((1.0,), (1.0,)), RING)
-    with pytest.raises(ValueError, match="positive step time"):
-        Points((1,), ((),), RING)
-    with pytest.raises(ValueError, match="1 counts of devices cannot fit 2 parameters"):
-        held_out(made(10, 1, RING, counts=(1, 2)), LINKS)
+    refused("must rise", Points, (2, 1), ((1.0,), (1.0,)), RING)
+    refused("positive step time", Points, (1,), ((),), RING)
+    refused("1 counts of devices cannot fit 2 parameters", held_out, made(10, 1, RING, counts=(1, 2)), LINKS)
 
 
 # ---- Records to lines and their tables
@@ -173,12 +171,8 @@ def test_planted_records_are_recovered(lines):
     found = {line.first["placement"]: line for line in lines}
     assert set(found) == {"ddp", "exp4", "ps_gpu0", "exp2"}, "independent replicas merge nothing"
     ddp, exp4 = found["ddp"], found["exp4"]
-    assert (
-        ddp.forecast["computation_s"].iloc[0] == pytest.approx(10e-3, rel=0.01)
-        and abs(ddp.held_out.error) < 0.02
-        and ddp.held_out.devices == 4
-    )
-    assert len(ddp.residuals) == 15, "its own"
+    assert ddp.forecast["computation_s"].iloc[0] == pytest.approx(10e-3, rel=0.01)
+    assert abs(ddp.held_out.error) < 0.02 and ddp.held_out.devices == 4 and len(ddp.residuals) == 15, "its own"
     assert ddp.forecast["devices"].iloc[-1] == 1024 and ddp.links.inside_bytes_per_s > 1e11
     assert exp4.forecast["efficiency"].iloc[-1] < 0.1 < ddp.forecast["efficiency"].iloc[-1]
     assert found["ps_gpu0"].forecast is None, "two counts leave nothing to test"
@@ -206,21 +200,15 @@ def test_the_article_s_last_count_is_predicted_on_its_own_network():
 
 def test_what_cannot_be_forecast_is_refused_or_empty():
     assert made_lines([]) == [] and ahead_table([]).empty and held_out_table([]).empty
-    with pytest.raises(ValueError, match="network_gbit must be above 0"):
-        assumed_links(0, 5, 8)
-    with pytest.raises(ValueError, match="at least 2 devices, not 1"):
-        forecast_lines([], 1)
+    refused("network_gbit must be above 0", assumed_links, 0, 5, 8)
+    refused("at least 2 devices, not 1", forecast_lines, [], 1)
 
 
 def test_noise_is_of_timed_steps_of_the_first_rank():
-    record = make_point([1e3], devices=1, workload="cnn")[0]
-    times = list(record.measurement.step_time_s[0])
-    times[: record.run.warmup_steps] = [99.0] * record.run.warmup_steps
-    times[-1] *= 3
-    changed = record.model_copy(update={"measurement": record.measurement.model_copy(update={"step_time_s": [times]})})
-    (noise,) = noise_of([changed], [record.key])
+    (record,) = make_point([1e3], devices=1, workload="cnn", measurement={"step_time_s": [[99.0] * 10 + [1.0] * 29 + [3.0]]})
+    (noise,) = noise_of([record], [record.key])
     assert np.mean(noise) == pytest.approx(1) and max(noise) == noise[-1] and len(noise) == record.run.timed_steps
-    assert noise_of([changed], ["another"]) == ()
+    assert noise_of([record], ["another"]) == ()
 
 
 def test_a_miss_widens_the_bands_of_others_and_not_its_own(lines):

@@ -6,6 +6,7 @@ from multigpu.analysis.forecast_merge import Demand, Links, demand_of, fullest, 
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads import find_model
+from tests.refusals import refused
 
 ONE_NODE = Links(100.0, host_bytes_per_s=50.0, node=10**6)
 NODES = Links(100.0, host_bytes_per_s=50.0, node=4, between_bytes_per_s=10.0)
@@ -78,14 +79,8 @@ def test_a_rows_demand_holds_the_bytes_that_the_row_predicts(name):
 
 def test_what_has_no_formula_is_refused():
     variables = find_model("nmt", "nmt000").variables
-    for name, words in (
-        ("layer_split", "cut from one model"),
-        ("parameter_server_async", "do not wait"),
-        ("mirrored_hierarchical", "no formula"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            demand_of(find_placement(name), variables)
-    with pytest.raises(ValueError, match="above 0"):
-        Links(0.0)
-    with pytest.raises(ValueError, match="at least 1 device, not 0"):
-        merge_seconds(ALL_REDUCE, 0, ONE_NODE)
+    refused("cut from one model", demand_of, find_placement("layer_split"), variables)
+    refused("do not wait", demand_of, find_placement("parameter_server_async"), variables)
+    refused("no formula", demand_of, find_placement("mirrored_hierarchical"), variables)
+    refused("above 0", Links, 0.0)
+    refused("at least 1 device, not 0", merge_seconds, ALL_REDUCE, 0, ONE_NODE)

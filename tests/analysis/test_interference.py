@@ -1,7 +1,5 @@
 """Whether sharing slows Runs down, on planted Records with a known slow-down."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +21,7 @@ def measured(rates: Sequence[float], neighbours: int, gpu: int = 0, first: int =
     """Repeats over two launches in a lane of one GPU."""
     lane = Lane(gpus=[gpu], cores=32, neighbours=neighbours)
     return [
-        make_record("ddp", 1, rate, first + index, f"{gpu}-{neighbours}-{index % 2}", machine=MACHINE, timed_steps=90, **fields).model_copy(
-            update={"lane": lane}
-        )
+        make_record("ddp", 1, rate, first + index, f"{gpu}-{neighbours}-{index % 2}", machine=MACHINE, timed_steps=90, lane=lane, **fields)
         for index, rate in enumerate(rates)
     ]
 
@@ -56,8 +52,8 @@ def test_only_the_lane_that_was_also_alone_is_compared() -> None:
     """GPU 2 is slower than GPU 0, which is not its neighbours' fault; an ordinary Record and a failed one do not count."""
     records = measured([RATE] * 2, 0) + measured([RATE] * 2, 3, first=100) + measured([0.9 * RATE] * 2, 3, gpu=2, first=300)
     records += [make_record("ddp", 1, 0.5 * RATE, 7, machine=MACHINE, timed_steps=90)]
-    failed = make_record("ddp", 1, status="failed", repeat=8, machine=MACHINE, timed_steps=90)
-    records += [failed.model_copy(update={"lane": Lane(gpus=[0], cores=32, neighbours=3)})]
+    lane = Lane(gpus=[0], cores=32, neighbours=3)
+    records += [make_record("ddp", 1, status="failed", repeat=8, machine=MACHINE, timed_steps=90, lane=lane)]
     (row,) = interference_table(records).to_dict("records")
     assert (row["ratio"], row["n_shared"], row["verdict"]) == (pytest.approx(1), 2, "may share")
     (row,) = lanes_table(records).to_dict("records")

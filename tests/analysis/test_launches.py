@@ -1,7 +1,5 @@
 """Occasions: which Records are of one stretch of measuring, and how far apart launches of one point are on two of them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +15,7 @@ START = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
 def at(seconds: float, rate: float, launch: str, repeat: int, boot: str = "", placement: str = "ddp", **fields: Any) -> Record:
     when = (START + timedelta(seconds=seconds)).isoformat(timespec="seconds")
-    return make_record(placement, 2, rate, repeat, launch, **fields).model_copy(update={"measured_at": when, "boot": boot})
+    return make_record(placement, 2, rate, repeat, launch, measured_at=when, boot=boot, **fields)
 
 
 def test_a_pause_ends_an_occasion_where_records_do_not_say_their_boot() -> None:

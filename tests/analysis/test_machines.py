@@ -1,7 +1,5 @@
 """Machines as rows, every GPU by itself and joules a unit, from planted Records."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -94,7 +92,7 @@ def test_machines_are_told_apart_where_asked() -> None:
 
 
 def test_machines_are_described_once_by_their_latest_record() -> None:
-    old = make_record(machine=make_machine(8).model_copy(update={"driver": "1"})).model_copy(update={"measured_at": "2025-01-01"})
+    old = make_record(machine=make_machine(8).model_copy(update={"driver": "1"}), measured_at="2025-01-01")
     records = [make_record(), old, make_record(machine=make_machine(0))]
     table = machines_frame(records).set_index("machine")
     row = table.loc["8x-nvidia-h200"]

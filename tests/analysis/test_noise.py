@@ -1,7 +1,5 @@
 """Noise is called noise: whatever repeats vary, no part is larger than its whole, nothing is better than perfect, no time is negative."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

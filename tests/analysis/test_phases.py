@@ -1,8 +1,8 @@
 """Phases, skew and exposed communication on steps worked out by hand; interval arithmetic against counting."""
 
-from __future__ import annotations
-
 import gzip
+import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,9 @@ from multigpu.analysis import traces as phases
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.traces import phases_frame
 from multigpu.measure.intervals import coalesced, intersection, length, uncovered, union
-from multigpu.measure.trace import StepTrace
+from multigpu.measure.trace import MOST_SPANS, TOP_KERNELS, StepTrace
 from multigpu.measure.traced import Activity, Host, joined, named_phases, replica_trace, short_name
-from tests.analysis.traced import ms, step_of, traced_record
+from tests.analysis.traced import STEPS, ms, step_of, traced_record
 from tests.factory import make_record
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12)
@@ -106,11 +106,8 @@ def test_a_captured_step_is_told_by_names() -> None:
     unnamed = [Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, None, 9, a.bytes, a.kernel) for a in activities()]
     found, missing = named_phases(unnamed)
     (step,) = replica_trace(0, found, [], [(0, 90)], "kineto", missing)["replica"]["steps"]
-    assert {name: (round(s * 1e9), round(e * 1e9)) for name, (s, e) in step["phases"].items()} == {
-        "forward_backward": (0, 80),
-        "merge": (50, 100),
-        "update": (100, 120),
-    }
+    nanoseconds = {name: (round(start * 1e9), round(end * 1e9)) for name, (start, end) in step["phases"].items()}
+    assert nanoseconds == {"forward_backward": (0, 80), "merge": (50, 100), "update": (100, 120)}
     assert step["launches"] == 1 and set(missing) == {"forward", "backward"}
     plain = [Activity("ncclDevKernel_SendRecv", "collective", 0, 5, 0), *unnamed]
     assert {"pull", "merge"} <= set(named_phases(plain)[1]), "sends are not told apart"
@@ -148,8 +145,23 @@ def test_traced_runs_make_frames_and_no_throughput() -> None:
 
 
 def test_a_record_stays_small() -> None:
-    """Eight replicas, three steps, every list as long as it may be, no two numbers alike: below 20 kB compressed."""
-    record = traced_record(devices=8, full=True)
+    """Eight replicas, three steps, every list as long as it may be, no two numbers or names alike: below 20 kB compressed."""
+    draw, small = random.Random(0), traced_record(devices=8)
+
+    def unlike(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: f"{draw.getrandbits(280):x}" if name == "name" else unlike(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [unlike(one) for one in value]
+        return round(value + draw.random() / 1000, 7) if isinstance(value, float) else value
+
+    trace = small.measurement.trace.model_dump()
+    for replica in trace["replicas"]:
+        replica["copies"] = [replica["copies"][0] | {"kind": kind} for kind in ("host_to_device", "device_to_host", "device_to_device")]
+        for step in replica["steps"]:
+            step["communication"] *= MOST_SPANS
+    trace["kernels"] *= TOP_KERNELS
+    record = make_record(devices=8, traced_steps=STEPS, measurement={"trace": unlike(trace)})
     assert len(gzip.compress(record.model_dump_json().encode())) < 20_000
     assert type(record).model_validate_json(record.model_dump_json()) == record
     assert all(isinstance(step, StepTrace) for step in record.measurement.trace.replicas[0].steps)

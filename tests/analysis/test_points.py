@@ -1,7 +1,5 @@
 """Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; rows put together; a study."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -26,6 +24,7 @@ from multigpu.synchrony.simulate import simulated_pace
 from tests.analysis.planted import study
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant
+from tests.refusals import refused
 
 TABLE = points(frame_of(study()))
 
@@ -36,16 +35,10 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
     for record in records_of(paths.RUNS):
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
             run = record.run.model_copy(update={"seed": 0, "data": None})
-            name = (
-                record.machine.name,
-                run.digest,
-                record.framework_version,
-                record.timing_version,
-                record.input_label,
-                record.machine.cpu,
-            )
+            place = record.machine.name, record.machine.cpu, record.framework_version
+            name = (*place, run.digest, record.timing_version, record.input_label)
             groups[name].append((record.measurement.units, record.measurement.wall_s, record.launch_id))
-    expected = sorted((len(g), sum(u for u, _, _ in g) / sum(w for _, w, _ in g), _bounds(g), _spread(g)) for g in groups.values())
+    expected = sorted(map(_recomputed, groups.values()))
     table = frames(paths.RUNS)[1]
     table = table[table["n"] > 0]
     told = table[["n", "rate", "rate_low", "rate_high", "spread", "launches"]].to_numpy(dtype=float)
@@ -56,16 +49,13 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
         assert bounds == pytest.approx(bounds0, rel=1e-9, nan_ok=True) and spread == pytest.approx(spread0, rel=1e-9)
 
 
-def _spread(group: list[tuple[float, float, str]]) -> tuple[float, int]:
-    rates = [units / wall_s for units, wall_s, _ in group]
-    return (max(rates) - min(rates)) / fmean(rates), len({launch for _, _, launch in group})
-
-
-def _bounds(group: list[tuple[float, float, str]]) -> tuple[float, float]:
-    logs, n = [math.log(u / w) for u, w, _ in group], len(group)
-    rate = sum(u for u, _, _ in group) / sum(w for _, w, _ in group)
+def _recomputed(group: list[tuple[float, float, str]]) -> tuple[int, float, tuple[float, float], tuple[float, int]]:
+    """Of (units, seconds, launch) of each Record: how many, their rate and its bounds, by how much they differ over how many launches."""
+    rates, n = [units / wall_s for units, wall_s, _ in group], len(group)
+    logs, rate = [math.log(one) for one in rates], sum(u for u, _, _ in group) / sum(w for _, w, _ in group)
+    spread = (max(rates) - min(rates)) / fmean(rates), len({launch for _, _, launch in group})
     if n < 2:
-        return math.nan, math.nan
+        return n, rate, (math.nan, math.nan), spread
     launches: dict[str, list[float]] = defaultdict(list)
     for log, (_, _, launch) in zip(logs, group, strict=True):
         launches[launch].append(log)
@@ -77,7 +67,7 @@ def _bounds(group: list[tuple[float, float, str]]) -> tuple[float, float]:
         if between > 1e-24 and stats.f.sf(between / max(within, 1e-30), k - 1, n - k) < 0.25:
             variance, freedom = between / n, k - 1
     half = stats.t.ppf(0.975, freedom) * math.sqrt(variance) if variance > 0 else 0.0
-    return rate * math.exp(-half), rate * math.exp(half)
+    return n, rate, (rate * math.exp(-half), rate * math.exp(half)), spread
 
 
 def test_machines_are_never_pooled() -> None:
@@ -105,8 +95,7 @@ def test_a_ratio_seen_from_the_other_side_is_its_reciprocal() -> None:
 
 def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart() -> None:
     table = points(frame_of([*make_point([1e6]), *make_point([2e6], placement="exp4"), *make_point([3e6], placement="exp2")]))
-    with pytest.raises(ValueError, match="differ in placement"):
-        versus(table, table)
+    refused("differ in placement", versus, table, table)
     assert len(versus(table, table, but=())) == 3
 
 
@@ -132,14 +121,10 @@ def test_a_single_run_has_no_verdict() -> None:
 
 
 def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
-    with pytest.raises(Missing, match="placement=exp1"):
-        one(TABLE, placement="exp1")
-    with pytest.raises(ValueError, match="devices"):
-        one(TABLE, workload="nmt", placement="ddp")
-    with pytest.raises(Missing, match="150 GiB"):
-        one(TABLE, placement="exp2", devices=8, batch_size=256)
-    with pytest.raises(ValueError, match="no column 'placment'"):
-        where(TABLE, placment="ddp")
+    refused("placement=exp1", one, TABLE, error=Missing, placement="exp1")
+    refused("devices", one, TABLE, workload="nmt", placement="ddp")
+    refused("150 GiB", one, TABLE, error=Missing, placement="exp2", devices=8, batch_size=256)
+    refused("no column 'placment'", where, TABLE, placment="ddp")
 
 
 def test_of_several_lengths_the_most_repeated_speaks() -> None:
@@ -186,8 +171,7 @@ def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
     for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
         assert frame.empty and len(frame.columns) > 5
     assert list(study.points.columns) == list(read_study().points.columns)
-    with pytest.raises(ValueError, match="does not exist"):
-        read_study(str(tmp_path / "typo"))
+    refused("does not exist", read_study, str(tmp_path / "typo"))
 
 
 def test_all_reduces_are_of_the_pages_machine(tmp_path: Path) -> None:
@@ -216,9 +200,8 @@ def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart
 
 def test_two_values_of_a_field_are_compared_as_versus_does() -> None:
     nmt = where(TABLE, workload="nmt")
-    pd.testing.assert_frame_equal(
-        compared(nmt, placement=("exp4", "ddp")), versus(where(nmt, placement="exp4"), where(nmt, placement="ddp"), but=["placement"])
-    )
+    exp4, ddp = where(nmt, placement="exp4"), where(nmt, placement="ddp")
+    pd.testing.assert_frame_equal(compared(nmt, placement=("exp4", "ddp")), versus(exp4, ddp, but=["placement"]))
     assert (repeated(TABLE, 5)["n"] >= 5).all() and len(repeated(TABLE, 0)) == len(TABLE)
 
 

@@ -1,7 +1,5 @@
 """Two protocols on one set of Records, as the 2018 translation study timed and without the warm-up; what batching costs, counted."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

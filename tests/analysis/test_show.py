@@ -1,7 +1,5 @@
 """What a page says and shows: figures as text, sentences that stand or fall, tables, pictures and the four plots."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re
@@ -28,6 +26,7 @@ from multigpu.analysis.show import Shown, folded, of_machines, sources, table
 from multigpu.analysis.style import look
 from tests.analysis.planted import read_on_a_telephone, study
 from tests.factory import make_record
+from tests.refusals import refused
 
 POINTS = scaling(points(frame_of(study())))
 
@@ -76,8 +75,7 @@ def test_an_estimate_comes_with_the_records_behind_it() -> None:
     assert found.keys == set(row["keys"].split(", ")) and estimate(row, "rate").unit == "words/s"
     single = one(points(frame_of([make_record()])))
     assert not estimate(single, "rate").known
-    with pytest.raises(Missing, match="speedup_best"):
-        estimate(scaling(points(frame_of([make_record(devices=2)]))).iloc[0], "speedup_best")
+    refused("speedup_best", estimate, scaling(points(frame_of([make_record(devices=2)]))).iloc[0], "speedup_best", error=Missing)
 
 
 def test_a_figure_is_picked_from_a_table_and_compares_by_its_whole_interval() -> None:
@@ -88,8 +86,7 @@ def test_a_figure_is_picked_from_a_table_and_compares_by_its_whole_interval() ->
     assert 1.7 < gain < 2.1 and not gain > 1.85 and not gain < other and Estimate(1.0, 0.9, 1.1) < gain and gain > 1.7
     assert not Estimate(3.0) > 1 and not Estimate(3.0) < 9, "a single run has no interval to compare"
     assert gain / 2 == Estimate(0.95, 0.9, 1.0)
-    with pytest.raises(ValueError, match="no form of a figure"):
-        say(f"{gain:percents}")
+    refused("no form of a figure", format, gain, "percents")
 
 
 def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -> None:
@@ -121,12 +118,9 @@ def test_a_table_names_its_columns_and_says_what_is_missing() -> None:
         assert re.search(f"<th[^>]*>{heading}</th>", html), "the usual heading, or the one that is given"
     unmeasured = table(where(POINTS, placement="exp2", devices=8, batch_size=256), "speed = rate:rate").html
     assert ">–<" in unmeasured
-    with pytest.raises(Missing):
-        table(where(POINTS, placement="nothing"), "rate")
-    with pytest.raises(ValueError, match="no column 'rat'"):
-        table(POINTS, "placement | rat:rate")
-    with pytest.raises(ValueError, match="'rates' is no form"):
-        table(POINTS, "rate:rates")
+    refused(".", table, where(POINTS, placement="nothing"), "rate", error=Missing)
+    refused("no column 'rat'", table, POINTS, "placement | rat:rate")
+    refused("'rates' is no form", table, POINTS, "rate:rates")
 
 
 def test_sources_list_every_record_of_what_was_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,10 +163,8 @@ def figure(kind: str) -> Picture:
 @pytest.mark.parametrize("kind", ["dots", "lines", "bars", "timeline"])
 def test_a_plot_holds_its_words_its_data_and_the_placements_colours(kind: str, tmp_path) -> None:
     picture = figure(kind)
-    html, files = (
-        save(picture, f"planted-{kind}", folder=tmp_path).html,
-        [tmp_path / f"planted-{kind}.{suffix}" for suffix in ("svg", "csv")],
-    )
+    html = save(picture, f"planted-{kind}", folder=tmp_path).html
+    files = [tmp_path / f"planted-{kind}.{suffix}" for suffix in ("svg", "csv")]
     saved = [file.read_bytes() for file in files]
     assert "A finding" in html and "n = 5" in html and "<svg" in html and "download=" in html
     for name in where(POINTS, workload="nmt", devices=8)["placement"]:
@@ -189,11 +181,9 @@ def test_a_single_run_is_hollow_and_nothing_to_draw_is_said() -> None:
     single = points(frame_of([make_record("ddp", 2), make_record("exp4", 2)]))
     drawn = dots(single, "rate", "placement", "Single runs", "", form="rate")
     assert all(line.get_markerfacecolor() == "none" for line in drawn.axes[0].get_lines() if line.get_marker() not in ("None", None, ""))
-    with pytest.raises(Missing):
-        dots(where(single, placement="exp2"), "rate", "placement", "None", "")
+    refused(".", dots, where(single, placement="exp2"), "rate", "placement", "None", "", error=Missing)
     many = pd.concat([POINTS.assign(model=f"m{i}") for i in range(9)])
-    with pytest.raises(ValueError, match="at most 7"):
-        lines(where(many, placement="ddp", workload="nmt"), "devices", "rate", "Too many", "", hue="model")
+    refused("at most 7", lines, where(many, placement="ddp", workload="nmt"), "devices", "rate", "Too many", "", hue="model")
 
 
 def test_parts_stand_folded_one_below_the_other() -> None:
@@ -229,8 +219,7 @@ def test_what_a_page_shows_is_self_contained(drawn: Picture, tmp_path: Path) -> 
 @pytest.mark.parametrize(("name", "folder"), [("../escape", ""), ("", ""), ("a b", ""), ("1st", ""), ("bytes", "file")])
 def test_a_figure_needs_a_plain_name_and_a_folder(drawn: Picture, tmp_path: Path, name: str, folder: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written" if folder else "is no name for a figure"):
-        save(drawn, name, folder=tmp_path / folder)
+    refused("cannot be written" if folder else "is no name for a figure", save, drawn, name, folder=tmp_path / folder)
 
 
 def test_a_drawing_keeps_its_words_and_what_is_referred_to_and_two_decimals() -> None:

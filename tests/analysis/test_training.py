@@ -1,7 +1,5 @@
 """Frames of TrainingRecords, on planted Records worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

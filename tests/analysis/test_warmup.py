@@ -1,12 +1,11 @@
 """The end of warm-up in planted step times: found where it was planted, and nowhere else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from multigpu.analysis.warmup import change_point, warmup_frame
 from tests.factory import make_record
+from tests.refusals import refused
 
 
 def planted(slow: int, times: float, steps: int = 40, noise: float = 0.01, seed: int = 0) -> np.ndarray:
@@ -35,10 +34,8 @@ def test_times_that_are_steady_or_grow_have_no_warm_up() -> None:
 
 
 def test_what_cannot_be_told_is_refused() -> None:
-    with pytest.raises(ValueError, match="7 steps are too few to see a change: at least 8 are needed"):
-        change_point([1.0] * 7)
-    with pytest.raises(ValueError, match=r"step times must be positive: one is 0\.0"):
-        change_point([1.0] * 9 + [0.0])
+    refused("7 steps are too few to see a change: at least 8 are needed", change_point, [1.0] * 7)
+    refused(r"step times must be positive: one is 0\.0", change_point, [1.0] * 9 + [0.0])
 
 
 def test_records_are_read_by_their_slowest_rank_and_host_clocks_are_left_out() -> None:

@@ -1,51 +1,19 @@
 """Planted tables of Records: rates chosen by hand, so that a verdict is known beforehand."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.frame import frame_of
 from multigpu.claims import Claim, Result, evaluate_all, find_claim
+from tests.factory import make_record
 
-RUN: dict[str, Any] = {
-    "workload": "nmt",
-    "model": "nmt000",
-    "placement": "ddp",
-    "framework": "torch",
-    "device_type": "cuda",
-    "devices": 1,
-    "batch_size": 128,
-    "scaling": "weak",
-    "inputs": "synthetic",
-    "sequence_length": 100,
-    "layout": None,
-    "precision": "bf16",
-    "execution": "eager",
-    "optimizer": "default",
-    "seed": 0,
-    "warmup_steps": 10,
-    "timed_steps": 30,
-}
-CONTEXT: dict[str, Any] = {
-    "attempt": 0,
-    "status": "ok",
-    "reason": "",
-    "machine": "8x-h200",
-    "gpu": "NVIDIA H200",
-    "cpu": "planted",
-    "measured_at": "2030-01-01T00:00:00Z",
-    "framework_version": "2.13",
-    "timing_version": 1,
-    "input_label": "synthetic",
-    "unit": "words",
-    "peak_memory_gib": 1.0,
-    "flags": "",
-}
-# Of equal mean in both launches, so that these count as alike.
+PLAIN: dict[str, Any] = frame_of([make_record(devices=1)]).iloc[0].dropna().drop("median_step_s").to_dict()
+"""What the frame has of a Record of the translator on one GPU under ddp."""
 QUIET = (1.0, 1.004, 0.996, 1.003, 0.997)
+"""Of equal mean in both launches, so that these count as alike."""
 LOUD = (1.0, 6.0, 1 / 6, 4.0, 1 / 4)
 
 
@@ -56,11 +24,11 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
     time is a hundredth of the rate, the change of the variables a thousandth, the peak of memory a tenth.
     """
     extra = {name: fields.pop(name) for name in ("slowdown", "loss_last") if name in fields}
-    base = RUN | CONTEXT | fields
+    base = PLAIN | fields
     made = []
     for repeat, (factor, launch) in enumerate(zip(noise, launches, strict=False)):
         row = base | {"repeat": repeat, "launch_id": launch}
-        text = repr(sorted((name, str(value)) for name, value in row.items() if name not in ("attempt", "status", "launch_id")))
+        text = repr(sorted((name, str(value)) for name, value in row.items() if name not in ("key", "attempt", "status", "launch_id")))
         row["key"] = hashlib.sha256(text.encode()).hexdigest()[:20]
         measured = row["status"] == "ok"
         step = 1000 * row["devices"] / (rate * factor)
@@ -79,11 +47,6 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
     return made
 
 
-def table(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """The rows as the tidy table has them: missing values are NaN, whole-number columns with gaps are floats."""
-    return pd.DataFrame(rows)
-
-
 def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Result:
     """What Records say of one claim; frame: the table of the kind that its predicate is over; further: those of its further predicates."""
     result: Result
@@ -91,7 +54,6 @@ def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Resu
     return result
 
 
-def result_of(number: str, rows: Sequence[dict[str, Any]], further: bool = False) -> Result:
-    """What planted Runs say of a claim; further: whether other kinds of Records must say so too (`test_joint_claims.py`)."""
-    claim = find_claim(number)
-    return evaluate(claim if further else claim.model_copy(update={"further": ()}), table(rows))
+def result_of(number: str, rows: Sequence[dict[str, Any]]) -> Result:
+    """What planted Runs say of a claim; what other kinds of Records must say too is left out (`test_joint_claims.py`)."""
+    return evaluate(find_claim(number).model_copy(update={"further": ()}), pd.DataFrame(rows))

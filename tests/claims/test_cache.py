@@ -1,7 +1,5 @@
 """Results are computed once, and again as soon as a Record or the program is another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -13,49 +11,26 @@ from multigpu.remembered import remembered
 from tests.claims.planted import evaluate
 
 
-@pytest.fixture
-def results() -> list[Result]:
-    return [evaluate(claim, pd.DataFrame()) for claim in all_claims()]
+def test_results_are_computed_once_and_again_where_anything_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Record, the program, the file itself."""
+    results, calls = [evaluate(claim, pd.DataFrame()) for claim in all_claims()], []
+    for name in ("records/machine", "source"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(module, "SOURCE", tmp_path / "source")
 
+    def told(folder: str = "cache") -> list[Result]:
+        return remembered("claims", [tmp_path / "records"], lambda: calls.append(1) or results, tmp_path / folder)
 
-def test_results_are_computed_once_and_come_back_equal(tmp_path: Path, results: list[Result]) -> None:
-    calls: list[int] = []
-    records = tmp_path / "records" / "machine"
-    records.mkdir(parents=True)
-
-    def compute() -> list[Result]:
-        calls.append(1)
-        return results
-
-    roots, folder = [records.parent], tmp_path / "cache"
-    first, second = (remembered("claims", roots, compute, folder) for _ in range(2))
-    assert first == second == results and len(calls) == 1
-    assert [one.claim.digest for one in second] == [one.claim.digest for one in results], "kinds of tests are kept"
-    assert any(one.claim.predicate and one.claim.predicate.of == "synchrony" for one in second)
-    (records / "abc.0.json.gz").write_bytes(b"new")
-    remembered("claims", roots, compute, folder)
-    assert len(calls) == 2 and len(list(folder.iterdir())) == 1, "the old file is gone"
-
-
-def test_another_program_and_a_broken_file_compute_again(tmp_path: Path, results: list[Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    source = tmp_path / "source"
-    source.mkdir()
-    monkeypatch.setattr(module, "SOURCE", source)
-
-    def compute() -> list[Result]:
-        calls.append(1)
-        return results
-
-    for expected in (1, 1):
-        remembered("claims", [], compute, tmp_path / "cache")
-        assert len(calls) == expected
-    (source / "claims.py").write_text("changed = True\n")
-    remembered("claims", [], compute, tmp_path / "cache")
-    assert len(calls) == 2
-    (kept,) = (tmp_path / "cache").iterdir()
+    assert told() == told() == results and len(calls) == 1
+    assert [one.claim.digest for one in told()] == [one.claim.digest for one in results], "kinds of tests are kept"
+    assert any(one.claim.predicate and one.claim.predicate.of == "synchrony" for one in told())
+    for count, (name, content) in enumerate({"records/machine/abc.0.json.gz": b"new", "source/claims.py": b"changed = True\n"}.items(), 2):
+        (tmp_path / name).write_bytes(content)
+        told()
+        assert len(calls) == count
+        (kept,) = (tmp_path / "cache").iterdir()  # the old file is gone
     kept.write_bytes(b"broken")
-    remembered("claims", [], compute, tmp_path / "cache")
-    assert len(calls) == 3
+    told()
+    assert len(calls) == 4
     (tmp_path / "file").write_text("")
-    assert remembered("claims", [], compute, tmp_path / "file") == results, "a folder that cannot be written is done without"
+    assert told("file") == results, "a folder that cannot be written is done without"

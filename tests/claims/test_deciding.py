@@ -1,7 +1,5 @@
 """What undecided claims still need: the cheapest settings of the grids, complete on every side, and nothing once they are measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A new claim touches two files: its document, and the ledger. In a copied tree it then stands wherever claims stand."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

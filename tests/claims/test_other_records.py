@@ -1,7 +1,5 @@
 """Claims over Records that are of no plain Run: planted ones decide each in both directions, and nothing else does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -124,9 +122,8 @@ def searched(constant: float, alike: float, rare_rate: float = 3.0) -> Records:
         planted, rare = problem.build().planted, np.arange(100) >= 50
         for rule, missed in (("adagrad", 0.1), ("sgd", constant), ("adagrad_norm", alike)):
             for rate, worse in ((0.1, 1.0), (1.0, 0.5 if seed else 9.0)):  # a rate that one seed alone finds bad is not the best
-                asked = RUN.experiment.model_copy(
-                    update={"problem": problem, "rule": rule, "rate": rate, "seed": seed, "batches": updates + 1}
-                )
+                told = {"problem": problem, "rule": rule, "rate": rate, "seed": seed, "batches": updates + 1}
+                asked = RUN.experiment.model_copy(update=told)
                 parameters = (planted * np.where(rare, 1 - math.sqrt(missed * worse), 1.0)).tolist()
                 rates = np.where(rare & (rule == "adagrad"), rare_rate, 1.0).tolist()
                 said = {"applied": float(updates), "curve": [Point(1.0, updates, updates, missed * worse, None)], "key": asked.key_on("")}
@@ -167,9 +164,8 @@ def warmed(scaled: float, unscaled: float = 0.5) -> pd.DataFrame:
     small = {"devices": 1, "batch_size": 16, "scaling": "weak", "reference_batch": 16, "base_rate": 0.02, "epochs": 6}
     large, linear = small | {"devices": 2, "batch_size": 64}, {"rate_scaling": "linear"}
     ends = [(0.95, small), (scaled, large | linear | {"schedule": "warmup", "warmup_epochs": 2}), (unscaled, large), (0.1, large | linear)]
-    return training_frame(
-        [trained(accuracies=(accuracy + 0.002 * (seed - 2),), seed=seed, **fields) for seed in range(5) for accuracy, fields in ends]
-    )
+    runs = [(accuracy + 0.002 * (seed - 2), seed, fields) for seed in range(5) for accuracy, fields in ends]
+    return training_frame([trained(accuracies=(accuracy,), seed=seed, **fields) for accuracy, seed, fields in runs])
 
 
 SYNCHRONY: dict[str, tuple[Callable[[], Records], tuple[Callable[[], Records], ...]]] = {

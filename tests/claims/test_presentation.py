@@ -1,7 +1,5 @@
 """Tables and the scoreboard: complete, valid, escaped, readable without colour."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -21,25 +19,18 @@ from multigpu.claims.html import claims_table, page_title, scoreboard, tally
 from multigpu.claims.results import Setting
 from multigpu.claims.wording import SYMBOLS, figure, figure_of, stated
 from tests.claims.cases import CASES
-from tests.claims.planted import table
 
 ROWS = CASES["C2"].rows("holds") + CASES["C5"].rows("fails") + CASES["C15"].rows("holds", (1.0,))
 
 
 @pytest.fixture(scope="module")
 def results():
-    return evaluate_all(runs=table(ROWS))
+    return evaluate_all(runs=pd.DataFrame(ROWS))
 
 
 def planted(contrast: Contrast, **figures: float) -> Setting:
     common = {"fields": {"device_type": "cuda"}, "devices": 8, "n": 5, "launches": 2, "enough": True, "record_keys": ()}
     return Setting(framework="torch", contrast=contrast.label, verdict="inconclusive", **common, **figures)
-
-
-def test_without_records_every_row_is_there():
-    empty = evaluate_all(runs=pd.DataFrame())
-    assert len(empty) == len(all_claims()) and all(result.why for result in empty)
-    assert {result.verdict for result in empty} == {"not yet measured", "cannot be tested here"}
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -141,10 +132,10 @@ def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at(monkeyp
 def test_what_decides_is_not_folded(results):
     """C29's deciding setting and those beside it stand open; of several contrasts, the first one whole."""
     rows = CASES["C29"].rows("fails") + CASES["C29"].rows("holds", (1.0,), batch_size=32)
-    (row,) = re.findall('<tr id="C29">.*', claims_table(evaluate_all(runs=table(rows))))
+    (row,) = re.findall('<tr id="C29">.*', claims_table(evaluate_all(runs=pd.DataFrame(rows))))
     open_text = row.split("<details><summary>more")[0]
     assert "batch 64 (95%" in open_text and "1 further setting measured once: 1.13x" in open_text
-    (many,) = re.findall('<tr id="C10">.*', claims_table(evaluate_all(runs=table(CASES["C10"].rows("holds")))))
+    (many,) = re.findall('<tr id="C10">.*', claims_table(evaluate_all(runs=pd.DataFrame(CASES["C10"].rows("holds")))))
     shown = many.split("</td>")[1].split("<details>")[0]
     assert "n = 5 over 2 launches;" in shown and "<summary>more" in many
     wordy = claims_table([results[0].model_copy(update={"why": f"{300 * 'x'}; the rest"})])
@@ -152,7 +143,7 @@ def test_what_decides_is_not_folded(results):
 
 
 def test_a_comparison_of_frameworks_stands_under_both_once():
-    (row,) = re.findall('<tr id="C44">.*', claims_table(evaluate_all(runs=table(CASES["C44"].rows("fails")))))
+    (row,) = re.findall('<tr id="C44">.*', claims_table(evaluate_all(runs=pd.DataFrame(CASES["C44"].rows("fails")))))
     assert row.count("n = 5 over 2 launches") == 1 and "<div>PyTorch and TensorFlow: step time in TensorFlow over PyTorch" in row
 
 

@@ -1,11 +1,10 @@
 """Each rule that turns intervals into verdicts, on planted Records; and how often verdicts are wrong over synthetic ones."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
@@ -18,7 +17,8 @@ from multigpu.claims.rows import rows as read
 from multigpu.claims.statistics import settings_of
 from multigpu.claims.verdicts import all_of, blocked_by
 from tests.claims.cases import CASES, CNN, scaling
-from tests.claims.planted import CONTEXT, QUIET, RUN, evaluate, repeats, result_of, table
+from tests.claims.planted import PLAIN as ROW
+from tests.claims.planted import QUIET, evaluate, repeats, result_of
 
 ONCE = (1.0,)
 Rows = list[dict[str, Any]]
@@ -26,14 +26,14 @@ Rows = list[dict[str, Any]]
 
 def batches(speedup: float, rival: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
     """C14's sides, batch 64 and 32 a GPU on 8 GPUs and on one, at these speedups."""
-    runs = (*scaling({"batch_size": 64}, 8, speedup, 0), *scaling({"batch_size": 32}, 8, rival, 0))
-    return [row for run, rate, _ in runs for row in repeats(rate, noise, **CNN | run | fields)]
+    runs = (*scaling({"batch_size": 64}, 8, speedup), *scaling({"batch_size": 32}, 8, rival))
+    return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
 
 
 def overlapped(overlap: float, after: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
     """C29's sides on 4 GPUs and on one, at these speedups."""
-    runs = (*scaling({"placement": "ddp"}, 4, overlap, 0), *scaling({"placement": "replicated_allreduce"}, 4, after, 0))
-    return [row for run, rate, _ in runs for row in repeats(rate, noise, **CNN | run | fields)]
+    runs = (*scaling({"placement": "ddp"}, 4, overlap), *scaling({"placement": "replicated_allreduce"}, 4, after))
+    return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
 
 
 def test_a_minority_that_was_repeated_says_so() -> None:
@@ -72,7 +72,7 @@ def test_a_setting_out_of_reach_leaves_the_verdict_to_others() -> None:
 
 def test_an_inconclusive_interval_says_whether_it_excludes_the_document() -> None:
     noise = (1.0, 1.05, 0.95, 1.04, 0.96)
-    wide = result_of("C5", [row for run, rate, _ in CASES["C5"].runs for row in repeats(rate * 1.0, noise, **CASES["C5"].common | run)])
+    wide = result_of("C5", [row for run, rate, *_ in CASES["C5"].runs for row in repeats(rate, noise, **CASES["C5"].common | run)])
     assert wide.verdict != "does not hold"
     near = ratio(1.165, noise=0.03, effect=1.33)
     assert near.verdict == "inconclusive" and "excludes the document's 1.33x" in near.why
@@ -87,7 +87,7 @@ def ratio(truth: float, noise: float, effect: float) -> Result:
     sides = (("exp4", truth), ("exp3", 1.0))
     rows = [row for name, rate in sides for row in drawn(draw, rate, placement=name, noises=(noise, 0.0, 0.0), host=1.0)]
     predicate = Predicate(contrasts=(contrast,), frameworks=("torch",))
-    return evaluate(Claim(number="C1", sentence="A.", documents=("000",), figure="1", predicate=predicate), table(rows))
+    return evaluate(Claim(number="C1", sentence="A.", documents=("000",), figure="1", predicate=predicate), pd.DataFrame(rows))
 
 
 def side(placement: str) -> Term:
@@ -101,7 +101,7 @@ def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, fl
     for repeat, launch in enumerate((0, 0, 1, 1, 2)):
         value = rate * host * launches[launch] * math.exp(draw.normal(0, noises[0]))
         of_repeat = {"devices": 1, "repeat": repeat, "launch_id": f"{fields}{launch}", "key": f"{fields}{repeat}"}
-        made.append(RUN | CONTEXT | of_repeat | {"units_per_s": value, "median_step_s": 1 / value, "step_time_s": 1 / value} | fields)
+        made.append(ROW | of_repeat | {"units_per_s": value, "median_step_s": 1 / value, "step_time_s": 1 / value} | fields)
     return made
 
 
@@ -126,7 +126,7 @@ def synthetic() -> list[tuple[float, list[Setting]]]:
             for name, rate in (("exp4", truths[-1] * own), ("exp3", 1.0)):
                 rows += drawn(draw, rate, (noises[0], noises[1], noises[2]), host, placement=name, **where)
     found: list[list[Setting]] = [[] for _ in truths]
-    for one in settings_of(Predicate(contrasts=(PLAIN,)), PLAIN, read(table(rows))):
+    for one in settings_of(Predicate(contrasts=(PLAIN,)), PLAIN, read(pd.DataFrame(rows))):
         found[int(one.fields["seed"] or 0)].append(one)
     return list(zip(truths, found, strict=True))
 
@@ -156,7 +156,7 @@ def test_many_looks_are_paid_for() -> None:
         for row in drawn(draw, rate, (0.05, 0.0, 0.0), 1.0, placement=name, machine=f"host {setting}", seed=claim)
     ]
     found: dict[object, list[Setting]] = {}
-    for one in settings_of(Predicate(contrasts=(contrast,)), contrast, read(table(rows))):
+    for one in settings_of(Predicate(contrasts=(contrast,)), contrast, read(pd.DataFrame(rows))):
         found.setdefault(one.fields["seed"], []).append(one)
     assert {len(own) for own in found.values()} == {40}
     lucky = sum(join(contrast, after_many_looks([(contrast, one) for one in own])).verdict == "holds" for own in found.values())

@@ -1,7 +1,5 @@
 """A folder in which any command may be tried: nothing that it reads or writes is the study's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +11,8 @@ from multigpu import cli_measure, cli_read, paths, store
 from multigpu.measure.machine import this_machine
 from multigpu.record import RecordStore
 from multigpu.stages import measure as stages
+from tests.conftest import FOLDERS
 from tests.factory import make_point, make_record, plant
-
-FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "TRAINING", "STAGES", "INTERFERENCE")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What a fuzzed input is made of: what somebody might type, and what nobody should."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import math

@@ -1,7 +1,5 @@
 """Whatever is typed ends with 0, 1 or 2, and bad input with one sentence."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
@@ -19,18 +17,9 @@ from multigpu.run import Run
 from tests.factory import make_record
 from tests.fuzz.strategies import WORDS, examples, known_runs, little_memory, one_sentence, pairs_of, parsers, words_of
 
-NOTHING_ELSE = {
-    "stages": [],
-    "report": ["--only", "no such page"],
-    "page": [],
-    "study": ["--grid", "no such grid"],
-    "ceilings": [],
-    "doctor": [],
-    "records": [],
-    "verify": [],
-    "explain": [],
-    "advise": [],
-    "claims": [],
+NOTHING_ELSE: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("stages", "page", "ceilings", "doctor", "records", "verify", "explain", "advise", "claims"), ()),
+    **{"report": ("--only", "no such page"), "study": ("--grid", "no such grid")},
 }
 """What keeps a command from measuring or executing pages; others have `--dry-run`."""
 
@@ -44,14 +33,7 @@ FIELDS = st.one_of(
 TEXTS = [
     *(word for word in WORDS if word.isprintable()),
     *list(GRIDS)[:20],
-    make_record().key,
-    "runs",
-    "collectives",
-    "points.yaml",
-    "out",
-    "table.csv",
-    "table.parquet",
-    "status=ok",
+    *(make_record().key, "runs", "collectives", "points.yaml", "out", "table.csv", "table.parquet", "status=ok"),
 ]
 PARSERS = parsers()
 
@@ -106,13 +88,6 @@ def test_in_this_process(words: list[str]) -> None:
 def test_in_a_process_of_its_own(words: list[str], place: Path) -> None:
     """With its imports, its signals and its end."""
     words = ["--records", "runs", *words[words.index(next(word for word in words if word in HARMLESS)) :]]
-    found = subprocess.run(
-        [sys.executable, "-m", "multigpu", *words],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=100,
-        stdin=subprocess.DEVNULL,
-    )
+    told = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
+    found = subprocess.run([sys.executable, "-m", "multigpu", *words], cwd=place, timeout=100, **told)
     check(found.returncode, found.stdout, found.stderr)

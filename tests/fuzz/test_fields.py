@@ -1,7 +1,5 @@
 """Whatever its fields are, a Run is built or refused in one sentence; and what is built can be named, kept and priced."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

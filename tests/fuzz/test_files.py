@@ -1,7 +1,5 @@
 """Files of every kind, damaged in every way: what cannot be read is named in one sentence, and what can be spoils no command."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Corpora, images and reviews, damaged in every way: a batch of them comes out, or one sentence that names the file."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from multigpu.inputs.encoded import AREA, SIZES, EncodedImages, crop_box, jpeg_folder, made_folder, normalised
+from multigpu.inputs.encoded import AREA, SIZES, EncodedImages, crop_box, jpeg_folder, made_folder
 from multigpu.inputs.images import SPARE, HostImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from tests.inputs.stand_ins import make_image_model, make_run, same
+from tests.refusals import refused
 
 COUNT = 16
 
@@ -86,11 +87,6 @@ def test_a_batch_is_decoded_cropped_flipped_and_normalised(folder: Path) -> None
     assert flips == {True, False}
 
 
-def test_normalised_by_hand() -> None:
-    found = normalised(np.full((1, 1, 1, 3), 255, dtype=np.uint8))
-    assert found[0, :, 0, 0] == pytest.approx([(1 - m) / d for m, d in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)], rel=1e-6)
-
-
 def test_shards_are_disjoint_and_the_same_whoever_asks_and_in_whatever_order(folder: Path) -> None:
     source, twin, other = opened(folder, [5, 3]), opened(folder, [5, 3]), opened(folder, [5, 3], seed=1)
     seen = [[example.file for example in source.examples(step, rank)] for step in range(2) for rank in range(2)]
@@ -118,8 +114,7 @@ def test_a_file_that_is_no_image_is_named(folder: Path, tmp_path: Path) -> None:
     (own / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
     source = opened(own.parent, [1])
     for ask in (lambda: source.batch(0, 0), lambda: source.examples(0, 0)[0].size()):
-        with pytest.raises(ValueError, match=r"^\S*broken.jpg cannot be decoded as an image$"):
-            ask()
+        refused(r"^\S*broken.jpg cannot be decoded as an image$", ask)
 
 
 def test_models_that_do_not_fit_are_refused(folder: Path) -> None:
@@ -127,10 +122,8 @@ def test_models_that_do_not_fit_are_refused(folder: Path) -> None:
         jpeg_folder(make_run([1], "jpeg_folder", data=(str(folder),)), make_image_model(8, 1))
     with pytest.raises(ValueError, match="has 10 classes: model 'm' tells only 3 apart"):
         jpeg_folder(make_run([1], "jpeg_folder", data=(str(folder),)), make_image_model(8, 3, 3))
-    with pytest.raises(ValueError, match="a joined batch of 30 images needs at least as many: the data set has 16"):
-        opened(folder, [30])
-    with pytest.raises(ValueError, match="needs data to name one folder: it names 2"):
-        jpeg_folder(make_run([1], "jpeg_folder", data=("a", "b")), make_image_model())
+    refused("a joined batch of 30 images needs at least as many: the data set has 16", opened, folder, [30])
+    refused("needs data to name one folder: it names 2", jpeg_folder, make_run([1], "jpeg_folder", data=("a", "b")), make_image_model())
 
 
 def test_images_of_the_host_are_fresh_in_every_step_and_never_copied() -> None:
@@ -142,7 +135,6 @@ def test_images_of_the_host_are_fresh_in_every_step_and_never_copied() -> None:
     assert not np.array_equal(batches[0].arrays["images"], batches[1].arrays["images"])
     assert np.shares_memory(batches[0].arrays["images"], source.batch(SPARE + 1, 1).arrays["images"])
     assert not np.array_equal(source.batch(0, 0).arrays["images"][:3], batches[0].arrays["images"])
-    with pytest.raises(ValueError, match="reads no files: leave out data, which names x"):
-        HostImages(make_run([1], "synthetic_host", data=("x",)), make_image_model())
+    refused("reads no files: leave out data, which names x", HostImages, make_run([1], "synthetic_host", data=("x",)), make_image_model())
     with pytest.raises(ValueError, match="'uint8' is for pixels of 3 channels: model 'm' takes 1"):
         HostImages(make_run([1], "synthetic_host", image_dtype="uint8"), make_image_model(channels=1))

@@ -6,6 +6,7 @@ import pytest
 from multigpu.inputs.teacher import CLASSES, TaughtImages, Teacher, draw_images, from_bytes, to_bytes
 from multigpu.run import Run
 from multigpu.workloads import workloads
+from tests.refusals import refused
 
 
 def source(inputs: str, model: str = "resnet_tiny", **more):
@@ -76,5 +77,4 @@ def test_teacher_can_be_learned_from_and_generalises():
 
 
 def test_refuses_files():
-    with pytest.raises(ValueError, match="reads no files"):
-        source("digits_split", data=("x",))
+    refused("reads no files", source, "digits_split", data=("x",))

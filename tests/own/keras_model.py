@@ -1,7 +1,5 @@
 """A job of a Keras functional model that is not this study's, as a user would write it."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import keras

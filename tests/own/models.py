@@ -1,7 +1,5 @@
 """Four jobs of models that are not this study's, as a user would write them."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

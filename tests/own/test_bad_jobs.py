@@ -1,7 +1,5 @@
 """Jobs that cannot be trained: one sentence with the user's own line and exit code 2, before any process is started."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

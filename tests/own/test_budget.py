@@ -2,8 +2,6 @@
 beside the published job nearest to it, on the committed Records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +14,7 @@ from multigpu.own import compare
 from multigpu.own.compare import Budget, OutOfTime
 from multigpu.own.page import beside, shown_beside
 from multigpu.run import Run
+from tests.refusals import refused
 
 
 class Clock:
@@ -103,6 +102,5 @@ def test_the_nearest_published_job_is_one_of_the_models_own_size() -> None:
 
 
 def test_nothing_is_shown_where_no_published_job_is_near() -> None:
-    with pytest.raises(Missing, match="no published job on 2 GPUs"):
-        beside(found("resnet_tiny"))
+    refused("no published job on 2 GPUs", beside, found("resnet_tiny"), error=Missing)
     assert shown_beside(found("resnet_tiny")) == ""

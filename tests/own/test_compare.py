@@ -1,7 +1,5 @@
 """Models of users through `compare` on two CPU processes: each placement equals one process, and moves the bytes that its row predicts."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The README's example, as it is printed: a script that anybody may run."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

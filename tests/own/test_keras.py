@@ -1,7 +1,5 @@
 """A user's Keras model through `compare` on two logical CPU devices, and Keras jobs that cannot be trained."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

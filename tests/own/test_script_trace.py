@@ -1,7 +1,5 @@
 """Traces of scripts with planted causes, each alone and mixed: what `explain --trace` says is what was planted."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

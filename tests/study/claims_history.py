@@ -6,8 +6,6 @@ names a commit of the history, whose tree therefore lacks the test; "not known" 
 commit that brought the test brought Records of its kind as well.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -62,13 +60,8 @@ def tests_of(commit: str) -> Tests:
             tar.extractall(folder, filter="data")
         own = os.environ | {"PYTHONPATH": str(Path(folder, "src")), "MULTIGPU_HOME": folder}
         text = subprocess.run([sys.executable, "-c", DUMP], cwd=folder, env=own, capture_output=True, text=True, check=True).stdout
-    return {
-        number: (
-            digest_of(every) if every else "",
-            FOLDERS.get(every[0]["kind"], "runs") if every else "",
-        )
-        for number, every in json.loads(text).items()
-    }
+    found = json.loads(text).items()
+    return {number: (digest_of(every), FOLDERS.get(every[0]["kind"], "runs")) if every else ("", "") for number, every in found}
 
 
 def history(commit: str) -> list[tuple[str, str, str, str, bool]]:

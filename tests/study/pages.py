@@ -1,7 +1,5 @@
 """Pages run in this process, cell by cell, drawing nothing: what a kernel does, in a hundredth of the time."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

@@ -4,8 +4,6 @@ Ratios of geometric means of rates, steps and trained scores, of one Run over an
 what Adagrad misses of rare features, beside other rules that are each at their best rate.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

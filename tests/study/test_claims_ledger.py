@@ -14,8 +14,6 @@ from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, change
 from multigpu.cli_measure import claim_results
 from tests.study import claims_history
 
-STRENGTH = {state: rank for rank, state in enumerate(("none", "not known", "existed"))}
-
 
 def test_every_test_is_the_last_one_of_its_claim_in_the_ledger():
     assert claims_history.unwritten(all_claims(), entries()) == []
@@ -55,7 +53,7 @@ def test_what_data_there_was():
     assert claims_history.state("2026-11-22", [(late, "1111111")], known) == "none"
     assert claims_history.state("2026-11-22", [(early, "2222222"), (late, "1111111")], known) == "not known"
     assert claims_history.state("2026-11-22", [(early, "2222222"), (early, "1111111abc")], known) == "existed"
-    assert set(STATES) == set(STRENGTH)
+    assert set(STATES) == {"none", "not known", "existed"}
 
 
 @pytest.mark.parametrize("commit", ["3823640", "feaa135", "8e29e61"])

@@ -1,7 +1,5 @@
 """The study's grids beside its claims and its pages: repeats that are enough, rows that are whole, and what a budget may leave out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The twenty questions of `questions.yaml`: every figure is computed again from the Records, and what was not measured can be."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from functools import cache

@@ -1,7 +1,5 @@
 """A second program, from raw files alone, finds the figures that decide claims."""
 
-from __future__ import annotations
-
 import argparse
 import math
 

@@ -1,7 +1,5 @@
 """The report built twice from the same Records differs in nothing but its date."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

@@ -1,7 +1,5 @@
 """Pages of a stranger's Records: whatever is not there or not true is left out, and none stops."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The workflow: its jobs and their GPUs, locally and through Slurm; after kill -9 nothing is left running and it goes on."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

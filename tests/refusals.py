@@ -1,0 +1,15 @@
+"""What cannot be is refused in one sentence, which says why."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def refused(why: str, call: Callable[..., object], /, *given: Any, error: type[Exception] = ValueError, **more: Any) -> str:
+    """The one sentence in which a call is refused, where the pattern `why` is found."""
+    with pytest.raises(error, match=why) as caught:
+        call(*given, **more)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
