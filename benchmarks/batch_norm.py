@@ -5,8 +5,6 @@
 What is fastest goes into `multigpu/kernels/batch_norm_launch.py` once `tests/kernels/test_batch_norm_gpu.py` has passed with it.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable

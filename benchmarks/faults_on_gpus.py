@@ -6,8 +6,6 @@ A row is a fault, once: how the Run that met it ended, and the seconds from the 
 once more or of the next.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

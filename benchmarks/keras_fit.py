@@ -7,8 +7,6 @@ far the weights are from those of plain `fit` after one epoch of the same batche
 strategy can show what it costs and never what it gains; a loaded machine's clock says nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

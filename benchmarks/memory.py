@@ -6,8 +6,6 @@ A row is one placement, job and number of steps: bytes allocated after them, in 
 the bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import multiprocessing

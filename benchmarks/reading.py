@@ -3,8 +3,6 @@
 python benchmarks/reading.py [--times 3]
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

@@ -5,8 +5,6 @@
 A row of the table is a kill: who was killed, after how many Records, how long until the next one, and what memory the launch then held.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import random

@@ -7,8 +7,6 @@ make a batch. late: rank 1 sleeps 15 ms in each step. `tests/own/test_script_tra
 `ORIGIN.md` names.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -7,8 +7,6 @@ by round, while the others wait. The table holds the mean of all rounds with its
 the same round. What cannot run here, or is not ready in time, is left out and says why.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Measuring must not need what only analysis, reports or one framework needs: GPU hosts may have none of it."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

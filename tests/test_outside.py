@@ -1,7 +1,5 @@
 """What another installed package adds, as CONTRIBUTING says: commands find it, workers train it; what cannot be used stops nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

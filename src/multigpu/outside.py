@@ -1,7 +1,5 @@
 """What other installed packages add: placements, workloads and claims, each by an entry point of its distribution (see CONTRIBUTING)."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache, cached_property

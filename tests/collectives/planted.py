@@ -1,7 +1,5 @@
 """Planted CollectiveRecords: t = latency terms x alpha + busiest way / beta, so every figure can be worked out by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from multigpu.collectives import algorithms

@@ -1,7 +1,5 @@
 """Every all-reduce algorithm: the right sum, the same bits everywhere, the bytes of its formula, and no deadlock."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The clock and the check of one process: wrong sums and skipped calls are found. On real processes: `test_measure`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import pytest

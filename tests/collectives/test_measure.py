@@ -1,7 +1,5 @@
 """The one command: measures on real processes, goes on where it was, keeps to its budget, and leaves out what fails."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """A placement's row may name the algorithm of its merge: what is refused and what moves; that replicas call it: `tests/equivalence`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """CollectiveRuns and their Records: what cannot work is refused, order tells most first, files are whole and kept apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from multigpu.collectives import algorithms

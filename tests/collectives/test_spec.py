@@ -1,7 +1,5 @@
 """An all-reduce for each range of sizes: the grammar, what travels together, and the bytes of that."""
 
-from __future__ import annotations
-
 import pytest
 
 from multigpu.collectives.spec import Part, messages, parse_spec, spec_bytes

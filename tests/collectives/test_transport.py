@@ -1,7 +1,5 @@
 """Transports: what blocks is found, what is sent is counted, and gloo carries what memory does."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

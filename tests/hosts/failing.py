@@ -1,7 +1,5 @@
 """Hosts whose cables can be pulled and whose processes killed, and what their interfaces have carried."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

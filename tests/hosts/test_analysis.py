@@ -1,7 +1,5 @@
 """What all-reduces between hosts are read as, from planted Records whose times follow the formulas."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

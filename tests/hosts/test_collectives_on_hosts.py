@@ -1,7 +1,5 @@
 """All-reduces between hosts: what their interfaces carry, and what their links' rate makes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from multigpu.collectives.experiment import measure

@@ -1,7 +1,5 @@
 """Hosts hear of each other's end: killed, unplugged, differing or absent, in one sentence each."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Hosts made as network namespaces: their links limit and count what they carry, and nothing of them is left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Each launch imports a framework four times, a minute of two cores in all: run these with MULTIGPU_TEST_HOSTS=1.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

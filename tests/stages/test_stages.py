@@ -1,7 +1,5 @@
 """Graphs of stages, what a step of them costs, and the search for the best placement."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

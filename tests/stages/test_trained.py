@@ -1,7 +1,5 @@
 """Every placement of a model's stages trains as the whole model on one device does, and moves the bytes that its graph predicts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Three steps of a tiny two-tower model under each placement of its stages."""
 
-from __future__ import annotations
-
 import importlib
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Short experiments that several tests use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multigpu.synchrony.experiment import Experiment

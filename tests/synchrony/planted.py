@@ -1,7 +1,5 @@
 """Planted SynchronyRecords and AveragingRecords: figures chosen by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from multigpu.measure.machine import this_machine

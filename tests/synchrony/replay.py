@@ -1,7 +1,5 @@
 """The replay of a run's recorded arrivals, without any clock."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The study's own models as problems, real runs whose times are their own, and the simulator's predictions of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Downpour SGD: async as its simplest case, Adagrad in each shard, stale and mixed shards, replicas that die and return."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The study's grid is what its Records need; measuring goes on where it stopped; every kind has Records of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Order statistics in closed form against hand-worked numbers and samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

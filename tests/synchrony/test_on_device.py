@@ -3,8 +3,6 @@
 Every test runs with tensors of the CPU, by the code that a GPU runs; where there is a GPU, with that too.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

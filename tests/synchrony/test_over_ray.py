@@ -1,7 +1,5 @@
 """The protocols over Ray actors: every gradient accounted for, replayed to the last bit, a killed actor costs its own batch."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Problems and the network: gradients against finite differences, shards, known minimum, averaging of models trained apart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

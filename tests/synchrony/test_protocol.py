@@ -1,7 +1,5 @@
 """The state machine alone, by random sequences of events; what each protocol does with them: `test_simulate` and `test_theory`."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Real runs with two workers: runtime beside the simulator's, replay to the last bit, and processes that are killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

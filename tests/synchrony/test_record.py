@@ -1,7 +1,5 @@
 """Experiments are refused in a sentence and have stable digests; Records are small, come back as written, and are never rewritten."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

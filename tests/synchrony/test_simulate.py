@@ -1,7 +1,5 @@
 """The simulator: identities between protocols, updates against a recursion written out here, accounts, determinism."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Theory against the simulator: runtime inside its 95% band, staleness by an exact balance."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

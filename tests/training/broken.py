@@ -1,7 +1,5 @@
 """Duties of which one is not done, and one that makes the first necessary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training without a launcher, in a process a device or in one for all: a server that has the framework imported forks them."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing.connection
 import os

@@ -1,7 +1,5 @@
 """Planted TrainingRecords, so that analysis can be tested on numbers worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

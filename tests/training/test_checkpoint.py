@@ -1,7 +1,5 @@
 """Checkpoints: what is damaged, foreign or half written; and that on one device, slots and random numbers come back too."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

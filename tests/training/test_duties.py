@@ -1,7 +1,5 @@
 """The five duties of document 004: done, they make replicas one model; each one not done is found out. Killed runs go on bit by bit."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -3,8 +3,6 @@
 Not that of CPUs: GPUs draw other initial weights from one seed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One process that works on all devices trains to the same end as a process a device, goes on bit by bit, and has the same duties."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

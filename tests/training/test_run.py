@@ -1,7 +1,5 @@
 """What a TrainingRun refuses, in one sentence; digests; fields on the command line; grids."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from pathlib import Path

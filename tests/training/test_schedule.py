@@ -1,7 +1,5 @@
 """The rate of every step, by hand; and that what is adjusted to N devices is the same function of samples."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

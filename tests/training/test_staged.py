@@ -1,7 +1,5 @@
 """Staged variables, one step old, train to the end: as the reference says, unlike the placement that does not stage, resumed bit by bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The documents' claims, as data: tests over Records; verdicts; a line, a page row or JSON of each."""
 
-from __future__ import annotations
-
 from multigpu.claims.catalogue import all_claims, find_claim
 from multigpu.claims.core import Claim, Contrast, Predicate, Term
 from multigpu.claims.results import Result, to_json

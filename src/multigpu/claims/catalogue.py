@@ -5,8 +5,6 @@ A side of a contrast is the fields of its Runs, with `devices` where these are f
 on N against that on M. Where the document states an effect of its own, `effect`, half of it is the margin.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources

@@ -4,8 +4,6 @@ A `Predicate` is data: it names Runs by their fields, the quantity to compare, t
 real, and the least data that may decide. Nothing here touches a Record.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A verdict needs one setting with enough repeats on every side, of as many models
 make. An interval that straddles its bound asks for no setting: `needed` says how many repeats it would take, were all as it seems.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Results as HTML (`claims.html.j2`): a cell a claim, how many have which verdict, a table row a claim, and the verdicts that changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """When each claim's test was written and whether its Records existed by then: `data/claims-ledger.csv`, which only grows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -2,8 +2,6 @@
 of it and must be known beside it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

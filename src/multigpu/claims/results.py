@@ -1,7 +1,5 @@
 """What Records say: of one setting, of one framework, of a claim; results are computed once, and kept until anything changes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

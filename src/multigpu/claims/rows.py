@@ -3,8 +3,6 @@
 Of each key the latest attempt counts. A term's Records are pooled once, and paired once with those that are equal in all other fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ A ratio is what `compare.versus` makes of two points, or of two such ratios: sid
 Three forms are no ratio of points' means: repeats that began alike, a share of differences, and mean squares. They use the same pairs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Results on a terminal: a line a claim, or a claim in full."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Every setting of every contrast in every framework is measured first; then all o
 contrasts (`parts`), these to tests, and these over frameworks. No Record, no verdict: not yet measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path

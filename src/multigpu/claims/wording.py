@@ -1,7 +1,5 @@
 """Figures as a reader meets them: "at 8 GPUs 0.31x (95% 0.30-0.33), n = 5 over 2 launches"."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
