@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from multigpu.faults import failures, fault_table
+from multigpu.report import failures, fault_table
 from tests.factory import make_record
 
 
