@@ -21,14 +21,13 @@ from tqdm import tqdm
 from multigpu import paths
 from multigpu.analysis.estimate import SINGLE_RUN, estimate
 from multigpu.command import parse_counts
-from multigpu.experiment import label, pooled
+from multigpu.experiment import following, label, pooled
 from multigpu.grid import FOLDER, Row, devices_here, launches_for, launches_of, read_rows
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point, records_here
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
-from multigpu.progress import following
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.store import ROOM_BYTES
@@ -120,11 +119,7 @@ def read_tasks(points: Path, counts: Sequence[int]) -> tuple[list[Task], list[st
 
 
 def prepare(out: Path) -> None:
-    """Make the folder, or say now that it cannot be written.
-
-    Raises:
-        ValueError: it cannot; the sentence names it.
-    """
+    """Make the folder, or say now that it cannot be written (ValueError)."""
     try:
         for folder in (out / "rows", out / "records"):
             check_room(folder, ROOM_BYTES)
@@ -133,11 +128,7 @@ def prepare(out: Path) -> None:
 
 
 def do(task: Task, out: Path) -> Outcome:
-    """Do one row, whatever comes of it; its outcome and its page are in files, too.
-
-    Raises:
-        ValueError: the folder cannot be written any more.
-    """
+    """Do one row, whatever comes of it; its outcome and its page are in files, too (a ValueError if they cannot be written any more)."""
     try:
         outcome = _execute(task, out)
         write_whole(task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False)

@@ -26,11 +26,7 @@ LEAST_ENERGY_S = 10
 
 
 def check_conditions(run: Run, placement: Placement) -> None:
-    """Refuse what cannot be had.
-
-    Raises:
-        ValueError: one sentence that names the field, its value and what is allowed.
-    """
+    """Refuse (ValueError) what cannot be had, in one sentence that names the field, its value and what is allowed."""
     _check_feeding(run)
     _check_devices(run, placement)
     _check_energy(run)

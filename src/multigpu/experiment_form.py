@@ -28,11 +28,7 @@ def _text(value: Any) -> str:
 
 
 def _read(name: str, value: Any) -> Any:
-    """What a field says.
-
-    Raises:
-        ParameterError: it is no line of YAML.
-    """
+    """What a field says; a ParameterError if that is no line of YAML."""
     if name not in WRITTEN:
         return value
     try:

@@ -236,11 +236,7 @@ def held_in(archive: Path, key: str | None = None) -> Iterator[Held]:
 
 
 def check_same(one: Held, other: Held) -> None:
-    """Check that both are the same Record, which may lie in two places while it is packed.
-
-    Raises:
-        ValueError: they differ, or one cannot be read; the sentence names both.
-    """
+    """Refuse (ValueError, which names both) two that differ, or cannot be read: one Record may lie in two places while it is packed."""
     try:
         same = one.text() == other.text()
     except FileNotFoundError:  # packed since it was seen

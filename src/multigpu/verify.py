@@ -113,11 +113,7 @@ class Report(NamedTuple):
 
 
 def kind_of(record: Mapping[str, Any]) -> type[Kept]:
-    """The class of Record that this content is of.
-
-    Raises:
-        ValueError: of none.
-    """
+    """The class of Record that this content is of; a ValueError if it is of none."""
     if "method" in (record.get("run") or {}):
         return CollectiveRecord
     if kind := next((kind for field, kind in KINDS.items() if field in record), None):

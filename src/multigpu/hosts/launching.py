@@ -57,11 +57,7 @@ def check_host(run: Any, devices: int, gpus: int) -> None:
 
 
 def check_run(run: Run, cluster: Cluster) -> None:
-    """Refuse what several hosts cannot run.
-
-    Raises:
-        ValueError: naming what was asked for and what there is.
-    """
+    """Refuse (ValueError) what several hosts cannot run, naming what was asked for and what there is."""
     there = cluster.hosts * cluster.per_host
     if run.devices > there:
         raise ValueError(f"{run.devices} devices were asked for and {cluster.hosts} hosts of {cluster.per_host} have {there}: choose fewer")
@@ -164,11 +160,7 @@ class Company:
         self.failed |= bool(message["code"])
 
     def in_trouble(self) -> bool:
-        """Whether another host's agent failed. Called often.
-
-        Raises:
-            HostLost: a host is gone.
-        """
+        """Whether another host's agent failed; a HostLost if a host is gone. Called often."""
         self.meeting.check()
         while (message := self.meeting.take("ended")) is not None:
             self._note(message)

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from types import TracebackType
 from typing import Any
 
 from multigpu.hosts.line import Line, connect, limit, line_of
@@ -193,11 +192,7 @@ class Meeting:
                     self.lines[other].send("lost", text=text)
 
     def check(self) -> None:
-        """Go on if every host is there.
-
-        Raises:
-            HostLost: one is not.
-        """
+        """Go on if every host is there; if not, the HostLost says which."""
         self._look()
         if self.trouble:
             raise HostLost(self.trouble)
@@ -233,7 +228,7 @@ class Meeting:
     def __enter__(self) -> Meeting:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Leave: after an orderly end the others do not miss this host; after an error they hear of it."""
         if error is None:
             self.tell("leave")

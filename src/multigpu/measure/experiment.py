@@ -119,11 +119,7 @@ class Experiment(Generic[AnyItem]):
     # --- what the launcher asks -------------------------------------------------------------------------------------------------
 
     def check(self, item: AnyItem, company: Company | Spread | None) -> None:
-        """Refuse what cannot run here, or on these hosts.
-
-        Raises:
-            ValueError: naming what was asked for and what there is.
-        """
+        """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for and what there is."""
 
     def launch_of(self, item: AnyItem) -> Any:
         """What items share that one launch can measure; launches are in its order."""
@@ -139,11 +135,7 @@ class Experiment(Generic[AnyItem]):
         return {name: version for name, version in versions().items() if "tensorflow" not in name}
 
     def check_all(self, items: Sequence[AnyItem], company: Company | Spread | None) -> None:
-        """Refuse what cannot run, and inputs that cannot be read.
-
-        Raises:
-            ValueError: one sentence.
-        """
+        """Refuse (ValueError) what cannot run, and inputs that cannot be read."""
         for item in items:
             self.check(item, company)
         check_inputs(item.run for item in items if isinstance(item.run, Run))
