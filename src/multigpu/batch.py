@@ -7,6 +7,7 @@ A row's name comes from what it says, so that rows may be added, moved or left o
 import argparse
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,24 +183,15 @@ def _told(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]
 
 def write_index(points: Path, tasks: list[Task], out: Path) -> None:
     """The page of all rows: what each is, what became of it, its rate, and where to read more."""
-    rows, heading = [], ""
+    rows: list[dict[str, Any]] = []
     for task in tasks:
-        outcome = task.outcome(out)
-        said = task.row.settings.reason
-        row: dict[str, Any] = {
-            "heading": said if said != heading else "",
-            "label": label(task.run),
-            "status": outcome.status,
-            "status_words": STATUS_WORDS[outcome.status],
-            "reason": outcome.reason,
-            "links": [(name, path.relative_to(out).as_posix()) for name, path in _files(task, out)],
-        }
-        heading = said
-        rows.append(row | _rate(task, out))
-    counts = {words: sum(row["status_words"] == words for row in rows) for words in STATUS_WORDS.values()}
-    told = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+        links = [(name, path.relative_to(out).as_posix()) for name, path in _files(task, out)]
+        rows.append({"task": task, "label": label(task.run), "outcome": task.outcome(out), "links": links, **_rate(task, out)})
+    counts = Counter(row["outcome"].status for row in rows)
+    told = ", ".join(f"{counts[status]} {words}" for status, words in STATUS_WORDS.items() if counts[status])
     title = tasks[0].row.settings.question or points.stem
-    text = TEMPLATE.render(title=title, summary=f"{len(rows)} rows of {points.name}: {told}. Machine: {this_machine().name}.", rows=rows)
+    summary = f"{len(rows)} rows of {points.name}: {told}. Machine: {this_machine().name}."
+    text = TEMPLATE.render(title=title, summary=summary, rows=rows, words=STATUS_WORDS)
     write_whole(out / "index.html", text.encode(), replace=True, synced=False)
 
 
@@ -214,7 +206,7 @@ def _rate(task: Task, out: Path) -> dict[str, str]:
     points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
     records = [record for record in records_here(points, RecordStore(out / "records")) if record.status == "ok"]
     if not records:
-        return dict.fromkeys(("rate", "interval", "n"), "")
+        return {}
     row = pooled(records).iloc[0]
     rate = estimate(row, "rate")
     interval = f"{rate.low:,.0f} to {rate.high:,.0f}" if rate.known else SINGLE_RUN

@@ -134,13 +134,10 @@ def telling() -> list[str]:
 def without_host(record: Record) -> Record:
     """The Record without what only its host has: settings that are no plain words, the build of its kernel, its start, paths in reasons."""
     machine = record.machine
-    settings = {
-        name: value if PLAIN.fullmatch(value) and not ADDRESS.search(value) else "<left out>" for name, value in machine.environment.items()
-    }
-    kernel = re.match(r"[\d.]*", machine.kernel)
-    own = machine.model_copy(
-        update={"environment": settings, "kernel": kernel[0] if kernel else "", "network": ADDRESS.sub("", machine.network)}
-    )
+    plain = {name: value for name, value in machine.environment.items() if PLAIN.fullmatch(value) and not ADDRESS.search(value)}
+    settings = dict.fromkeys(machine.environment, "<left out>") | plain
+    kernel, network = re.sub(r"(?s)[^\d.].*", "", machine.kernel), ADDRESS.sub("", machine.network)
+    own = machine.model_copy(update={"environment": settings, "kernel": kernel, "network": network})
     return record.model_copy(update={"machine": own, "boot": "", "reason": PATH.sub("<path>", record.reason)})
 
 

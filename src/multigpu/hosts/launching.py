@@ -89,10 +89,7 @@ def about_this_host(cluster: Cluster) -> dict[str, str]:
 
 def interface_of(address: str) -> str | None:
     """The network interface that has this address."""
-    for name, found in psutil.net_if_addrs().items():
-        if any(one.address == address for one in found):
-            return name
-    return None
+    return next((name for name, found in psutil.net_if_addrs().items() if any(one.address == address for one in found)), None)
 
 
 def link_speed(address: str) -> str:
