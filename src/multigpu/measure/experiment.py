@@ -53,8 +53,9 @@ class Due(Data):
 
 @dataclass(frozen=True)
 class Seat:
-    """A process's place in a launch. shared: a folder of memory-backed files, the same for all replicas. stage: told what begins.
+    """A process's place in a launch. rank: of its replica (0 where one process dispatches for all). stage: told what begins.
 
+    shared: a folder of memory-backed files, the same for all replicas of a Run. startup_s: that the process took, for the Record.
     hosts: `gathering`, the programs of the other hosts, for a session that starts processes there.
     """
 

@@ -68,7 +68,6 @@ def lanes_of(run: Run, machine: Machine | None = None, kinds: Callable[[Run], bo
 
 def sharing_words(points: Sequence[Point], machine: Machine | None = None) -> str:
     """How many of these measurements share the machine, and how many do not, by reason."""
-    machine = machine or this_machine()
     reasons = Counter(may_share(point.run, machine) for point in points)
     share = reasons.pop(None, 0)
     alone = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
