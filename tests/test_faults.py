@@ -1,6 +1,6 @@
 import pandas as pd
 
-from multigpu.faults import failures, fault_table
+from multigpu.report import failures, fault_table
 from tests.factory import make_record
 
 

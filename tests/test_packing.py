@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu import packing, paths, shared
+from multigpu import packing, paths
 from multigpu.archive import read_archive
 from multigpu.cli import main
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
@@ -212,8 +212,8 @@ def texts(folder: Path) -> list[Held]:
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared.socket, "gethostname", lambda: SECRETS[0])
-    monkeypatch.setattr(shared.getpass, "getuser", lambda: SECRETS[1])
+    monkeypatch.setattr(packing.socket, "gethostname", lambda: SECRETS[0])
+    monkeypatch.setattr(packing.getpass, "getuser", lambda: SECRETS[1])
 
 
 def test_nothing_identifies_and_every_figure_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +234,7 @@ def test_nothing_identifies_and_every_figure_stays(tmp_path: Path, capsys: pytes
 def test_what_still_names_a_host_is_left_out_and_counted(tmp_path: Path) -> None:
     named = [record.model_copy(update={"input_label": "photos of somebody"}) for record in tellings({})]
     addressed = [record.model_copy(update={"launch_id": "10.1.2.3"}) for record in tellings({})]
-    written, left = shared.share([*named, *addressed], tmp_path)
+    written, left = packing.share([*named, *addressed], tmp_path)
     assert not written and list(left.values()) == [4]
 
 
@@ -243,7 +243,7 @@ def test_shared_records_are_verified_as_any(tmp_path: Path, capsys: pytest.Captu
     store = RecordStore(paths.RUNS)
     place = min(store.places(), key=lambda name: len(store.held(name)))
     records = [store.read(held) for held in list(store.held(place).values())[:40]]
-    written, left = shared.share(records, tmp_path)
+    written, left = packing.share(records, tmp_path)
     assert len(written) == 1 and not left
     assert main(["verify", str(tmp_path)]) == 0
     assert f"{len(records)}" in capsys.readouterr().out

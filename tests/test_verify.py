@@ -14,8 +14,7 @@ import pytest
 from multigpu import cli, paths, verify_again
 from multigpu.archive import write_archive
 from multigpu.measure.machine import source_tree
-from multigpu.raw import raw_records
-from multigpu.verify import COMMIT, SCHEMA, TREE, history, lines, verify
+from multigpu.verify import COMMIT, SCHEMA, TREE, history, lines, raw_records, verify
 from multigpu.verify_again import expected
 from tests.refusals import refused
 

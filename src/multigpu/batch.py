@@ -7,26 +7,35 @@ A row's name comes from what it says, so that rows may be added, moved or left o
 import argparse
 import hashlib
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import nbformat
+from jinja2 import Environment, PackageLoader, TemplateNotFound
+from nbconvert import HTMLExporter
 from pydantic import BaseModel, ConfigDict, ValidationError
 from tqdm import tqdm
 
 from multigpu import paths
-from multigpu.batch_index import write_index, write_page
+from multigpu.analysis.estimate import SINGLE_RUN, estimate
 from multigpu.command import parse_counts
+from multigpu.experiment import following, label, pooled
 from multigpu.grid import FOLDER, Row, devices_here, launches_for, launches_of, read_rows
+from multigpu.measure.machine import this_machine
+from multigpu.measure.point import Point, records_here
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
-from multigpu.progress import following
+from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.store import ROOM_BYTES
 from multigpu.writing import check_room, write_whole
 
+TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("batch.html.j2")
+STATUS_WORDS = {"done": "done", "failed": "failed", "not_here": "not on this machine", "": "not begun"}
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
 
 
@@ -111,11 +120,7 @@ def read_tasks(points: Path, counts: Sequence[int]) -> tuple[list[Task], list[st
 
 
 def prepare(out: Path) -> None:
-    """Make the folder, or say now that it cannot be written.
-
-    Raises:
-        ValueError: it cannot; the sentence names it.
-    """
+    """Make the folder, or say now that it cannot be written (ValueError)."""
     try:
         for folder in (out / "rows", out / "records"):
             check_room(folder, ROOM_BYTES)
@@ -124,11 +129,7 @@ def prepare(out: Path) -> None:
 
 
 def do(task: Task, out: Path) -> Outcome:
-    """Do one row, whatever comes of it; its outcome and its page are in files, too.
-
-    Raises:
-        ValueError: the folder cannot be written any more.
-    """
+    """Do one row, whatever comes of it; its outcome and its page are in files, too (a ValueError if they cannot be written any more)."""
     try:
         outcome = _execute(task, out)
         write_whole(task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False)
@@ -151,6 +152,65 @@ def _execute(task: Task, out: Path) -> Outcome:
     except NotebookError as error:
         return Outcome(status="failed", reason=str(error).partition("Error: ")[2] or str(error))
     return Outcome(status="done")
+
+
+def write_page(task: Task, out: Path) -> None:
+    """The executed notebook of a row as a page beside it, without its code; nothing where none was executed."""
+    for ending in (".ipynb", ".failed.ipynb"):
+        source, page = task.file(out, ending), task.file(out, f"{ending.removesuffix('.ipynb')}.html")
+        if not source.is_file():
+            page.unlink(missing_ok=True)
+            continue
+        exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True)
+        executed = nbformat.read(source, as_version=4)
+        executed.cells = list(_told(executed.cells))
+        try:
+            body, _ = exporter.from_notebook_node(executed)
+        except (ValueError, TemplateNotFound) as error:  # an installation without nbconvert's templates: the notebook itself is there
+            print(f"{page.name} was not made: {str(error).splitlines()[0]}", flush=True)
+            continue
+        page.write_text(TEMPLATE.render(title=label(task.run), body=body), encoding="utf-8")
+
+
+def _told(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
+    """What a page shows of a notebook: not how it is used, and nothing behind the cell that stopped it."""
+    for cell in cells:
+        if not cell.source.startswith("# ") and not any(tag.startswith("papermill-error") for tag in cell.metadata.get("tags", [])):
+            yield cell
+        if any(output.output_type == "error" for output in cell.get("outputs", [])):
+            return
+
+
+def write_index(points: Path, tasks: list[Task], out: Path) -> None:
+    """The page of all rows: what each is, what became of it, its rate, and where to read more."""
+    rows: list[dict[str, Any]] = []
+    for task in tasks:
+        links = [(name, path.relative_to(out).as_posix()) for name, path in _files(task, out)]
+        rows.append({"task": task, "label": label(task.run), "outcome": task.outcome(out), "links": links, **_rate(task, out)})
+    counts = Counter(row["outcome"].status for row in rows)
+    told = ", ".join(f"{counts[status]} {words}" for status, words in STATUS_WORDS.items() if counts[status])
+    title = tasks[0].row.settings.question or points.stem
+    summary = f"{len(rows)} rows of {points.name}: {told}. Machine: {this_machine().name}."
+    text = TEMPLATE.render(title=title, summary=summary, rows=rows, words=STATUS_WORDS)
+    write_whole(out / "index.html", text.encode(), replace=True, synced=False)
+
+
+def _files(task: Task, out: Path) -> list[tuple[str, Path]]:
+    """What there is to read of a row."""
+    endings = {"page": (".html", ".failed.html"), "notebook": (".ipynb", ".failed.ipynb")}
+    return [(name, task.file(out, each)) for name, both in endings.items() for each in both if task.file(out, each).is_file()]
+
+
+def _rate(task: Task, out: Path) -> dict[str, str]:
+    """The rate of a row with its interval and repeats; empty where nothing was measured on this machine."""
+    points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
+    records = [record for record in records_here(points, RecordStore(out / "records")) if record.status == "ok"]
+    if not records:
+        return {}
+    row = pooled(records).iloc[0]
+    rate = estimate(row, "rate")
+    interval = f"{rate.low:,.0f} to {rate.high:,.0f}" if rate.known else SINGLE_RUN
+    return {"rate": f"{rate:rate}", "interval": interval, "n": str(row["n"])}
 
 
 def batch(

@@ -43,9 +43,6 @@ def build_parser() -> argparse.ArgumentParser:
     def takes_devices(parser: argparse.ArgumentParser, words: str) -> None:
         parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: what is here)")
 
-    def takes_format(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--format", choices=("text", "json"), default="text")
-
     command("doctor", "doctor:doctor_command", "what this machine can run and what is missing")
     command("ceilings", "cli_measure:ceilings_command", "measure what this machine's GPUs, memory and links can do at best")
 
@@ -102,11 +99,11 @@ def build_parser() -> argparse.ArgumentParser:
     for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
         asked.add_argument("--machine", metavar="NAME", help="(default: this one, or else the one with most repeats of what is asked)")
         asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
-        takes_format(asked)
+        add_usual(asked, "--format")
 
     claims = command("claims", "cli_read:claims_command", "verdict of each claim, or all that is said of those named")
     claims.add_argument("number", nargs="*", metavar="C1", help="of these claims everything: figures, test, reasons, Records")
-    takes_format(claims)
+    add_usual(claims, "--format")
     claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
     claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
     claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")

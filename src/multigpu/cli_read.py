@@ -17,8 +17,7 @@ from multigpu.claims import find_claim, terminal, to_json
 from multigpu.cli_measure import claim_results, read_from
 from multigpu.command import parse_fields
 from multigpu.own.script_trace import explain_trace, told
-from multigpu.packing import FEWEST, pack, stores_of, study_stores
-from multigpu.shared import share
+from multigpu.packing import FEWEST, pack, share, stores_of, study_stores
 from multigpu.verify import EXCEPTIONS, lines, verify
 from multigpu.verify_again import measured_again
 

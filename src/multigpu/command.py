@@ -69,6 +69,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "--repeats": {"type": count(), "default": 1, "help": "measurements of every Run"},
     "--retry": {"action": "append", "default": [], "choices": STATUSES, "help": "measure again what ended so"},
     "--dry-run": {"action": "store_true", "help": "list what would be measured, in order"},
+    "--format": {"choices": ("text", "json"), "default": "text"},
     "--quiet": {"action": "store_true", "help": "no progress bar"},
 }
 """Options that mean the same wherever they are taken."""

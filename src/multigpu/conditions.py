@@ -26,11 +26,7 @@ LEAST_ENERGY_S = 10
 
 
 def check_conditions(run: Run, placement: Placement) -> None:
-    """Refuse what cannot be had.
-
-    Raises:
-        ValueError: one sentence that names the field, its value and what is allowed.
-    """
+    """Refuse (ValueError) what cannot be had, in one sentence that names the field, its value and what is allowed."""
     _check_feeding(run)
     _check_devices(run, placement)
     _check_energy(run)
@@ -76,20 +72,15 @@ def _check_feeding(run: Run) -> None:
         raise ValueError(f"staging {run.staging!r} is a stream of a GPU: leave it out on device_type 'cpu'")
     if run.processes == "one" and run.framework == "torch":
         raise ValueError(f"{name} {value!r} feeds one replica a process in 'torch': choose processes 'per_device'")
-    if run.image_dtype:
-        _check_crossing(run)
+    if run.image_dtype and run.inputs not in CROSSING:
+        raise ValueError(f"image_dtype {run.image_dtype!r} has no meaning for inputs {run.inputs!r}: choose {' or '.join(CROSSING)}")
+    if run.image_dtype and run.framework != "torch":
+        raise ValueError(f"image_dtype {run.image_dtype!r} exists in 'torch' only: leave it out or choose framework 'torch'")
     if run.framework == "tensorflow":
         if run.inputs != "jpeg_folder" or run.input_workers is None:
             raise ValueError(f"{name} {value!r} is tf.data's in 'tensorflow': choose inputs 'jpeg_folder' and input_workers")
         if run.processes != "one":
             raise ValueError(f"{name} {value!r} feeds all replicas from one process in 'tensorflow': choose processes 'one'")
-
-
-def _check_crossing(run: Run) -> None:
-    if run.inputs not in CROSSING:
-        raise ValueError(f"image_dtype {run.image_dtype!r} has no meaning for inputs {run.inputs!r}: choose {' or '.join(CROSSING)}")
-    if run.framework != "torch":
-        raise ValueError(f"image_dtype {run.image_dtype!r} exists in 'torch' only: leave it out or choose framework 'torch'")
 
 
 def _check_devices(run: Run, placement: Placement) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from multigpu.cli_measure import store_of
 from multigpu.hosts.launching import PORT
 from multigpu.later import later
-from multigpu.measure.machine import find_nvml, framework_version, gpu_count, gpu_handle, this_machine
+from multigpu.measure.machine import find_nvml, framework_version, gpu_count, gpu_handle, peers, this_machine
 from multigpu.measure.private_network import OPEN_PORTS, why_not
 from multigpu.measure.process import NO_KERAS, tensorflow_environment
 from multigpu.measure.surroundings import GpuLook, gpu_look
@@ -114,15 +114,7 @@ def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) 
 
 def peer_access(count: int) -> list[list[bool]]:
     """[i][j]: whether the driver says that GPU i may read GPU j's memory; one that does not answer promises nothing."""
-    nvml, gpus = find_nvml(), range(count)
-
-    def may(i: int, j: int) -> bool:
-        with contextlib.suppress(Exception):
-            status = nvml.nvmlDeviceGetP2PStatus(gpu_handle(i), gpu_handle(j), nvml.NVML_P2P_CAPS_INDEX_READ)
-            return bool(status == nvml.NVML_P2P_STATUS_OK)
-        return False
-
-    return [[i == j or may(i, j) for j in gpus] for i in gpus]
+    return [[i == j or bool(peers(i, j, "READ")) for j in range(count)] for i in range(count)]
 
 
 def most_clock_mhz(index: int) -> int:

@@ -2,7 +2,7 @@
 
 import json
 from html import escape
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 
@@ -28,11 +28,7 @@ def _text(value: Any) -> str:
 
 
 def _read(name: str, value: Any) -> Any:
-    """What a field says.
-
-    Raises:
-        ParameterError: it is no line of YAML.
-    """
+    """What a field says; a ParameterError if that is no line of YAML."""
     if name not in WRITTEN:
         return value
     try:
@@ -53,10 +49,8 @@ def _options(name: str, workload: str) -> list[str]:
         "model": list(chosen.models) if chosen else [],
         "inputs": list(chosen.inputs) if chosen else [],
     }
-    literal = (
-        [str(value) for value in get_args(PARAMETERS[name])] if get_origin(PARAMETERS[name]) is not None and name not in WRITTEN else []
-    )
-    return own.get(name, literal if PARAMETERS[name] != int | bool else [])
+    kind = PARAMETERS[name]
+    return own.get(name, list(get_args(kind)) if get_origin(kind) is Literal else [])
 
 
 def _field(name: str, value: Any, workload: str) -> Any:

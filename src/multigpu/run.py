@@ -197,8 +197,7 @@ class Run(Asked):
                 "precision 'fp64' serves the equivalence tests on CPUs only: choose fp32, tf32, bf16 or fp16 on device_type 'cuda'"
             )
         check_travel(self, placement)
-        reason = unsupported_reason(placement, self.framework, self.processes, self.execution)
-        if reason:
+        if reason := unsupported_reason(placement, self.framework, self.processes, self.execution):
             raise ValueError(reason)
         check_conditions(self, placement)
         check_stages(self, placement)

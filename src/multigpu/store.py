@@ -6,7 +6,9 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -71,13 +73,16 @@ class Store(Generic[Kind]):
         """Where this Record is written, and lies until it is packed."""
         return self.root / place / f"{key}.{attempt}.json.gz"
 
-    def attempts(self, place: str, key: str) -> list[Held]:
-        """Where the attempts under this key lie, the oldest first."""
+    def attempts(self, place: str, key: str | None = None) -> list[Held]:
+        """Where the attempts under this key, or under every key of the place in order, lie, the oldest first."""
         return [held for _, held in sorted(self.held(place, key).items())]
 
     def find(self, place: str, key: str) -> Kind | None:
         """The latest attempt under this key that can be read, or None; of any other, standard error says what is wrong."""
-        for held in reversed(self.attempts(place, key)):
+        return self._latest(self.attempts(place, key))
+
+    def _latest(self, attempts: Iterable[Held]) -> Kind | None:
+        for held in reversed([*attempts]):
             with _left_out():
                 return self.read(held)
         return None
@@ -160,17 +165,8 @@ class Store(Generic[Kind]):
 
     def of(self, place: str) -> Iterator[Kind]:
         """Those of one place, as iterating over all gives them."""
-        attempts: dict[str, list[Held]] = {}
-        for (key, _), held in sorted(self.held(place).items()):
-            attempts.setdefault(key, []).append(held)
-        for each in attempts.values():
-            for held in reversed(each):
-                with _left_out():
-                    record = self.read(held)
-                    break
-            else:
-                continue
-            yield record
+        found = (self._latest(own) for _, own in groupby(self.attempts(place), attrgetter("key")))
+        yield from (record for record in found if record is not None)
 
     def held(self, place: str, key: str | None = None) -> dict[Name, Held]:
         """Where the Records of a place lie, of this key or of all."""
@@ -240,11 +236,7 @@ def held_in(archive: Path, key: str | None = None) -> Iterator[Held]:
 
 
 def check_same(one: Held, other: Held) -> None:
-    """Check that both are the same Record, which may lie in two places while it is packed.
-
-    Raises:
-        ValueError: they differ, or one cannot be read; the sentence names both.
-    """
+    """Refuse (ValueError, which names both) two that differ, or cannot be read: one Record may lie in two places while it is packed."""
     try:
         same = one.text() == other.text()
     except FileNotFoundError:  # packed since it was seen

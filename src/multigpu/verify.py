@@ -5,8 +5,11 @@ offenders, and fails on any that `data/exceptions.csv` does not list. `--measure
 """
 
 import csv
+import json
 import math
+import os
 import subprocess
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -17,11 +20,12 @@ from pydantic import ValidationError
 
 from multigpu import paths
 from multigpu.analysis.limits import bound_units_per_s
+from multigpu.archive import archives_in
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.kept import Kept
-from multigpu.raw import Raw, raw_records
 from multigpu.record import Record
 from multigpu.stages.record import StageRecord
+from multigpu.store import Held, held_in, loose_in, misnamed_in
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.downpour import DownpourRecord
 from multigpu.synchrony.record import SynchronyRecord
@@ -47,6 +51,46 @@ KINDS: dict[str, type[Kept]] = {
 """By a field, the first that a Record has; of CollectiveRecords `run` names a method."""
 
 
+class Raw(NamedTuple):
+    """One Record: kind, the folders above its own below the root, and the file that it lies in; record None: `fault` says why."""
+
+    kind: str
+    path: Path
+    key: str
+    attempt: int
+    record: dict[str, Any] | None
+    fault: str = ""
+
+
+def raw_records(root: Path) -> Iterator[Raw]:
+    """Every Record below a folder, all attempts, loose and packed; what cannot be read has a fault and stops nothing."""
+    for folder, below, _ in os.walk(root):
+        below.sort()
+        place = Path(folder)
+        kind = "/".join(place.relative_to(root).parts[:-1]) or place.name
+        for archive in archives_in(place):
+            try:
+                found = list(held_in(archive))
+            except ValueError as error:
+                yield Raw(kind, archive, "", 0, None, str(error))
+                continue
+            yield from (_read(kind, held) for held in found)
+        for name in sorted(misnamed_in(place)):
+            yield Raw(kind, place / name, "", 0, None, f"{place / name} is no Record: the name of one is <key>.<attempt>.json.gz")
+        yield from (_read(kind, held) for held in sorted(loose_in(place)))
+
+
+def _read(kind: str, held: Held) -> Raw:
+    where = (kind, held.path, held.key, held.attempt)
+    try:
+        record = json.loads(held.text())
+    except (OSError, EOFError, zlib.error) as error:
+        return Raw(*where, None, f"{held.path} cannot be unpacked: {error}")
+    except ValueError as error:
+        return Raw(*where, None, f"{held.path} holds no JSON under {held.key}: {error}")
+    return Raw(*where, record) if isinstance(record, dict) else Raw(*where, None, f"{held.path} holds no Record under {held.key}")
+
+
 class Fault(NamedTuple):
     """What is wrong with one Record (or with a file), in a few words, and more of it."""
 
@@ -69,11 +113,7 @@ class Report(NamedTuple):
 
 
 def kind_of(record: Mapping[str, Any]) -> type[Kept]:
-    """The class of Record that this content is of.
-
-    Raises:
-        ValueError: of none.
-    """
+    """The class of Record that this content is of; a ValueError if it is of none."""
     if "method" in (record.get("run") or {}):
         return CollectiveRecord
     if kind := next((kind for field, kind in KINDS.items() if field in record), None):

@@ -10,11 +10,10 @@ from multigpu.analysis.statistics import half_width, sample
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
-from multigpu.raw import raw_records
 from multigpu.record import Record, RecordStore
 from multigpu.synchrony.record import SynchronyRecord, summarise
 from multigpu.synchrony.simulate import simulate
-from multigpu.verify import kind_of
+from multigpu.verify import kind_of, raw_records
 
 Again = Record | SynchronyRecord
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.claims.core import Claim, digest_of
 from multigpu.claims.ledger import Entry
-from multigpu.raw import raw_records
+from multigpu.verify import raw_records
 
 DUMP = """
 import json, sys

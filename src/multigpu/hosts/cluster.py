@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -41,10 +41,5 @@ def as_machine(host: Machine, cluster: Cluster) -> Machine:
     Run's devices, so that 1 to 16 devices of a cluster are points of one machine.
     """
     name = f"{cluster.per_host}-a-host-{slug(cluster.link)}-{host.name}"
-    update: dict[str, Any] = {
-        "name": name,
-        "hosts": cluster.hosts,
-        "processes_per_host": cluster.per_host,
-        "network": cluster.network,
-    }
-    return host.model_copy(update=update)
+    hosts = {"hosts": cluster.hosts, "processes_per_host": cluster.per_host, "network": cluster.network}
+    return host.model_copy(update={"name": name, **hosts})

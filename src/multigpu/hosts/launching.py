@@ -52,7 +52,7 @@ def check_host(run: Any, devices: int, gpus: int) -> None:
 
 
 def check_run(run: Run, cluster: Cluster) -> None:
-    """Refuse what several hosts cannot run."""
+    """Refuse (ValueError) what several hosts cannot run, naming what was asked for and what there is."""
     there = cluster.hosts * cluster.per_host
     if run.devices > there:
         raise ValueError(f"{run.devices} devices were asked for and {cluster.hosts} hosts of {cluster.per_host} have {there}: choose fewer")
@@ -84,10 +84,7 @@ def about_this_host(cluster: Cluster) -> dict[str, str]:
 
 def interface_of(address: str) -> str | None:
     """The network interface that has this address."""
-    for name, found in psutil.net_if_addrs().items():
-        if any(one.address == address for one in found):
-            return name
-    return None
+    return next((name for name, found in psutil.net_if_addrs().items() if any(one.address == address for one in found)), None)
 
 
 def link_speed(address: str) -> str:
@@ -155,11 +152,7 @@ class Company:
         self.failed |= bool(message["code"])
 
     def in_trouble(self) -> bool:
-        """Whether another host's agent failed. Called often.
-
-        Raises:
-            HostLost: a host is gone.
-        """
+        """Whether another host's agent failed; a HostLost if a host is gone. Called often."""
         self.meeting.check()
         while (message := self.meeting.take("ended")) is not None:
             self._note(message)

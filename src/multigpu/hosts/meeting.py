@@ -13,7 +13,6 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
-from types import TracebackType
 from typing import Any, Self
 
 from multigpu.hosts.line import Line, connect, limit, line_of
@@ -191,11 +190,7 @@ class Meeting:
                     self.lines[other].send("lost", text=text)
 
     def check(self) -> None:
-        """Go on if every host is there.
-
-        Raises:
-            HostLost: one is not.
-        """
+        """Go on if every host is there; if not, the HostLost says which."""
         self._look()
         if self.trouble:
             raise HostLost(self.trouble)
@@ -231,7 +226,7 @@ class Meeting:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         """Leave: after an orderly end the others do not miss this host; after an error they hear of it."""
         if error is None:
             self.tell("leave")

@@ -18,7 +18,6 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -110,7 +109,7 @@ def remove_left() -> list[str]:
     return left
 
 
-class Hosts:
+class Hosts(contextlib.ExitStack):
     """A number of hosts, each with one interface on one switch; made on entering and removed on leaving.
 
     What a process that is killed leaves is removed when the next one makes hosts.
@@ -129,8 +128,8 @@ class Hosts:
             raise ValueError(f"{count} hosts cannot be made: choose 1 to {MOST_HOSTS}")
         if rate_mbit is not None and not 0 < rate_mbit < float("inf"):
             raise ValueError(f"a link of {rate_mbit} Mbit/s cannot be made: choose a rate above 0")
+        super().__init__()
         self.count, self.rate_mbit = count, rate_mbit
-        self.made: list[str] = []
 
     def __enter__(self) -> Self:
         remove_left()
@@ -144,12 +143,9 @@ class Hosts:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def _make(self) -> None:
         for name in (self.switch, *self.names):
-            self.made.append(name)
+            self.callback(remove, name)  # and end what still runs there
             _call("ip", "netns", "add", name)
         links = [
             f"link add name port{index} netns {self.switch} type veth peer name {INTERFACE} netns {name}"
@@ -169,12 +165,6 @@ class Hosts:
         if self.rate_mbit is not None:
             rule = f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
             _call("tc", "-n", name, "-batch", "-", text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces))
-
-    def close(self) -> None:
-        """End what still runs on the hosts, and remove them."""
-        for name in reversed(self.made):
-            remove(name)
-        self.made = []
 
     @property
     def description(self) -> str:

@@ -53,8 +53,9 @@ class Due(Data):
 
 @dataclass(frozen=True)
 class Seat:
-    """A process's place in a launch. shared: a folder of memory-backed files, the same for all replicas. stage: told what begins.
+    """A process's place in a launch. rank: of its replica (0 where one process dispatches for all). stage: told what begins.
 
+    shared: a folder of memory-backed files, the same for all replicas of a Run. startup_s: that the process took, for the Record.
     hosts: `gathering`, the programs of the other hosts, for a session that starts processes there.
     """
 
@@ -119,11 +120,7 @@ class Experiment(Generic[AnyItem]):
     # --- what the launcher asks -------------------------------------------------------------------------------------------------
 
     def check(self, item: AnyItem, company: Company | Spread | None) -> None:
-        """Refuse what cannot run here, or on these hosts.
-
-        Raises:
-            ValueError: naming what was asked for and what there is.
-        """
+        """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for and what there is."""
 
     def launch_of(self, item: AnyItem) -> Any:
         """What items share that one launch can measure; launches are in its order."""
@@ -139,11 +136,7 @@ class Experiment(Generic[AnyItem]):
         return {name: version for name, version in versions().items() if "tensorflow" not in name}
 
     def check_all(self, items: Sequence[AnyItem], company: Company | Spread | None) -> None:
-        """Refuse what cannot run, and inputs that cannot be read.
-
-        Raises:
-            ValueError: one sentence.
-        """
+        """Refuse (ValueError) what cannot run, and inputs that cannot be read."""
         for item in items:
             self.check(item, company)
         check_inputs(item.run for item in items if isinstance(item.run, Run))

@@ -7,12 +7,12 @@ between the processes of one launch: their libraries write them whole.
 
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
 
-from multigpu.inputs.files import check_inputs
 from multigpu.measure.held import turn
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
 from multigpu.measure.machine import gpu_count, this_machine
@@ -20,7 +20,7 @@ from multigpu.measure.point import Point, known_points
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
 from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.sweep import measure, sweep
-from multigpu.measure.timed import TIMED, check_devices, item_of
+from multigpu.measure.timed import TIMED, item_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
 
@@ -102,17 +102,15 @@ def measure_shared(
         ValueError: as `measure`; nothing was started.
         RuntimeError: a lane or a launcher died; what was measured is kept and the same call goes on from there.
     """
-    for point in points:
-        check_devices(point.run)
-    check_inputs(point.run for point in points)
+    TIMED.check_all([item_of(point) for point in points], None)
     store.check_writable(this_machine().name)
     machine = this_machine()
     known = known_points(points, store, retry)
-    sharing: dict[tuple[str, int], list[Point]] = {}
+    sharing: dict[tuple[str, int], list[Point]] = defaultdict(list)
     rest: list[Point] = []
     for point in points:
-        together = sharing.setdefault((point.run.device_type, point.run.devices), [])
-        (rest if may_share(point.run, machine, lanes, kinds) else together).append(point)
+        alone = may_share(point.run, machine, lanes, kinds)
+        (rest if alone else sharing[point.run.device_type, point.run.devices]).append(point)
 
     def is_known(point: Point) -> bool:
         return (point.run.digest, point.repeat) in known

@@ -125,23 +125,20 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def peers(i: int, j: int, how: str) -> bool | None:
+    """Whether the driver says that GPU i has this access to GPU j's memory ("NVLINK", "READ"); None where it does not answer."""
+    try:
+        nvml = find_nvml()
+        status = nvml.nvmlDeviceGetP2PStatus(gpu_handle(i), gpu_handle(j), getattr(nvml, f"NVML_P2P_CAPS_INDEX_{how}"))
+        return bool(status == nvml.NVML_P2P_STATUS_OK)
+    except Exception:
+        return None
+
+
 def _links(count: int) -> list[list[str]]:
     """[i][j]: "NVLink" where the driver says that peer access over NVLink works, else "PCIe"; "self" on the diagonal."""
-    nvml = find_nvml()
-    table = []
-    for i in range(count):
-        row = []
-        for j in range(count):
-            if i == j:
-                row.append("self")
-                continue
-            try:
-                status = nvml.nvmlDeviceGetP2PStatus(gpu_handle(i), gpu_handle(j), nvml.NVML_P2P_CAPS_INDEX_NVLINK)
-                row.append("NVLink" if status == nvml.NVML_P2P_STATUS_OK else "PCIe")
-            except Exception:
-                row.append("unknown")
-        table.append(row)
-    return table
+    words = {True: "NVLink", False: "PCIe", None: "unknown"}
+    return [["self" if i == j else words[peers(i, j, "NVLINK")] for j in range(count)] for i in range(count)]
 
 
 @cache

@@ -80,11 +80,7 @@ def allowed(what: str, obstacle: str) -> ValueError | None:
 
 
 def check_private(what: str) -> None:
-    """Refuse what would listen on all interfaces of this machine, unless it gets a network of its own or the user allows it.
-
-    Raises:
-        ValueError: it does not, and the user does not.
-    """
+    """Refuse (ValueError) what would listen on all interfaces of this machine, without a network of its own or the user's leave."""
     if (reason := why_not()) and (refusal := allowed(what, f"and no private network can be made here ({reason})")):
         raise refusal
 

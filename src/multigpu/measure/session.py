@@ -41,13 +41,7 @@ def open_session(
 ) -> Session:
     """The session of the Run's framework, which is imported now and not before: two frameworks never meet in one process.
 
-    Args:
-        rank: of this process's replica (0 where one process dispatches for all).
-        threads: of the host, for each replica.
-        shared: a folder of memory-backed files, the same for all replicas of this Run.
-        timeout_s: how long one replica waits for another on the host.
-        startup_s: what the process took to start, for the Record.
-        hosts: `gathering`, the programs of the other hosts, for a session that starts processes there.
+    threads: of the host, for each replica. timeout_s: how long one replica waits for another on the host. All else: see `Seat`.
     """
     # a process for each device of a TensorFlow Run is started by its session
     module = "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"

@@ -44,29 +44,20 @@ def may_share(
         kinds: whether Runs of this kind were shown not to disturb each other.
     """
     machine = machine or this_machine()
-    if machine.hosts > 1:
-        return "several hosts are one machine"
-    if find_placement(run.placement).uses_host:
-        return "variables, merges or updates on the host"
-    if run.framework == "tensorflow" and run.processes == "per_device":
-        return "TensorFlow's processes talk through the host"
-    if run.inputs not in ON_DEVICE or run.feed is not None:
-        return "inputs from the host"
-    if run.energy_window_s is not None:
-        return "energy of a whole machine"
-    if run.host_cores is not None:
-        return "host_cores counts all cores"
-    if run.device_ids is not None:
-        return "device_ids names GPUs of the whole machine"
-    if run.peer_access is not None:
-        return "peer_access is about the whole machine's links"
-    if run.traced_steps > 0:
-        return "traced steps"
-    if lane_count(run, machine, forced) < 2:
-        return "no room for two lanes"
-    if not kinds(run):
-        return "a kind not shown to be undisturbed"
-    return None
+    reasons = {
+        "several hosts are one machine": machine.hosts > 1,
+        "variables, merges or updates on the host": find_placement(run.placement).uses_host,
+        "TensorFlow's processes talk through the host": run.framework == "tensorflow" and run.processes == "per_device",
+        "inputs from the host": run.inputs not in ON_DEVICE or run.feed is not None,
+        "energy of a whole machine": run.energy_window_s is not None,
+        "host_cores counts all cores": run.host_cores is not None,
+        "device_ids names GPUs of the whole machine": run.device_ids is not None,
+        "peer_access is about the whole machine's links": run.peer_access is not None,
+        "traced steps": run.traced_steps > 0,
+        "no room for two lanes": lane_count(run, machine, forced) < 2,
+        "a kind not shown to be undisturbed": not kinds(run),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def lanes_of(run: Run, machine: Machine | None = None, kinds: Callable[[Run], bool] = undisturbed) -> int:
@@ -77,7 +68,6 @@ def lanes_of(run: Run, machine: Machine | None = None, kinds: Callable[[Run], bo
 
 def sharing_words(points: Sequence[Point], machine: Machine | None = None) -> str:
     """How many of these measurements share the machine, and how many do not, by reason."""
-    machine = machine or this_machine()
     reasons = Counter(may_share(point.run, machine) for point in points)
     share = reasons.pop(None, 0)
     alone = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())

@@ -26,12 +26,6 @@ class Bar(Protocol):
     def close(self) -> None: ...
 
 
-def new_bar(total: int, progress: bool) -> Bar:
-    """A progress bar over so many measurements."""
-    bar: Bar = tqdm(total=total, unit="run", disable=not progress, smoothing=0.1)
-    return bar
-
-
 AGAIN = ("failed", "timeout")
 """Statuses of Runs that may end otherwise when they are measured again."""
 
@@ -73,7 +67,7 @@ class Summary:
 def followed(total: int, progress: bool, bar: Bar | None = None) -> Iterator[tuple[Summary, Bar]]:
     """A sweep's summary, which has its seconds in the end, and its bar over so many measurements, unless another is told."""
     summary, began = Summary(), time.monotonic()
-    shown = new_bar(total, progress) if bar is None else bar
+    shown: Bar = tqdm(total=total, unit="run", disable=not progress, smoothing=0.1) if bar is None else bar
     try:
         yield summary, shown
     finally:

@@ -70,10 +70,10 @@ class Watch:
 
     def __init__(self, devices: tuple[int, ...], root: int) -> None:
         self.devices, self.root = devices, root
-        began, busy, own = self._count()
+        first = self._count()
         time.sleep(GLANCE_S)
         self.start = self._count()
-        self.before_cores = _others((began, busy, own), self.start)
+        self.before_cores = _others(first, self.start)
         self.before = [look for index in devices if (look := gpu_look(index, self._tree()))]
 
     def _tree(self) -> list[psutil.Process]:

@@ -258,13 +258,9 @@ def measure(
     company: Company | Spread | None = None,
     bar: Bar | None = None,
 ) -> Summary:
-    """As `sweep`.
+    """As `sweep`, and refuse (ValueError) logs that a Run has not.
 
     tensorboard: a folder for TensorBoard's logs of what is measured, one folder a Run in it; TensorFlow in one process only.
-
-    Raises:
-        ValueError: as `sweep`, or a Run has no such logs.
-        RuntimeError: as `sweep`.
     """
     environment = {}
     if tensorboard:

@@ -101,11 +101,7 @@ def listens_everywhere(run: Any) -> bool:
 
 
 def check_there(run: Any, company: Company | Spread | None) -> None:
-    """Refuse what this machine, or these hosts, cannot run.
-
-    Raises:
-        ValueError: naming what was asked for and what there is.
-    """
+    """Refuse (ValueError) what this machine, or these hosts, cannot run, naming what was asked for and what there is."""
     if isinstance(company, Company):
         check_run(run, company.cluster)
     elif company is None:
@@ -115,11 +111,7 @@ def check_there(run: Any, company: Company | Spread | None) -> None:
 
 
 def check_devices(run: Any) -> None:
-    """Refuse what this machine cannot run.
-
-    Raises:
-        ValueError: naming how many devices were asked for and how many there are.
-    """
+    """Refuse (ValueError) what this machine cannot run, naming how many devices were asked for and how many there are."""
     available = gpu_count()
     if run.device_type == "cuda" and run.devices > available:
         allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"

@@ -9,7 +9,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -103,7 +103,7 @@ def named_phases(activities: Sequence[Activity], update_in_backward: bool = Fals
                 phase = "update"
             elif a.kind == "compute" and not update_in_backward and (last is None or a.start_ns < last):
                 phase = "forward_backward"
-            found.append(Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, phase, a.launch, a.bytes, a.kernel))
+            found.append(replace(a, phase=phase))
     unknown: tuple[Phase, ...] = ("forward", "backward")
     why = "the step is one captured graph, and where backward begins in it is not known"
     if update_in_backward:
@@ -263,26 +263,21 @@ def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> Tr
             spans = [moved(span, by) for span in step.communication]
             steps.append(step.model_copy(update={"start_s": start_s, "end_s": end_s, "phases": phases, "communication": spans}))
         shifted.append(replica.model_copy(update={"steps": steps}))
-    found: dict[str, list[tuple[int, float, float, float]]] = defaultdict(list)
+    found: dict[str, list[list[Any]]] = defaultdict(list)
     for part in parts:
-        for name, calls, total, least, most in part["kernels"]:
-            found[name].append((calls, total, least, most))
-    totals = [
-        KernelTotals(
-            name=name,
-            calls=sum(one[0] for one in each),
-            total_s=round(sum(one[1] for one in each), 7),
-            min_s=round(min(one[2] for one in each), 9),
-            max_s=round(max(one[3] for one in each), 9),
-        )
-        for name, each in found.items()
-    ]
-    kernels = sorted(totals, key=lambda one: (-one.total_s, one.name))[:TOP_KERNELS]
+        for name, *figures in part["kernels"]:
+            found[name].append(figures)
+    kernels = []
+    for name, each in found.items():
+        calls, total, least, most = zip(*each, strict=True)
+        times = {"total_s": round(sum(total), 7), "min_s": round(min(least), 9), "max_s": round(max(most), 9)}
+        kernels.append(KernelTotals(name=name, calls=sum(calls), **times))
+    kernels.sort(key=lambda one: (-one.total_s, one.name))
     missing = {phase: why for part in parts for phase, why in part["missing"].items()}
     return TraceSummary(
         source=parts[0]["source"],
         replicas=shifted,
-        kernels=kernels,
+        kernels=kernels[:TOP_KERNELS],
         missing=missing,
         first_step=first_step,
         host_operations=[HostTotals(**one) for part in parts for one in part.get("host", [])],

@@ -52,16 +52,6 @@ class Votes:
         return [json.loads(self.store.get(key)) for key in keys]
 
 
-def publish(store: dist.Store, key: str, value: Any) -> None:
-    """Rank 0's word to all workers."""
-    store.set(key, json.dumps(value))
-
-
-def await_word(store: dist.Store, key: str) -> Any:
-    """Wait, without a limit and without touching a GPU, for rank 0's word (if it dies, the launcher ends the wait)."""
-    return json.loads(store.get(key))
-
-
 LONG = timedelta(days=7)
 PATIENCE_S = 10.0
 """After its own failure a replica waits so long for the others' votes before it calls the launch stuck."""
@@ -81,19 +71,22 @@ class Worker(Program):
     def run_plan(self) -> None:
         for index, item in enumerate(self.plan.items):
             key = self.plan.key(item)
-            if self.rank == 0:
-                publish(self.store, f"{index}/decision", self.decide(index, item, key))
-            if await_word(self.store, f"{index}/decision") != "run":
+            decision, healthy = self.decide(index, item, key) if self.rank == 0 else "", True
+            if self._word(f"{index}/decision", decision) != "run":
                 continue
             self._join_group(item.run)
             if self.rank < item.run.devices:
                 with self.watched(item, key):
                     healthy = self._attempt(index, item, key)
-            if self.rank == 0:
-                publish(self.store, f"{index}/healthy", healthy)
-            if not await_word(self.store, f"{index}/healthy"):
+            if not self._word(f"{index}/healthy", healthy):
                 self._leave_group()  # collectives may be out of step after a refusal
         self._leave_group()
+
+    def _word(self, name: str, value: Any) -> Any:
+        """Rank 0's value, awaited without a limit and without touching a GPU (if it dies, the launcher ends the wait)."""
+        if self.rank == 0:
+            self.store.set(name, json.dumps(value))
+        return json.loads(self.store.get(name))
 
     def _join_group(self, run: Any) -> None:
         """Make the first workers the default group, on the Run's devices. Every worker keeps the same account, members or not."""

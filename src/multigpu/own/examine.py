@@ -94,11 +94,7 @@ class Examination:
         return {}
 
     def checked(self, loss: float) -> float:
-        """The loss of the first batch.
-
-        Raises:
-            JobError: it is not finite.
-        """
+        """The loss of the first batch; a JobError if it is not finite."""
         if not np.isfinite(loss):
             raise JobError(f"the loss of the first batch is {loss}: no step can follow it ({self.job.made_at})")
         return loss

@@ -1,7 +1,8 @@
 """A user's PyTorch job, examined."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,16 +48,14 @@ def watched_embeddings(module: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
     """What each embedding layer is asked for inside, by the name of its table."""
     asked: dict[str, list[Tensor]] = {}
 
-    def noting(name: str) -> Callable[..., None]:
-        return lambda layer, inputs: asked.setdefault(f"model.{name}.weight", []).append(inputs[0])
+    def note(name: str, layer: nn.Embedding, inputs: tuple[Tensor, ...]) -> None:
+        asked.setdefault(f"model.{name}.weight", []).append(inputs[0])
 
-    layers = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding)]
-    hooks = [part.register_forward_pre_hook(noting(name)) for name, part in layers]
-    try:
+    with ExitStack() as hooks:
+        for name, part in module.named_modules():
+            if isinstance(part, nn.Embedding):
+                hooks.enter_context(part.register_forward_pre_hook(partial(note, name)))
         yield asked
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 KINDS = {"fp32": torch.float32, "fp64": torch.float64}
@@ -126,8 +125,7 @@ class Examined(Examination):
         gradients = {
             name: None if p.grad is None else (p.grad.to_dense() if p.grad.is_sparse else p.grad).numpy() for name, p in parameters.items()
         }
-        for parameter in parameters.values():
-            parameter.grad = None
+        module.zero_grad()
         return Tried(value, sum(kept.values()), asked, gradients, random)
 
     def flops(self, arrays: list[np.ndarray]) -> int:
@@ -139,11 +137,11 @@ class Examined(Examination):
             positions = len(first.data) if isinstance(first, PackedSequence) else first.numel() // first.shape[-1]
             found.append(2 * positions * sum(weight.numel() for weight in layer.parameters() if weight.ndim == 2))
 
-        hooks = [part.register_forward_pre_hook(recurrent) for part in self.module.modules() if isinstance(part, nn.RNNBase)]
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), FlopCounterMode(display=False) as counter, ExitStack() as hooks:
+            for layer in self.module.modules():
+                if isinstance(layer, nn.RNNBase):
+                    hooks.enter_context(layer.register_forward_pre_hook(recurrent))
             loss_of(self.job, self.module, put_together(self.structure, tensors_of(arrays, torch.float32)))
-        for hook in hooks:
-            hook.remove()
         return counter.get_total_flops() + sum(found)
 
     def tables(self, tried: Tried, arrays: list[np.ndarray]) -> dict[str, Table]:
