@@ -8,6 +8,7 @@ strikes later: this process cannot put together the next Record.
 import json
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -67,6 +68,8 @@ def strike(stage: str, run: Run, rank: int) -> None:
             os.kill(os.getpid() if fault["fault"] == "stop" else os.getppid(), signal.SIGSTOP)
         elif fault["fault"] == "hang":
             time.sleep(3600)
+        elif fault["fault"] == "linger":  # do all, and then do not end
+            threading.Thread(target=time.sleep, args=(3600,)).start()
         elif fault["fault"] == "memory":
             raise MemoryError("planted: cannot allocate")
         elif fault["fault"] == "exhausted":

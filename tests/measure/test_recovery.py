@@ -23,6 +23,7 @@ from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.inputs.encoded import made_folder
 from multigpu.inputs.pictures import ImageFolder
 from multigpu.measure import process
+from multigpu.measure import sweep as sweeps
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
@@ -269,6 +270,16 @@ def test_a_stopped_rank_is_started_again_and_a_stopped_launcher_said(tmp_path: P
     assert [record.run.seed for record in RecordStore(tmp_path / "runs")] == [RANK]
     again = strike(tmp_path, [Point(tiny(seed)) for seed in (RANK, LAUNCHER)], [stop_launcher])
     assert again.summary.statuses == {"ok": 1} and again.summary.reused == 1 and not again.left
+
+
+@pytest.mark.timeout(120)
+def test_a_launch_that_does_not_end_when_all_is_measured_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a worker is killed while torch's agent is about to let all of them go."""
+    monkeypatch.setattr(sweeps, "ENDING_S", 1.0)
+    faults = [{"seed": LAST, "stage": "timed", "rank": 1, "fault": "linger"}]
+    found = strike(tmp_path, [Point(tiny(HEALTHY)), Point(tiny(LAST))], faults)
+    found.check_whole()
+    assert found.summary.statuses == {"ok": 2} and not found.left
 
 
 @pytest.mark.slow

@@ -26,6 +26,10 @@ from multigpu.measure.timed import TIMED, is_solo, item_of, listens_everywhere
 from multigpu.record import RecordStore
 from multigpu.store import Store
 
+ENDING_S = 20.0
+"""What a launch gets to end by itself once all is measured: torch's agent waits for ever for a worker that was killed as it ended
+(its `MultiprocessContext` says so of its event)."""
+
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
@@ -190,7 +194,7 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
     seen = len(journal.progress.read_text().splitlines()) if journal.progress.exists() else 0
     environment = launch_environment() | ({} if company else libraries_environment(LOOPBACK)) | plan.environment
     agents: list[subprocess.Popen[Any]] = []
-    stopped = StoppedProcesses()
+    stopped, over_s = StoppedProcesses(), time.monotonic()
     with open(plan.scratch / "agent.log", "w") as log:
         try:
             for prefix, own in company.agents(plan) if company else [(_hidden(plan), plan)]:
@@ -217,6 +221,10 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                         raise RuntimeError(f"{summary.notes.pop()}, and with it its launch; {kept}")
                 if None not in ended or any(ended) or (company and company.in_trouble()):
                     break
+                if len(finished) < len(plan.items):
+                    over_s = time.monotonic()
+                elif time.monotonic() > over_s + ENDING_S:
+                    return 0
                 time.sleep(0.1)
         finally:
             end_in_order(agents, 0.0 if company else 20.0)
