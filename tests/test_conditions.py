@@ -44,6 +44,7 @@ REFUSED = [
     ({"device_ids": "0,1,2"}, "must name 2 different devices"),
     ({"device_ids": "0,1", "placement": "exp4", "processes": "one"}, "needs framework 'torch' with processes 'per_device'"),
     ({"peer_access": "off", "device_type": "cpu"}, "choose device_type 'cuda' and at least 2 devices"),
+    ({"nccl_ctas": 4, "devices": 1}, "nccl_ctas 4 is about what passes between GPUs"),
     ({"peer_access": "off", "placement": "exp2"}, "placement 'exp2' does not merge by NCCL's all-reduce"),
     ({"batch_norm": "persistent"}, "batch_norm 'persistent' is cuDNN's kernel in TensorFlow: choose framework 'tensorflow'"),
     (TENSORFLOW | {"batch_norm": "persistent", "device_type": "cpu"}, "and device_type 'cuda'"),
@@ -85,7 +86,14 @@ def test_defaults_keep_keys_and_other_values_make_new_ones() -> None:
     assert make(**unset, prefetch=0).digest == plain.digest
     drawn = WORDS | {"inputs": "lengths_000"}
     assert make(**drawn, batching="own", shuffle=False).digest == make(**drawn).digest
-    others = [make(device_ids="1,0"), make(peer_access="off"), make(energy_window_s=10), make(host_cores=2)]
+    others = [
+        make(device_ids="1,0"),
+        make(peer_access="off"),
+        make(nccl_ctas=4),
+        make(nccl_ctas=8),
+        make(energy_window_s=10),
+        make(host_cores=2),
+    ]
     others.append(make(inputs="jpeg_folder"))
     others += [make(**drawn, batching=mode) for mode in ("own", "shared", "fixed")]
     others += [make(**FED), make(**FED, prefetch=1), make(**FED, prefetch=1, staging="own_stream")]
@@ -100,6 +108,7 @@ def test_runs_of_one_environment_share_a_launch() -> None:
     own, persistent = (make(**TENSORFLOW, batch_norm=kernel) for kernel in (None, "persistent"))
     assert persistent.environment == {"TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": "1"} and own.environment == {}
     assert launch_of(Point(own)) != launch_of(Point(persistent)) and own.digest != persistent.digest
+    assert make(nccl_ctas=4).environment == {"NCCL_MAX_CTAS": "4"}
     few, fewer = make(host_cores=2), make(host_cores=1)
     assert len({launch_of(Point(run)) for run in (on, few, fewer)}) == 3
 

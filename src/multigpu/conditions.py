@@ -92,12 +92,14 @@ def _check_devices(run: Run, placement: Placement) -> None:
             raise ValueError(f"device_ids {run.device_ids!r} must name {run.devices} different devices, as many as devices says")
         if run.framework != "torch" or run.processes != "per_device":
             raise ValueError(f"device_ids {run.device_ids!r} needs framework 'torch' with processes 'per_device'")
-    if run.peer_access == "off":
+    for name, value in (("peer_access", run.peer_access), ("nccl_ctas", run.nccl_ctas)):
+        if value is None:
+            continue
         if run.device_type == "cpu" or run.devices < 2:
-            raise ValueError("peer_access 'off' is about copies between GPUs: choose device_type 'cuda' and at least 2 devices")
+            raise ValueError(f"{name} {value!r} is about what passes between GPUs: choose device_type 'cuda' and at least 2 devices")
         if run.framework != "torch" or run.processes != "per_device" or placement.merge != "all_reduce" or placement.algorithm:
             raise ValueError(
-                f"peer_access 'off' is NCCL's setting and placement {run.placement!r} does not merge by NCCL's all-reduce in PyTorch"
+                f"{name} {value!r} is NCCL's setting and placement {run.placement!r} does not merge by NCCL's all-reduce in PyTorch"
                 " with a process a device: choose ddp or replicated_allreduce"
             )
 

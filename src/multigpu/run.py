@@ -69,6 +69,8 @@ class Run(Asked):
     bucket_send: how a bucket travels: packed into one message (None), or "grouped", each gradient from where backward left it, all in one
         call of the library, with no wait that the order of a stream makes needless, or "grouped_small_last", so too, and the small bucket
         is the last that backward completes instead of the first, all others being updated at once; as `bucket_update`, captured steps only.
+    nccl_ctas: how many thread blocks, each on a multiprocessor of its own, one of NCCL's collectives takes at most (NCCL_MAX_CTAS;
+        None: as many as the library likes); PyTorch's placements that merge by its all-reduce, with a process a device only.
     all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar: `collectives.spec`), for the placement
         `replicated_allreduce`; None: the library's takes all of them as one message.
     wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch only.
@@ -126,6 +128,7 @@ class Run(Asked):
     bucket_mib: int | None = Field(default=None, ge=1, le=4096)
     bucket_update: Literal["in_backward"] | None = None
     bucket_send: Literal["grouped", "grouped_small_last"] | None = None
+    nccl_ctas: int | None = Field(default=None, ge=1, le=64)
     all_reduce_spec: str | None = None
     wire_dtype: Literal["bf16", "fp16"] | None = None
     loss_scale: int | None = Field(default=None, ge=1, le=2**24)
@@ -214,9 +217,10 @@ class Run(Asked):
         """What the processes of this Run must find in their environment before they start."""
         named = {
             "NCCL_P2P_DISABLE": self.peer_access == "off",
+            "NCCL_MAX_CTAS": self.nccl_ctas,
             "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": self.batch_norm == "persistent",
         }
-        return {name: "1" for name, wanted in named.items() if wanted}
+        return {name: str(int(wanted)) for name, wanted in named.items() if wanted}
 
     @property
     def semantics(self) -> Semantics:

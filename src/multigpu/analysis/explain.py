@@ -98,7 +98,9 @@ def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
     found = {
         "one_best": ones.iloc[0] if len(ones) else None,
         "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
-        "independent": like(table, row, ("bucket_mib", "bucket_update", "bucket_send"), placement="independent", processes="per_device"),
+        "independent": like(
+            table, row, ("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas"), placement="independent", processes="per_device"
+        ),
     }
     if row["inputs"] not in ON_DEVICE and row["unit"] == "images":
         fed: dict[str, Any] = {"input_workers": None, "prefetch": 0, "staging": None, "image_dtype": None}

@@ -13,8 +13,10 @@ ROLES: dict[str, Role] = {
     **dict.fromkeys(
         ("placement", "framework", "processes", "execution", "layout", "batch_norm", "stem", "weight_casts", "recurrence"), "way"
     ),
-    **dict.fromkeys(("embedding_gradients", "cross_entropy", "bucket_mib", "bucket_update", "bucket_send", "all_reduce_spec"), "way"),
-    **dict.fromkeys(("wire_dtype", "loss_scale", "input_workers", "prefetch", "staging", "image_dtype", "model_parallel"), "way"),
+    **dict.fromkeys(("embedding_gradients", "cross_entropy", "bucket_mib", "bucket_update", "bucket_send", "nccl_ctas"), "way"),
+    **dict.fromkeys(
+        ("all_reduce_spec", "wire_dtype", "loss_scale", "input_workers", "prefetch", "staging", "image_dtype", "model_parallel"), "way"
+    ),
     **dict.fromkeys(("micro_batches", "micro_steps", "micro_sync", "local_steps", "stage_devices"), "way"),
     **dict.fromkeys(("batching", "shuffle"), "condition"),
     **dict.fromkeys(("feed", "host_cores", "device_ids", "peer_access"), "host"),

@@ -60,6 +60,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "cross_entropy": lambda value: "loss in one piece" if value == "fused" else "",
     "bucket_mib": lambda value: f"buckets of {value} MiB",
     "bucket_update": lambda value: "updates in backward",
+    "nccl_ctas": lambda value: f"sums by {value} thread blocks at most",
     "bucket_send": lambda value: "sent unpacked" + (", small last bucket" if value == "grouped_small_last" else ""),
     "layout": lambda value: "" if value == "channels_last" else str(value).replace("_", " "),
     "batch_norm": lambda value: f"{value} batch norm",
