@@ -11,8 +11,22 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
-from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
-from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, counterparts, scaling, verdict, versus
+from multigpu.analysis.compare import (
+    EQUAL,
+    FASTER,
+    SINGLE,
+    SLOWER,
+    also,
+    beside,
+    compared,
+    counterparts,
+    records_with,
+    repeated,
+    scaling,
+    stacked,
+    verdict,
+    versus,
+)
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, as_it_comes, averages, one, one_length, points, usual, where

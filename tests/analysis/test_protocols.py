@@ -3,11 +3,10 @@
 import pandas as pd
 import pytest
 
-from multigpu.analysis.batching import shard_costs, shard_frame, text_source
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.points import one, points
-from multigpu.analysis.protocols import as_published, counted_units
+from multigpu.analysis.protocols import as_published, counted_units, shard_costs, shard_frame, text_source
 from multigpu.inputs.drawn_text import lengths_000
 from multigpu.record import Record
 from multigpu.run import build_run

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, find_claim
-from multigpu.claims.catalogue import KNOWN, selection
+from multigpu.claims.core import KNOWN, selection
 from multigpu.placements import placements
 from multigpu.placements.stage_split import SPLIT
 from tests.refusals import refused

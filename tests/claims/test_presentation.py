@@ -12,11 +12,11 @@ import pytest
 from scipy import special
 
 from multigpu import paths
-from multigpu.claims import all_claims, evaluate_all, find_claim, html, terminal, to_json, wording
+from multigpu.claims import all_claims, evaluate_all, find_claim, html, to_json, wording
 from multigpu.claims.core import VERDICTS, Contrast, Term
-from multigpu.claims.deciding import repeats_needed
 from multigpu.claims.html import claims_table, page_title, scoreboard, tally
 from multigpu.claims.results import Setting
+from multigpu.claims.statistics import repeats_needed
 from multigpu.claims.wording import SYMBOLS, figure, figure_of, stated
 from tests.claims.cases import CASES
 
@@ -35,7 +35,7 @@ def planted(contrast: Contrast, **figures: float) -> Setting:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_line_a_claim_fits_the_terminal(results, width):
-    *lines, blank, total = terminal.overview(results, width).split("\n", len(results) + 1)
+    *lines, blank, total = wording.overview(results, width).split("\n", len(results) + 1)
     for line, result in zip(lines, results, strict=True):
         assert line.startswith(result.claim.number) and result.verdict in line and len(line) <= width
         assert result.claim.sentence.startswith(line.split("  ")[-1].rstrip("…").strip()) or width == 40
@@ -45,7 +45,7 @@ def test_a_line_a_claim_fits_the_terminal(results, width):
 
 def test_a_claim_in_full_loses_nothing(results):
     for result in results:
-        text = terminal.in_full(result, 72)
+        text = wording.in_full(result, 72)
         assert max(map(len, text.splitlines())) <= 72
         test = wording.tested(result).removeprefix("Test: ")
         for part in (result.claim.sentence, result.claim.figure, result.why, result.scope, test, *result.record_keys):

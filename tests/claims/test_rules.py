@@ -9,8 +9,7 @@ import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
 from multigpu.claims import Claim, Contrast, Predicate, Result, Term
-from multigpu.claims.catalogue import selection
-from multigpu.claims.core import DECIDED
+from multigpu.claims.core import DECIDED, selection
 from multigpu.claims.parts import after_many_looks, join
 from multigpu.claims.results import Answer, Setting
 from multigpu.claims.rows import rows as read
