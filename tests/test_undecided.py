@@ -92,15 +92,12 @@ def test_the_cheapest_setting_is_taken(unmeasured) -> None:
     assert (rest.missing, rest.cost_s) == (6, 6.0)
 
 
-def test_a_budget_takes_whole_claims() -> None:
+def test_a_budget_takes_whole_claims_and_pays_for_each_launch_once(from_nothing) -> None:
+    """Where measuring without starts was learned, starts are added: without them a budget would end in the midst of the last launch."""
     found = [Need(name, "torch", (), 5, cost) for name, cost in (("C1", 100.0), ("C2", 30.0), ("C3", 50.0))]
     assert [need.claim for need in affordable_needs(found, 90)] == ["C2", "C3"]
     assert [need.claim for need in affordable_needs(found, 90, pace=0.5)] == ["C2", "C3", "C1"]
     assert affordable_needs(found, 20) == []
-
-
-def test_a_launch_is_paid_for_once(from_nothing) -> None:
-    """Where measuring without starts was learned, starts are added: without them a budget would end in the midst of the last launch."""
     found = [
         Need(name, "torch", (), 5, cost, frozenset(on)) for name, cost, on in (("C1", 10.0, "ab"), ("C2", 20.0, "bc"), ("C3", 30.0, "c"))
     ]

@@ -11,6 +11,7 @@ import pytest
 
 from multigpu import paths
 from multigpu.claims import all_claims
+from tests.factory import empty_study
 
 NEW = f"C{len(all_claims()) + 1}"
 ENTRY = f"""
@@ -46,13 +47,8 @@ print(json.dumps({"digest": find_claim("NEW").digest, "unwritten": unwritten, "p
 
 @pytest.mark.slow
 def test_a_new_claim_stands_in_the_command_on_the_page_and_in_the_ledger(tmp_path: Path) -> None:
+    empty_study(tmp_path)
     shutil.copytree(paths.REPOSITORY / "src", tmp_path / "src")
-    (tmp_path / "pyproject.toml").touch()
-    for name in ("runs", "hosts", "synchrony", "training"):
-        (tmp_path / "data" / name).mkdir(parents=True)
-    for name in ("claims-ledger.csv", "claims-changes.csv"):
-        shutil.copy(paths.REPOSITORY / "data" / name, tmp_path / "data" / name)
-    shutil.copytree(paths.REPOSITORY / "data" / "published", tmp_path / "data" / "published")
     own = {name: value for name, value in os.environ.items() if name != "MULTIGPU_HOME"} | {"PYTHONPATH": str(tmp_path / "src")}
 
     def run(*words: str) -> str:

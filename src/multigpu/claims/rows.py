@@ -102,6 +102,7 @@ def _training(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 PREPARED = {"hosts": _hosts, "synchrony": _synchrony, "training": _training}
+NONE = rows(pd.DataFrame())
 
 
 def quantity(table: pd.DataFrame, name: str) -> pd.Series:

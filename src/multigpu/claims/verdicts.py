@@ -19,10 +19,10 @@ from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
-from multigpu.claims.core import DECIDED, KINDS, OPEN, Claim, Verdict, all_claims
+from multigpu.claims.core import DECIDED, OPEN, Claim, Verdict, all_claims
 from multigpu.claims.parts import Part, after_many_looks, scopes_of
 from multigpu.claims.results import Answer, Result, Setting
-from multigpu.claims.rows import admitted, rows
+from multigpu.claims.rows import NONE, admitted, rows
 from multigpu.claims.statistics import repeats_needed, settings_of
 from multigpu.claims.wording import framework_title, together, wanted
 from multigpu.training.record import TrainingStore
@@ -43,7 +43,7 @@ def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFram
 
     frames: the table of each kind of tests (`core.KINDS`); what is left out has not been measured.
     """
-    tables = {kind: rows(frames.get(kind, pd.DataFrame()), kind) for kind in KINDS}
+    tables = {kind: rows(table, kind) for kind, table in frames.items()}
     return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
 
 
@@ -56,7 +56,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
         for predicate in claim.predicates
         for group in predicate.groups
         for contrast in predicate.contrasts
-        for own in [admitted(tables[predicate.of], predicate, contrast, group)]
+        for own in [admitted(tables.get(predicate.of, NONE), predicate, contrast, group)]
     ]
     judged = after_many_looks([(part.contrast, setting) for part in parts for setting in part.settings])
     left = iter(judged)
