@@ -43,11 +43,7 @@ busiest host's interface in one call, headers included."""
 
 
 def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
-    """The frame of these Records, or of those in a folder, one row each.
-
-    Raises:
-        ValueError: a file is no CollectiveRecord; the sentence names it.
-    """
+    """The frame of these Records, or of those in a folder, one row each. ValueError: a file is no CollectiveRecord."""
     found = CollectiveStore(Path(records)) if isinstance(records, Path | str) else records
     return typed_frame([_row(record) for record in found], COLUMNS)
 

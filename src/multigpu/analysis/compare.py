@@ -81,8 +81,7 @@ def counterparts(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
     """<name>, <name>_low and <name>_high of rates row by row; 1 exactly where both sides are the same Records.
 
-    Args:
-        own, base: of equal index, with rate, log_variance, log_freedom and keys; or `base` is one row, which every rate is over.
+    own, base: of equal index, with rate, log_variance, log_freedom and keys; or `base` is one row, which every rate is over.
     """
     if isinstance(base, pd.Series):
         base = pd.DataFrame({field: base[field] for field in _SAMPLE}, index=own.index)
@@ -96,8 +95,7 @@ def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) 
 def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
     """The product of the rates of some sides over that of others, row by row, as one side: rate, log_variance, log_freedom.
 
-    Args:
-        over, under: of equal index, with rate, log_variance, log_freedom; the freedom is Welch's and Satterthwaite's.
+    over, under: of equal index, with rate, log_variance, log_freedom; the freedom is Welch's and Satterthwaite's.
     """
     rate = math.prod((side["rate"] for side in over[1:]), start=over[0]["rate"])
     rate = rate / math.prod((side["rate"] for side in under), start=1.0)
@@ -118,8 +116,7 @@ def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
 def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> pd.DataFrame:
     """One GPU at its best: of each job (`JOB`) the fastest point on one device, of those with an interval where there are any.
 
-    Args:
-        form: the fields beyond the job that a baseline must share.
+    form: the fields beyond the job that a baseline must share.
     """
     ones = points[(points["n"] > 0) & points["devices"].eq(1)]
     ones = ones.assign(_first=ones["rate_low"].notna())
@@ -179,9 +176,7 @@ def also(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
 
 def beside(rows: pd.DataFrame, other: pd.DataFrame, on: Sequence[str], **columns: str) -> pd.DataFrame:
     """The rows with columns of the one row of `other` that equals each in `on`: new name = its name there; empty where there is none.
-
-    Raises:
-        pandas.errors.MergeError: a row has several counterparts.
+    pandas.errors.MergeError: a row has several counterparts.
     """
     taken = other[list(on)].assign(**_bounded(other, columns))
     return rows.merge(taken, how="left", on=list(on), validate="m:1")
@@ -197,8 +192,7 @@ def compared(rows: pd.DataFrame, but: Sequence[str] = (), name: str = "ratio", *
 
         compared(steps, execution=("captured", "eager"))
 
-    Args:
-        but: further fields in which the two may differ.
+    but: further fields in which the two may differ.
     """
     own, base = ({field: values[side] for field, values in fields.items()} for side in (0, 1))
     return versus(where(rows, **own), where(rows, **base), but=[*fields, *but], name=name)

@@ -108,10 +108,8 @@ class Estimate:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def __format__(self, spec: str) -> str:
-        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run.
-
-        Raises:
-            ValueError: no such form; the sentence names those that there are.
+        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run. ValueError: no such form; the
+        sentence names those that there are.
         """
         form, _, more = (spec or "number").partition(" ")
         if form not in FORMS or more not in ("", "interval"):
@@ -157,12 +155,8 @@ class Estimate:
 def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
     """The figure in column `name` of a row of `points`, `versus` or `scaling`, with its bounds and Records; or a plain number.
 
-    Args:
-        of: the row; a table, of which the one row with these `fields` is meant (`points.one`); or a number.
-
-    Raises:
-        Missing: no row has these fields, or the row has no such figure.
-        ValueError: several rows have them.
+    of: the row; a table, of which the one row with these `fields` is meant (`points.one`, whose errors it raises); or a number.
+    Missing: the row has no such figure.
     """
     if isinstance(of, Real):
         return Estimate(float(of))

@@ -111,9 +111,7 @@ def _inline(figure: Picture, name: str) -> str:
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
     """Write `<folder>/<name>.svg` and `<folder>/<name>.csv`, as `paths.figures` says unless given, and return what a page shows of them.
-
-    Raises:
-        ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
+    ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")

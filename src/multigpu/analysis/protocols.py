@@ -69,10 +69,8 @@ def counted_units(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def text_source(run: Run) -> Any:
-    """The source of a Run, whose shards can be counted without making them: `shapes(step)` says what every rank's shard counts.
-
-    Raises:
-        ValueError: the Run reads no words, or its input cannot be opened.
+    """The source of a Run, whose shards can be counted without making them: `shapes(step)` says what every rank's shard counts. ValueError:
+    the Run reads no words, or its input cannot be opened.
     """
     if run.description.unit != "words":
         raise ValueError(f"{run.model!r} reads {run.description.unit}: padding and imbalance are counted for words")

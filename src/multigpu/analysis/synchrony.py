@@ -52,11 +52,7 @@ _built = cache(LinearRegression.build)
 
 
 def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.DataFrame:
-    """The frame of all such Records in a folder, or of those given.
-
-    Raises:
-        ValueError: a file is no such Record; the sentence names it.
-    """
+    """The frame of all such Records in a folder, or of those given. ValueError: a file is no such Record; the sentence names it."""
     found: Iterable[Measured[Any]] = SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     rows: list[dict[str, Any]] = []
     for record in found:

@@ -227,10 +227,8 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def read_claims(folder: Traversable, known: Mapping[str, Claim]) -> dict[str, Claim]:
-    """The `known` claims and those of a folder's YAML files, by number.
-
-    Raises:
-        ValueError: there is none, two have one number, or one has a field that is unknown or a value that it cannot have.
+    """The `known` claims and those of a folder's YAML files, by number. ValueError: there is none, two have one number, or one has a field
+    that is unknown or a value that it cannot have.
     """
     found = dict(known)
     for fields in (fields for file in folder.iterdir() if file.name.endswith(".yaml") for fields in data_of(file)):
