@@ -13,7 +13,6 @@ from multigpu.analysis.forecast import PARTS, HeldOut, Points, forecast, held_ou
 from multigpu.analysis.forecast_lines import (
     ahead,
     ahead_table,
-    article_held_out,
     assumed_links,
     calibrated,
     demand_of_rows,
@@ -173,11 +172,6 @@ def test_tables_hold_each_forecast_and_its_test(lines):
     first = tested.iloc[0]
     assert first["efficiency"] / first["measured"] == pytest.approx(1 / (1 + first["error"])), "the same step on one device under both"
     assert set(line.rows["keys"].iloc[0].split(", ")) <= set(first["keys"].split(", "))
-
-
-def test_the_article_s_last_count_is_predicted_on_its_own_network():
-    held = article_held_out(assumed_links(400.0, 5.0, 8))
-    assert held.devices == 16 and held.fitted[-1] == 12 and 0.5 < held.predicted_s / held.measured_s < 2
 
 
 def test_what_cannot_be_forecast_is_refused_or_empty():

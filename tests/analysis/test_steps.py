@@ -38,14 +38,11 @@ def test_rates_that_still_rise_have_no_knee() -> None:
         refused("a knee needs at least two positive points", knee, workers, rates)
 
 
-def test_a_wait_is_of_the_second_half_and_of_the_replica_that_waited_most() -> None:
+def test_a_wait_is_of_the_second_half_and_the_slowest_replica_and_a_points_the_mean_of_its_records() -> None:
     waits = [[0.0] * 9 + [0.044] * 5, [0.0] * 9 + [0.05] * 5]
     assert waited_s(fed(1000.0, measurement={"input_wait_s": waits})) == pytest.approx(0.05)
     assert waited_s(fed(1000.0, inputs="synthetic", input_workers=None, prefetch=0)) == 0.0
     assert math.isnan(waited_s(fed(1000.0, measurement={"input_wait_s": []})))
-
-
-def test_points_have_the_mean_wait_of_their_records() -> None:
     records = [fed(1000.0, 0.01, repeat=0), fed(1000.0, 0.03, repeat=1), fed(900.0, input_workers=8, measurement={"input_wait_s": []})]
     table = with_waits(points(frame_of(records)), records).set_index("input_workers")["wait_s"]
     assert table[4] == pytest.approx(0.02) and math.isnan(table[8])
@@ -64,20 +61,14 @@ def test_a_planted_change_is_found(slow: int, times: float) -> None:
     assert [change_point(stepping(slow, times, seed=seed)) for seed in range(3)] == [slow] * 3
 
 
-def test_a_first_step_beyond_measure_does_not_hide_the_rest() -> None:
+def test_a_first_step_beyond_measure_hides_nothing_and_times_that_are_steady_or_grow_have_no_warm_up() -> None:
     curve = stepping(4, 1.5)
     curve[0] = 10.0
     assert change_point(curve) == 4
-
-
-def test_times_that_are_steady_or_grow_have_no_warm_up() -> None:
     found = [change_point(stepping(0, 1.0, seed=seed)) for seed in range(40)]
     assert sum(steps > 0 for steps in found) <= 5  # 5% of them by construction
     assert change_point(stepping(20, 0.8)) == 0  # slower later: something else
     assert change_point([0.02] * 30) == 0
-
-
-def test_what_cannot_be_told_is_refused() -> None:
     refused("7 steps are too few to see a change: at least 8 are needed", change_point, [1.0] * 7)
     refused(r"step times must be positive: one is 0\.0", change_point, [1.0] * 9 + [0.0])
 
