@@ -120,17 +120,17 @@ def test_every_claim_has_the_page_that_shows_it_and_their_page_names_every_docum
 
 def row_of(number: str, rows: list) -> str:
     """A claim's row on the page, of planted Runs."""
-    (row,) = re.findall(f'<tr id="{number}">.*', claims_table([result_of(number, rows)], "notebooks/"))
+    (row,) = re.findall(f'<tr id="{number}">.*', claims_table([result_of(number, rows)]))
     return row
 
 
 def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at(monkeypatch: pytest.MonkeyPatch):
     """A row is as high as its highest cell: a title of 110 letters made every row of a page one of twelve lines."""
     page = find_claim("C13").page
-    assert f'<a href="notebooks/{page}.html">{page_title(page)}</a>' in row_of("C13", [])
+    assert f'<a href="{page}.html">{page_title(page)}</a>' in row_of("C13", [])
     long = f"Of it: what {60 * 'long '}title <says>"
     monkeypatch.setattr(html, "page_title", lambda page: long)
-    whole, short = re.search(f'<a href="notebooks/{page}.html" title="([^"]*)">([^<]*)</a>', row_of("C13", [])).groups()
+    whole, short = re.search(f'<a href="{page}.html" title="([^"]*)">([^<]*)</a>', row_of("C13", [])).groups()
     assert unescape(whole) == long and short == "Of it"
 
 

@@ -142,7 +142,7 @@ def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _drawn(
-    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float], draws: int, seed: int
+    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float], draws: int, seed: int = 0
 ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """The forecast without bands; and draws of what else the Records would have allowed: step[draw, count] and computation[draw, 1] (s)."""
     known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
@@ -165,9 +165,7 @@ def _drawn(
     return table, np.reshape(found_s, (draws, len(devices))), np.array([fit[:1] for fit in fits]).reshape(draws, 1)
 
 
-def forecast(
-    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
-) -> pd.DataFrame:
+def forecast(points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS) -> pd.DataFrame:
     """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
 
     Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of
@@ -181,7 +179,7 @@ def forecast(
         a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high (95%; NaN without draws), seconds of each of
         PARTS, slope (x or h as fitted).
     """
-    table, found_s, one_s = _drawn(points, devices, links, residuals, draws, seed)
+    table, found_s, one_s = _drawn(points, devices, links, residuals, draws)
     table = table.assign(efficiency=table["computation_s"] / table["step_s"])
     for name, found in (("step_s", found_s), ("efficiency", one_s / found_s)):
         table[[f"{name}_low", f"{name}_high"]] = interval_of(found).T
@@ -192,17 +190,15 @@ def forecast(
 class HeldOut:
     """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement.
 
-    one_s: measured on the least devices. widening: what the interval was widened by, in logarithms about the prediction (`widening_of`).
+    one_s: measured on the least devices.
     """
 
     devices: int
-    fitted: tuple[int, ...]
     predicted_s: float
     low_s: float
     high_s: float
     measured_s: float
     one_s: float = math.nan
-    widening: float = 1.0
 
     @property
     def error(self) -> float:
@@ -210,9 +206,9 @@ class HeldOut:
         return self.predicted_s / self.measured_s - 1
 
     def widen(self, by: float) -> HeldOut:
-        """The same with a wider interval."""
+        """The same with an interval `by` times as wide, in logarithms about the prediction."""
         low, high = (self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s))
-        return replace(self, low_s=low, high_s=high, widening=self.widening * by)
+        return replace(self, low_s=low, high_s=high)
 
     @property
     def inside(self) -> bool | None:
@@ -241,7 +237,7 @@ def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draw
     own = generator.choice(np.asarray(residuals, dtype=float), (len(found_s), launches)).mean(axis=1) if len(found_s) else np.empty(0)
     low, high = (float(end) for end in interval_of(found_s * np.exp(own)[:, None])[:, 0])
     one_s, measured_s = (float(points.means_s[at]) for at in (0, -1))
-    return HeldOut(most, fewer.devices, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
+    return HeldOut(most, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
 
 
 def widening_of(others: Sequence[HeldOut | None]) -> float:
