@@ -191,7 +191,7 @@ def test_parts_stand_folded_one_below_the_other() -> None:
 @pytest.fixture(scope="module")
 def drawn() -> Picture:
     rows = pd.DataFrame({"placement": ["ddp", "exp2"], "rate": [10.0, 4.0], "rate_low": [9.0, 3.0], "rate_high": [11.0, 5.0]})
-    return dots(rows, "rate", "placement", "The host costs most", "Words per second; n = 5.", alt="Two dots")
+    return dots(rows, "rate", "placement", "The host costs", "Words per second; n = 5.")
 
 
 def test_what_a_page_shows_is_self_contained_and_a_saved_drawing_takes_the_ink_of_its_page(drawn: Picture, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_what_a_page_shows_is_self_contained_and_a_saved_drawing_takes_the_ink_o
     svg = (tmp_path / "rates.svg").read_text()
     assert "currentColor" in svg and "#1a1b1c" not in svg and "<metadata" not in svg and "prefers-color-scheme:dark" in svg
     assert pd.read_csv(tmp_path / "rates.csv")["rate"].max() == 10
-    assert 'role="img" aria-label="Two dots"' in html and "<figcaption>Words per second" in html and 'download="rates.csv"' in html
+    assert 'role="img" aria-label="The host costs"' in html and "<figcaption>Words per second" in html and 'download="rates.csv"' in html
     assert [link for link in re.findall(r'(?:href|src)="([^"]*)"', html) if not link.startswith(("#", "data:"))] == []
     assert "\n\n" not in html
     assert all(name.startswith("rates") for name in re.findall(r'\bid="([^"]*)"', html))

@@ -68,13 +68,9 @@ def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
 
 def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
     """The points, those first that have fewest fields off a Run's defaults, then those with most repeats."""
-    off = [sum(_off_default(row, name) for name in FIELDS if name not in fields) for _, row in table.iterrows()]
+    known = {name: Run.model_fields[name] for name in FIELDS if name not in fields and not Run.model_fields[name].is_required()}
+    off = [sum(not missing(row[name]) and row[name] != field.default for name, field in known.items()) for _, row in table.iterrows()]
     return table.assign(_off=off).sort_values(["_off", "n"], ascending=[True, False], kind="stable").drop(columns="_off")
-
-
-def _off_default(row: Any, name: str) -> bool:
-    field = Run.model_fields[name]
-    return not field.is_required() and not missing(row[name]) and row[name] != field.default
 
 
 def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None) -> str:

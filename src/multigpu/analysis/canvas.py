@@ -35,7 +35,6 @@ def drawn(
     columns: int,
     key: Sequence[Any],
     names: str = "",
-    alt: str = "",
     file: str = "",
     link: str = "",
 ) -> Picture:
@@ -86,7 +85,7 @@ def drawn(
     wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
     picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
     for one in (picture, narrow):
-        one.finding, one.caption, one.alt = finding, caption, alt or finding
+        one.finding, one.caption = finding, caption
     picture.name, picture.link, picture.narrow = file, of_machines(link, rows), narrow
     return picture
 

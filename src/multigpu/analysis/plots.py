@@ -2,8 +2,8 @@
 
 Each takes rows of a frame and names of its columns, draws with seaborn, and returns a `Picture` that holds its words and its data. A hue
 "placement" has each placement's own colour and marker. A `panel` is a column whose values have axes of their own, `form` says how an axis
-writes figures (`estimate.FORMS`), `words` are `alt` (the figure in words, its title unless given), `file` (under which a page saves it)
-and `link` (where its points stand in the explorer: "model=resnet50"). All raise `Missing` where there is no row.
+writes figures (`estimate.FORMS`), `words` are `file` (under which a page saves it) and `link` (where its points stand in the explorer:
+"model=resnet50"). All raise `Missing` where there is no row.
 """
 
 from collections.abc import Mapping
