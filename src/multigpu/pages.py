@@ -27,7 +27,7 @@ from multigpu.analysis.forecast_lines import ahead_table, article_held_out, assu
 from multigpu.analysis.frame import step_times
 from multigpu.analysis.launches import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
-from multigpu.analysis.machines import ceilings_frame, energy_frame, energy_points, gpu_frame, gpu_points, machines_frame
+from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.memory import largest, peaks_beside
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import CHANGED, Missing, as_it_comes, averages, one, one_length, points, usual, where
@@ -41,7 +41,7 @@ from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
 from multigpu.analysis.synchrony import devices_frame, downpour_frame, large_batch_frame, memory_frame, paper, ratio_frame
 from multigpu.analysis.traces import phases_frame, with_untraced_steps
-from multigpu.analysis.training import curves_frame, differences, mode_scores, reach_frame, same_curve_table
+from multigpu.analysis.training import curves_frame, differences, reach_frame, same_curve_table
 from multigpu.analysis.words import WORDS, devices_text
 from multigpu.collectives import algorithms
 from multigpu.explorer import explorable, explorer

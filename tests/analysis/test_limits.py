@@ -110,15 +110,12 @@ def test_communication_time_by_hand():
     assert communication_time_s({"host_to_device": 8e9, "device_to_host": 4e9}, 4, 1e9, 0.5e9) == pytest.approx(4.0)
 
 
-def test_rows_beside_their_bounds():
+def test_rows_beside_their_bounds_and_points_with_what_they_ask_of_links():
     frame = frame_of([make_record("ddp", 8, 4.96e6), make_record("ddp", 2, device_type="cpu", precision="fp32")])
     table = bounds(frame)
     assert table["share_of_bound"].iloc[0] == pytest.approx(0.1, rel=0.01)
     assert math.isnan(table["bound"].iloc[1])
     assert len(bounds(frame_of([]))) == 0
-
-
-def test_planted_points_ask_what_their_bytes_and_their_step_say():
     records = [record for count in (1, 4) for record in make_point([6400.0 * count] * 5, devices=count, workload="cnn", launches="abcde")]
     table = link_bounds(points(frame_of(records))).set_index("devices")
     model, row = find_model("cnn", table["model"].iloc[0]), table.loc[4]

@@ -153,13 +153,10 @@ def test_many_looks_are_paid_for() -> None:
     assert lucky <= 4, "forty looks at 2.5% would find one in 64% of claims"
 
 
-def test_holm_by_hand() -> None:
+def test_holm_and_chances_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([]) == [] and holm([0.5]) == [0.5]
     assert holm_of_families([0.01, 0.04, 0.03], ["a", "a", "b"]) == pytest.approx([0.04, 0.08, 0.04])
-
-
-def test_chances_by_hand() -> None:
     assert chance_above(2.0, 1.0, 1e9) == pytest.approx(0.02275, abs=1e-4)
     assert chance_above(-2.0, 1.0, 1e9) == pytest.approx(0.97725, abs=1e-4)
     assert (chance_above(1.0, 0.0, 1.0), chance_above(0.0, 0.0, 1.0)) == (0.0, 1.0)
@@ -181,25 +178,21 @@ def test_two_clocks_that_disagree_about_the_verdict_are_a_hosts_noise() -> None:
         assert result_of("C2", median_of(slow, factor) + median_of(fast, 1.0)).verdict == "holds", "both say the same by far"
 
 
-def test_a_framework_that_could_decide_more_blocks() -> None:
+def test_a_framework_that_could_decide_more_blocks_and_of_what_must_hold_together_the_worst_counts() -> None:
     few, many = Answer(verdict="holds", decidable=3, leaning="holds"), Answer(verdict="inconclusive", decidable=195, leaning="holds")
     assert blocked_by({"tensorflow": few, "torch": many}) == ["torch"]
     assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3})}) == []
     assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3, "leaning": "does not hold"})}) == ["torch"]
+    assert all_of([("holds", False), ("holds", True)]) == "holds"
+    assert all_of([("holds", False), ("does not hold", True)]) == "holds here only", "size only narrows"
+    assert all_of([("holds", False), ("does not hold", False)]) == all_of([("does not hold", True)]) == "does not hold"
+    assert all_of([("inconclusive", False), ("out of reach", False)]) == "out of reach"
 
 
 def test_scopes_that_differ_hold_here_only() -> None:
     """C12 by placement: ddp keeps 93%, the CPU server 60%."""
     result = result_of("C12", CASES["C12"].rows("holds") + CASES["C12"].rows("fails", placement="exp2"))
     assert (result.verdict, result.scope) == ("holds here only", "ddp")
-
-
-def test_of_what_must_hold_together_the_worst_counts_and_size_only_narrows() -> None:
-    assert all_of([("holds", False), ("holds", True)]) == "holds"
-    assert all_of([("holds", False), ("does not hold", True)]) == "holds here only"
-    assert all_of([("holds", False), ("does not hold", False)]) == "does not hold"
-    assert all_of([("inconclusive", False), ("out of reach", False)]) == "out of reach"
-    assert all_of([("does not hold", True)]) == "does not hold"
 
 
 def test_a_share_of_an_added_time() -> None:
