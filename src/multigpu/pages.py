@@ -37,7 +37,6 @@ from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.steps import knee, parity, warmup_frame, with_waits
-from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
 from multigpu.analysis.synchrony import devices_frame, downpour_frame, large_batch_frame, memory_frame, paper, ratio_frame
 from multigpu.analysis.traces import phases_frame, with_untraced_steps
