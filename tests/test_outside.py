@@ -15,7 +15,7 @@ from multigpu.claims import all_claims
 from multigpu.paths import REPOSITORY
 from multigpu.placements import placements
 from multigpu.workloads import workloads
-from tests.claims.test_new_claim import ENTRY, NEW
+from tests.claims.planted import ENTRY, NEW
 from tests.factory import empty_study
 
 pytestmark = pytest.mark.slow

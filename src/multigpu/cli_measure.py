@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from multigpu import paths
 from multigpu.command import parse_counts, parse_fields
 from multigpu.grid import default_grid, every_grid, find_grid
-from multigpu.grid.entries import Planned, affordable, cost_s, having, pace, points
+from multigpu.grid.entries import Planned, affordable, cost_s, each_once, having, pace, points
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.files import check_inputs
@@ -161,7 +161,7 @@ def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> li
 
 def _undecided(arguments: argparse.Namespace) -> list[Planned]:
     """What undecided claims need of the grids, claim by claim as far as the budget goes."""
-    from multigpu.claims.deciding import affordable_needs, needs, undecided
+    from multigpu.undecided import affordable_needs, needs
 
     standing = _standing(arguments)
     known = {(one.run.digest, one.repeat) for one in standing if one.status not in arguments.retry}
@@ -173,7 +173,7 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
         every, learned = len(found), _learned(planned, standing)
         found = affordable_needs(found, arguments.budget_s, learned)
         print(f"{arguments.budget_s} s may decide {len(found)} of {every}")
-    return undecided(found)
+    return each_once(entry for need in found for entry in need.entries)
 
 
 def claim_results(arguments: argparse.Namespace) -> list[Result]:

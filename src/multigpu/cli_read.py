@@ -13,7 +13,7 @@ from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
-from multigpu.claims import find_claim, terminal, to_json
+from multigpu.claims import find_claim, to_json, wording
 from multigpu.cli_measure import claim_results, read_from
 from multigpu.command import parse_fields
 from multigpu.own.script_trace import explain_trace, told
@@ -133,7 +133,7 @@ def claims_command(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         print(to_json(results))
     elif named:
-        print("\n\n".join(terminal.in_full(result, width) for result in results))
+        print("\n\n".join(wording.in_full(result, width) for result in results))
     else:
-        print(terminal.overview(results, width))
+        print(wording.overview(results, width))
     return 0

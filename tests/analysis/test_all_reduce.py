@@ -88,15 +88,12 @@ def test_a_transfer_is_measured_or_in_proportion() -> None:
     assert transfer(table, "nccl", 2**31) is None and transfer(table, "nccl", 4) is None and transfer(table, "ring", 2**29) is None
 
 
-def two_methods(ring_s: float, other: str = "nccl") -> pd.DataFrame:
-    return collectives_frame([steady(other, N, 1.0), steady("ring", N, ring_s)])
-
-
-def test_a_winner_needs_intervals_apart_and_exact_sums() -> None:
-    assert winners(points(two_methods(2.0))) == [(N, "nccl")]
-    assert winners(points(two_methods(0.5))) == [(N, "ring")]
-    assert winners(points(two_methods(1.001))) == [(N, None)]
-    assert winners(points(two_methods(2.0, "everyone_bf16"))) == [(N, None)]  # the ring is alone
+@pytest.mark.parametrize(
+    ("other", "ring_s", "first"),
+    [("nccl", 2.0, "nccl"), ("nccl", 0.5, "ring"), ("nccl", 1.001, None), ("everyone_bf16", 2.0, None)],  # beside rounded sums it is alone
+)
+def test_a_winner_needs_intervals_apart_and_exact_sums(other: str, ring_s: float, first: str | None) -> None:
+    assert winners(points(collectives_frame([steady(other, N, 1.0), steady("ring", N, ring_s)]))) == [(N, first)]
 
 
 def test_nobody_wins_where_a_rival_of_the_next_size_was_not_measured() -> None:

@@ -46,13 +46,6 @@ def test_what_was_measured_lies_in_the_band_of_the_same_model_at_batches_beside_
     assert np.mean(inside) >= 0.75 and len(inside) >= 5, "bands are of 95%, and twelve are few"
 
 
-def test_more_devices_are_forecast_from_the_counts_that_were_measured() -> None:
-    found = expected(RUNS, {"workload": "cnn", "model": "vgg16", "devices": 8})
-    assert found is not None and found.run.placement == "ddp" and found.run.devices == 8
-    assert 0.5 < found.scaling < 1 and found.rate.low < found.rate.value < found.rate.high and "1, 2 and 4" in found.basis
-    assert "Forecast, not a measurement" in found.text() and "devices=8" in found.text()
-
-
 @pytest.mark.parametrize(
     "fields",
     [{"devices": 8}, {"model": "vgg16", "workload": "cnn", "placement": "exp2", "devices": 2, "device_type": "cpu", "batch_size": 0}],
@@ -61,12 +54,14 @@ def test_what_names_no_model_or_cannot_be_has_no_forecast(fields: dict[str, Any]
     assert expected(RUNS, fields) is None
 
 
-def test_explain_and_advise_forecast_and_say_so() -> None:
-    words = ["workload=cnn", "model=vgg16", "devices=8"]
-    text = explained(RUNS, words)
-    assert "No Record has devices = 8" in text and "Forecast, not a measurement" in text and "python -m multigpu measure" in text
+def test_explain_and_advise_forecast_more_devices_from_the_counts_that_were_measured_and_say_so() -> None:
+    text = explained(RUNS, ["workload=cnn", "model=vgg16", "devices=8"])
+    assert "No Record has devices = 8" in text and "Forecast, not a measurement: ddp" in text and "1, 2 and 4 devices" in text
+    assert "python -m multigpu measure" in text and "devices=8" in text
     found = json.loads(advised(RUNS, {"workload": "cnn", "model": "vgg16", "devices": 8}, form="json"))
-    assert found["jobs"] == [] and found["forecast"]["rate_low"] < found["forecast"]["rate"] and found["forecast"]["unit"] == "images/s"
+    said = found["forecast"]
+    assert found["jobs"] == [] and said["unit"] == "images/s"
+    assert said["rate_low"] < said["rate"] < said["rate_high"] and 0.5 < said["scaling"] < 1
     measured = json.loads(explained(RUNS, ["workload=cnn", "model=vgg16", "devices=2"], form="json"))
     assert measured["points"] and measured["forecast"] is None
 

@@ -58,8 +58,5 @@ def test_export_reads_back(tmp_path, suffix, read):
     assert back["units"].isna().tolist() == FRAME["units"].isna().tolist()
     if suffix == "parquet":
         pd.testing.assert_frame_equal(back, FRAME)
-
-
-@pytest.mark.parametrize("name", ["records.xlsx", "records", "no/such/folder/records.csv"])
-def test_export_refuses_in_one_sentence(tmp_path, name):
-    refused(r"^[^\n]+$", export, FRAME, tmp_path / name)
+    for name in ("records.xlsx", "records", "no/such/folder/records.csv"):
+        refused("cannot", export, FRAME, tmp_path / name)

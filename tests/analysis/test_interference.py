@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from multigpu.analysis.frame import frame_of
 from multigpu.analysis.interference import COLUMNS, LANES, interference_table, lanes_table, verdict_of
 from multigpu.measure.lane import Lane
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
 from tests.factory import make_machine, make_record
 
 MACHINE = make_machine(4)
@@ -60,14 +58,6 @@ def test_only_the_lane_that_was_also_alone_is_compared() -> None:
     assert (row["gpus"], row["n"], row["ratio"]) == ("2", 2, pytest.approx(1 / 0.9))
 
 
-def test_launches_that_differ_count_as_the_units() -> None:
-    """Two launches 1% apart say little of 0.3%, however alike their repeats are."""
-    wandering = [RATE, 1.01 * RATE] * 3
-    records = measured(wandering, 0) + measured([rate / 1.003 for rate in wandering], 3, first=100)
-    (row,) = interference_table(records).to_dict("records")
-    assert row["ratio"] == pytest.approx(1.003) and row["verdict"] == "not shown"
-
-
 def test_nothing_to_compare_is_an_empty_table() -> None:
     for records in ([], measured([RATE], 0), measured([RATE], 3)):
         table = interference_table(records)
@@ -75,12 +65,7 @@ def test_nothing_to_compare_is_an_empty_table() -> None:
         assert lanes_table(records).empty and list(lanes_table(records).columns) == LANES
     (row,) = interference_table(measured([RATE], 0) + measured([RATE], 3, first=100)).to_dict("records")
     assert math.isnan(row["low"]) and row["verdict"] == "not shown", "one repeat has no interval"
+    wandering = [RATE, 1.01 * RATE] * 3  # two launches 1% apart say little of 0.3%, however alike their repeats are
+    (row,) = interference_table(measured(wandering, 0) + measured([rate / 1.003 for rate in wandering], 3, first=100)).to_dict("records")
+    assert row["ratio"] == pytest.approx(1.003) and row["verdict"] == "not shown"
     assert [str(verdict_of(*ends)) for ends in ((1.0, 1.005), (1.005, 1.2), (1.006, 1.2))] == ["may share", "not shown", "disturbed"]
-
-
-def test_the_frame_says_how_many_neighbours_there_were(tmp_path: Path) -> None:
-    store = RecordStore(tmp_path)
-    for record in [*measured([RATE], 3), *measured([RATE], 0, first=1), make_record("ddp", 1, RATE, 2, machine=MACHINE, timed_steps=90)]:
-        store.write(record)
-    frame = frame_of(store)
-    assert dict(zip(frame["repeat"], frame["neighbours"], strict=True)) == {0: 3, 1: 0, 2: 0}

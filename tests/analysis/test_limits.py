@@ -1,15 +1,28 @@
-"""Bounds by hand."""
+"""Bounds by hand; what a model asks of links, and what cutting it sends."""
 
 import math
 
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import CEILINGS, bound_units_per_s, bounds, ceilings, communication_time_s, memory_bytes_per_unit
+from multigpu.analysis.limits import (
+    CEILINGS,
+    bound_units_per_s,
+    bounds,
+    ceilings,
+    communication_time_s,
+    crossing_batch,
+    cut_bytes_per_row,
+    link_bounds,
+    memory_bytes_per_unit,
+    sent_share,
+)
+from multigpu.analysis.points import points
 from multigpu.measure.ceilings import Ceilings, ceilings_path
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.layers import Convolution
-from tests.factory import make_record
+from tests.factory import make_point, make_record
+from tests.refusals import refused
 
 H200 = "NVIDIA H200"
 
@@ -44,13 +57,8 @@ def test_measured_ceilings_replace_the_data_sheet():
     assert known["device_link"].value == 390e9, "the median over pairs, a device's link to itself left out"
     assert known["host_link"].value == 64e9, "the slower direction"
     assert (known["fp32"].how, known["fp32"].value) == ("datasheet", 67e12), "what was not measured stays"
-    assert "2x-test" in known["bf16"].source and known["bf16"].date == "2026-01-02"
-
-
-def test_every_ceiling_names_its_source_and_date():
-    for table in CEILINGS.values():
-        assert all(c.source and c.date and c.value > 0 for c in table)
-    assert ceilings("an abacus") == {}
+    assert "2x-test" in known["bf16"].source and known["bf16"].date == "2026-01-02" and ceilings("an abacus") == {}
+    assert all(c.source and c.date and c.value > 0 for table in CEILINGS.values() for c in table)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +110,32 @@ def test_communication_time_by_hand():
     assert communication_time_s({"host_to_device": 8e9, "device_to_host": 4e9}, 4, 1e9, 0.5e9) == pytest.approx(4.0)
 
 
-def test_rows_beside_their_bounds():
+def test_rows_beside_their_bounds_and_points_with_what_they_ask_of_links():
     frame = frame_of([make_record("ddp", 8, 4.96e6), make_record("ddp", 2, device_type="cpu", precision="fp32")])
     table = bounds(frame)
     assert table["share_of_bound"].iloc[0] == pytest.approx(0.1, rel=0.01)
     assert math.isnan(table["bound"].iloc[1])
     assert len(bounds(frame_of([]))) == 0
+    records = [record for count in (1, 4) for record in make_point([6400.0 * count] * 5, devices=count, workload="cnn", launches="abcde")]
+    table = link_bounds(points(frame_of(records))).set_index("devices")
+    model, row = find_model("cnn", table["model"].iloc[0]), table.loc[4]
+    assert row["parameters"] == model.parameters
+    flops = 3 * model.forward_flops_per_unit * row["batch_size"]
+    assert row["bytes_per_mflop"] == pytest.approx(1e6 * 4 * model.parameters / flops)
+    assert row["one_step_s"] == pytest.approx(table.loc[1, "step_time_s"])
+    assert row["links_s"] == pytest.approx(1.5 * model.parameter_bytes / ceilings("NVIDIA H200")["device_link"].value)
+    assert row["bound_exposed"] == pytest.approx(row["one_step_s"] / (row["one_step_s"] + row["links_s"]))
+    assert table.loc[1, "links_s"] == 0 and table.loc[1, "bound_exposed"] == 1
+
+    without = link_bounds(points(frame_of([record for record in records if record.run.devices == 4])))
+    assert without["bound_exposed"].isna().all() and without["links_s"].gt(0).all()
+    assert link_bounds(points(frame_of([]))).empty
+
+
+def test_what_each_device_sends_by_hand():
+    # of 4 devices: each sends 3/2 of its gradients in a ring all-reduce; an all-gather passes 3/4 of the whole through each
+    assert [4 * sent_share("all_reduce", 4), 4 * sent_share("reduce_scatter", 4), sent_share("all_gather", 4)] == [1.5, 0.75, 0.75]
+    model = find_model("stacks", "mlp42m")
+    assert cut_bytes_per_row(model, 4) == 1.5 * (4 * 2560 * 2 + 3 * 4)
+    assert crossing_batch(model, 4) == crossing_batch(model, 8) == pytest.approx(4 * 41_777_152 / (4 * 2560 * 2 + 12))
+    refused("'nmt000' does not say how its matrices are cut", cut_bytes_per_row, find_model("nmt", "nmt000"), 4)

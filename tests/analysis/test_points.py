@@ -11,8 +11,22 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
-from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
-from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, counterparts, scaling, verdict, versus
+from multigpu.analysis.compare import (
+    EQUAL,
+    FASTER,
+    SINGLE,
+    SLOWER,
+    also,
+    beside,
+    compared,
+    counterparts,
+    records_with,
+    repeated,
+    scaling,
+    stacked,
+    verdict,
+    versus,
+)
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, as_it_comes, averages, one, one_length, points, usual, where
@@ -84,9 +98,6 @@ def test_pairs_differ_in_the_named_fields_alone() -> None:
     eight = one(pairs, workload="nmt", placement="exp4", devices=8)
     assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == SLOWER
     assert one(pairs, workload="nmt", placement="ddp", devices=8)[["ratio", "ratio_low", "ratio_high"]].tolist() == [1.0, 1.0, 1.0]
-
-
-def test_a_ratio_seen_from_the_other_side_is_its_reciprocal() -> None:
     exp4, ddp = where(TABLE, placement="exp4"), where(TABLE, placement="ddp")
     there, back = versus(exp4, ddp), versus(ddp, exp4)
     assert there["ratio"].to_numpy() == pytest.approx(1 / back["ratio"].to_numpy(), rel=1e-12)
@@ -150,12 +161,6 @@ def test_withdrawn_rows_name_committed_records_and_say_why() -> None:
     assert table["what"].isin(["all", "peak_memory_gib"]).all() and table["why"].str.len().gt(20).all()
 
 
-def test_a_study_speaks_of_one_machine(tmp_path) -> None:
-    plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
-    assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
-    assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
-
-
 def test_averages_have_students_interval_and_a_single_run_has_none() -> None:
     frame = pd.DataFrame({"way": ["a", "a", "a", "b"], "accuracy": [0.8, 0.9, 1.0, 0.5], "key": ["1", "2", "3", "4"]})
     three, one = averages(frame, ["way"], ["accuracy"]).to_dict("records")
@@ -174,11 +179,14 @@ def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
     refused("does not exist", read_study, str(tmp_path / "typo"))
 
 
-def test_all_reduces_are_of_the_pages_machine(tmp_path: Path) -> None:
+def test_a_study_speaks_of_one_machine(tmp_path: Path) -> None:
+    plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
+    assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
+    assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
     store = CollectiveStore(tmp_path / "collectives")
     for gpus in (4, 8):
         store.write(make_all_reduce(devices=4, gpus=gpus, time_s=float(gpus)))
-    study = read_study(str(tmp_path), "8x-nvidia-h200")
+    study = read_study(str(tmp_path), "4x-nvidia-h200").on("8x-nvidia-h200")
     assert study.collectives["time_s"].tolist() == [8.0]
     assert study.on("4x-nvidia-h200").collectives["time_s"].tolist() == [4.0] and study.machine == "8x-nvidia-h200"
 
@@ -198,14 +206,11 @@ def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart
         beside(two, pd.concat([eight, eight]), ["placement", "batch_size"], far="rate")
 
 
-def test_two_values_of_a_field_are_compared_as_versus_does() -> None:
+def test_rows_are_compared_as_versus_does_and_put_together_under_their_names() -> None:
     nmt = where(TABLE, workload="nmt")
     exp4, ddp = where(nmt, placement="exp4"), where(nmt, placement="ddp")
     pd.testing.assert_frame_equal(compared(nmt, placement=("exp4", "ddp")), versus(exp4, ddp, but=["placement"]))
     assert (repeated(TABLE, 5)["n"] >= 5).all() and len(repeated(TABLE, 0)) == len(TABLE)
-
-
-def test_parts_say_where_they_come_from_and_rows_write_their_names() -> None:
     whole = stacked("count", {"two": where(TABLE, devices=2), "eight": where(TABLE, devices=8)})
     assert (whole["count"] == whole["devices"].map({2: "two", 8: "eight"})).all() and whole.index.is_unique
     rows = where(TABLE, workload="nmt", devices=2).head(1)
@@ -216,9 +221,6 @@ def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
     table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
     assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
     assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(table, bucket_mib=1)["bucket_mib"].tolist() == [1]
-
-
-def test_records_are_chosen_by_the_fields_of_their_run() -> None:
     records = [make_record(devices=1), make_record(devices=2), make_record(devices=4, traced_steps=2, traced_from=41)]
     assert records_with(records, devices=[1, 2]) == records[:2] and records_with(records, traced=True) == records[2:]
 

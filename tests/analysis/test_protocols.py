@@ -3,11 +3,10 @@
 import pandas as pd
 import pytest
 
-from multigpu.analysis.batching import shard_costs, shard_frame, text_source
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.points import one, points
-from multigpu.analysis.protocols import as_published, counted_units
+from multigpu.analysis.protocols import as_published, counted_units, shard_costs, shard_frame, text_source
 from multigpu.inputs.drawn_text import lengths_000
 from multigpu.record import Record
 from multigpu.run import build_run
@@ -72,13 +71,9 @@ def test_on_lengths_of_their_own_words_of_every_step_are_counted() -> None:
     assert table["units_per_s"].iloc[0] == pytest.approx(words[:20].sum() / (10 * 0.5 + 10 * 0.1))
 
 
-def test_uncounted_lengths_are_left_out() -> None:
-    frame, steps = seen([ragged(1, 0.1)])
-    assert as_published(frame, steps).empty
-
-
-def test_a_record_of_another_input_or_with_other_words_is_not_counted() -> None:
+def test_a_record_of_another_input_or_with_other_words_is_not_counted_and_then_left_out() -> None:
     record = ragged(1, 0.1)
+    assert as_published(*seen([record])).empty
     other = record.model_copy(update={"input_fingerprint": "another"})
     off = timed(record, [0.1] * 40, units=record.measurement.units + 1 if record.measurement else 0)
     assert counted_units([other, off]).empty and len(counted_units([record])) == 40

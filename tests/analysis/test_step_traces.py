@@ -112,26 +112,18 @@ def test_parts_of_a_step_add_up_to_it():
     assert step_parts([one], ())["launching"] == pytest.approx(0.04), "a merge that the device does is no work of the host's"
 
 
-def test_the_replica_that_waited_least_speaks():
+def test_the_replica_that_waited_least_speaks_and_beginning_late_is_skew():
     waiting = step(busy=0.09, exposed=0.05, copies=0.0, forward=(0, 0.02), backward=(0.02, 0.04))
     late = step(busy=0.05, exposed=0.01, copies=0.0, forward=(0, 0.05), backward=(0.05, 0.09))
     parts = step_parts([waiting, late])
-    assert parts["compute"] == pytest.approx(0.04) and parts["communication"] == pytest.approx(0.01)
-    assert parts["launching"] == pytest.approx(0.05)
-
-
-def test_a_planted_delay_is_launch_skew():
-    first = step(busy=0.04, exposed=0, copies=0, forward=(0, 0.02), backward=(0.02, 0.04))
-    later = step(busy=0.04, exposed=0, copies=0, forward=(0.05, 0.07), backward=(0.07, 0.09))
-    parts = step_parts([first, later])
-    assert parts["skew"] == pytest.approx(0.05), "begun 50 ms apart with equal work"
-    assert parts["launching"] == pytest.approx(0.01)
-
-
-def test_one_replicas_pull_during_anothers_passes_is_no_work_of_the_hosts():
-    first = step(busy=0.04, exposed=0, copies=0, pull=(0, 0.01), forward=(0.01, 0.03), backward=(0.03, 0.05))
-    second = step(busy=0.04, exposed=0, copies=0, pull=(0, 0.05), forward=(0.05, 0.07), backward=(0.07, 0.09))
-    assert step_parts([second, first], ("pull",))["host_work"] == pytest.approx(0.01)
+    assert [parts[name] for name in ("compute", "communication", "launching")] == pytest.approx([0.04, 0.01, 0.05])
+    quiet = {"busy": 0.04, "exposed": 0, "copies": 0}
+    apart = [step(**quiet, forward=(begun, begun + 0.02), backward=(begun + 0.02, begun + 0.04)) for begun in (0, 0.05)]
+    parts = step_parts(apart)
+    assert [parts["skew"], parts["launching"]] == pytest.approx([0.05, 0.01]), "begun 50 ms apart with equal work"
+    first = step(**quiet, pull=(0, 0.01), forward=(0.01, 0.03), backward=(0.03, 0.05))
+    second = step(**quiet, pull=(0, 0.05), forward=(0.05, 0.07), backward=(0.07, 0.09))
+    assert step_parts([second, first], ("pull",))["host_work"] == pytest.approx(0.01), "not while another replica computes"
 
 
 def test_the_profilers_slowness_falls_on_the_host_alone():

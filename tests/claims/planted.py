@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.frame import frame_of
-from multigpu.claims import Claim, Result, evaluate_all, find_claim
+from multigpu.claims import Claim, Result, all_claims, evaluate_all, find_claim
 from tests.factory import make_record
 
 PLAIN: dict[str, Any] = frame_of([make_record(devices=1)]).iloc[0].dropna().drop("median_step_s").to_dict()
@@ -57,3 +57,26 @@ def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Resu
 def result_of(number: str, rows: Sequence[dict[str, Any]]) -> Result:
     """What planted Runs say of a claim; what other kinds of Records must say too is left out (`test_joint_claims.py`)."""
     return evaluate(find_claim(number).model_copy(update={"further": ()}), pd.DataFrame(rows))
+
+
+NEW = f"C{len(all_claims()) + 1}"
+ENTRY = f"""
+- number: {NEW}
+  sentence: Planted sentences hold.
+  documents: ['004']
+  figure: 2x
+  page: 04-all-reduce
+  tests:
+  - of: runs
+    where: {{model: nmt004}}
+    contrasts:
+    - label: rate on 2 GPUs over one
+      over: {{devices: 2}}
+      under: {{devices: 1}}
+      effect: 2.0
+    scope: None.
+  decides: two Runs
+  gpus: 2
+  seconds: 10
+"""
+"""A claim as a document holds it, which no Record decides."""

@@ -6,14 +6,13 @@ import pandas as pd
 import pytest
 
 from multigpu import remembered as module
-from multigpu.claims import Result, all_claims
+from multigpu.claims import Result, evaluate_all
 from multigpu.remembered import remembered
-from tests.claims.planted import evaluate
 
 
 def test_results_are_computed_once_and_again_where_anything_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Record, the program, the file itself."""
-    results, calls = [evaluate(claim, pd.DataFrame()) for claim in all_claims()], []
+    results, calls = evaluate_all(runs=pd.DataFrame()), []
     for name in ("records/machine", "source"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(module, "SOURCE", tmp_path / "source")

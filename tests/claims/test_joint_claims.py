@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.training import training_frame
-from multigpu.claims import Result, all_claims, evaluate_all, find_claim, wording
+from multigpu.claims import Result, all_claims, find_claim, wording
 from tests.claims.cases import CASES
 from tests.claims.planted import evaluate
 from tests.training.planted import trained
@@ -53,42 +53,20 @@ def test_it_holds_by_both_and_names_the_records_of_both(number: str) -> None:
     assert set(result.record_keys) == {row["key"] for row in rows} | set(compared)
     assert "n = 5 over 2 launches" in result.figure and "n = 5 seeds" in result.figure and "accuracy" in result.figure
     assert result.by_framework["torch"].verdict == "holds"
-    together = {one.claim.number: one for one in evaluate_all(runs=pd.DataFrame(rows), training=frame)}[number]
-    assert together == result
-
-
-@each
-def test_runs_alone_refute(number: str) -> None:
-    result = result_of(number, CASES[number].rows("fails"), trainings(number))
-    assert result.verdict == "does not hold" and "accuracy" not in result.why
-    assert result_of(number, CASES[number].rows("fails"), None).verdict == "does not hold"
-
-
-@each
-def test_training_alone_refutes(number: str) -> None:
-    frame = trainings(number, holds=False)
-    result = result_of(number, CASES[number].rows("holds"), frame)
-    assert result.verdict == "does not hold" and result.why.startswith("not so: accuracy")
-    assert result_of(number, [], frame).verdict == "does not hold"
-
-
-@each
-def test_one_kind_alone_never_holds(number: str) -> None:
-    runs = result_of(number, CASES[number].rows("holds"), None)
-    assert runs.verdict == "not yet measured" and "batch" in runs.why
-    training = result_of(number, [], trainings(number))
-    assert training.verdict == "not yet measured" and "GPU" in training.why and "accuracy" in training.figure
-
-
-@each
-def test_one_seed_or_no_gpu_decides_nothing(number: str) -> None:
-    rows = CASES[number].rows("holds")
-    assert result_of(number, rows, trainings(number, seeds=1)).verdict == "inconclusive"
-    assert result_of(number, rows, trainings(number, gpus=0)).verdict == "not yet measured"
-
-
-@each
-def test_its_row_shows_both_tests(number: str) -> None:
-    row = wording.tested(result_of(number, CASES[number].rows("holds"), trainings(number)))
+    told = wording.tested(result)
     for predicate in find_claim(number).predicates:
-        assert predicate.scope in row and all(contrast.label in row for contrast in predicate.contrasts)
+        assert predicate.scope in told and all(contrast.label in told for contrast in predicate.contrasts)
+
+
+@each
+def test_either_kind_refutes_and_neither_holds_alone(number: str) -> None:
+    good, bad, frame, other = CASES[number].rows("holds"), CASES[number].rows("fails"), trainings(number), trainings(number, holds=False)
+    by_runs, by_training = result_of(number, bad, frame), result_of(number, good, other)
+    assert by_runs.verdict == by_training.verdict == "does not hold"
+    assert "accuracy" not in by_runs.why and by_training.why.startswith("not so: accuracy")
+    assert result_of(number, bad, None).verdict == result_of(number, [], other).verdict == "does not hold"
+    runs, training = result_of(number, good, None), result_of(number, [], frame)
+    assert runs.verdict == training.verdict == "not yet measured"
+    assert "batch" in runs.why and "GPU" in training.why and "accuracy" in training.figure
+    assert result_of(number, good, trainings(number, seeds=1)).verdict == "inconclusive"
+    assert result_of(number, good, trainings(number, gpus=0)).verdict == "not yet measured"

@@ -9,8 +9,7 @@ import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
 from multigpu.claims import Claim, Contrast, Predicate, Result, Term
-from multigpu.claims.catalogue import selection
-from multigpu.claims.core import DECIDED
+from multigpu.claims.core import DECIDED, selection
 from multigpu.claims.parts import after_many_looks, join
 from multigpu.claims.results import Answer, Setting
 from multigpu.claims.rows import rows as read
@@ -49,11 +48,8 @@ def test_a_minority_that_most_others_contradict_decides_nothing() -> None:
     beside = batches(4.0, 5.0, ONCE, placement="exp2") + batches(6.0, 4.0, ONCE, placement="exp4")
     result = result_of("C14", batches(7.4, 7.3) + beside + batches(7.4, 7.3, ONCE, precision="fp32"))
     assert result.verdict == "inconclusive" and "most of 3 measured too seldom to decide point elsewhere" in result.why
-
-
-def test_a_counterexample_that_was_repeated_refutes_whatever_others_say() -> None:
     once = [row for seed in (1, 2, 3) for row in batches(7.4, 7.3, ONCE, seed=seed)]
-    assert result_of("C14", batches(7.4, 5.0) + once).verdict == "does not hold"
+    assert result_of("C14", batches(7.4, 5.0) + once).verdict == "does not hold", "a counterexample refutes whatever others say"
 
 
 def test_what_perfect_scaling_would_not_reach_is_out_of_reach() -> None:
@@ -63,17 +59,11 @@ def test_what_perfect_scaling_would_not_reach_is_out_of_reach() -> None:
     assert "99.0% of perfect scaling, so that perfect scaling would give 1.010x, and not 1.07x" in result.why
     assert result_of("C29", overlapped(3.0, 3.0)).verdict == "does not hold", "could have reached it"
     assert result_of("C29", overlapped(3.6, 3.0)).verdict == "holds"
-
-
-def test_a_setting_out_of_reach_leaves_the_verdict_to_others() -> None:
-    for good, verdict in ((3.6, "holds"), (3.0, "does not hold")):
+    for good, verdict in ((3.6, "holds"), (3.0, "does not hold")):  # others decide
         assert result_of("C29", overlapped(3.9, 3.96) + overlapped(good, 3.0, machine="second")).verdict == verdict
 
 
 def test_an_inconclusive_interval_says_whether_it_excludes_the_document() -> None:
-    noise = (1.0, 1.05, 0.95, 1.04, 0.96)
-    wide = result_of("C5", [row for run, rate, *_ in CASES["C5"].runs for row in repeats(rate, noise, **CASES["C5"].common | run)])
-    assert wide.verdict != "does not hold"
     near = ratio(1.165, noise=0.03, effect=1.33)
     assert near.verdict == "inconclusive" and "excludes the document's 1.33x" in near.why
     far = ratio(1.165, noise=0.3, effect=1.33)
@@ -163,13 +153,10 @@ def test_many_looks_are_paid_for() -> None:
     assert lucky <= 4, "forty looks at 2.5% would find one in 64% of claims"
 
 
-def test_holm_by_hand() -> None:
+def test_holm_and_chances_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([]) == [] and holm([0.5]) == [0.5]
     assert holm_of_families([0.01, 0.04, 0.03], ["a", "a", "b"]) == pytest.approx([0.04, 0.08, 0.04])
-
-
-def test_chances_by_hand() -> None:
     assert chance_above(2.0, 1.0, 1e9) == pytest.approx(0.02275, abs=1e-4)
     assert chance_above(-2.0, 1.0, 1e9) == pytest.approx(0.97725, abs=1e-4)
     assert (chance_above(1.0, 0.0, 1.0), chance_above(0.0, 0.0, 1.0)) == (0.0, 1.0)
@@ -191,25 +178,21 @@ def test_two_clocks_that_disagree_about_the_verdict_are_a_hosts_noise() -> None:
         assert result_of("C2", median_of(slow, factor) + median_of(fast, 1.0)).verdict == "holds", "both say the same by far"
 
 
-def test_a_framework_that_could_decide_more_blocks() -> None:
+def test_a_framework_that_could_decide_more_blocks_and_of_what_must_hold_together_the_worst_counts() -> None:
     few, many = Answer(verdict="holds", decidable=3, leaning="holds"), Answer(verdict="inconclusive", decidable=195, leaning="holds")
     assert blocked_by({"tensorflow": few, "torch": many}) == ["torch"]
     assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3})}) == []
     assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3, "leaning": "does not hold"})}) == ["torch"]
+    assert all_of([("holds", False), ("holds", True)]) == "holds"
+    assert all_of([("holds", False), ("does not hold", True)]) == "holds here only", "size only narrows"
+    assert all_of([("holds", False), ("does not hold", False)]) == all_of([("does not hold", True)]) == "does not hold"
+    assert all_of([("inconclusive", False), ("out of reach", False)]) == "out of reach"
 
 
 def test_scopes_that_differ_hold_here_only() -> None:
     """C12 by placement: ddp keeps 93%, the CPU server 60%."""
     result = result_of("C12", CASES["C12"].rows("holds") + CASES["C12"].rows("fails", placement="exp2"))
     assert (result.verdict, result.scope) == ("holds here only", "ddp")
-
-
-def test_of_what_must_hold_together_the_worst_counts_and_size_only_narrows() -> None:
-    assert all_of([("holds", False), ("holds", True)]) == "holds"
-    assert all_of([("holds", False), ("does not hold", True)]) == "holds here only"
-    assert all_of([("holds", False), ("does not hold", False)]) == "does not hold"
-    assert all_of([("inconclusive", False), ("out of reach", False)]) == "out of reach"
-    assert all_of([("does not hold", True)]) == "does not hold"
 
 
 def test_a_share_of_an_added_time() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from multigpu.claims import all_claims
 from multigpu.claims.core import Predicate
-from multigpu.claims.deciding import cheapest, planned_rows
 from multigpu.claims.rows import admitted
 from multigpu.grid import find_grid
 from multigpu.grid.entries import Planned, cost_s
@@ -15,6 +14,7 @@ from multigpu.grid.named import ladder_s
 from multigpu.placements import placements
 from multigpu.placements.refusals import refusal
 from multigpu.run import Run
+from multigpu.undecided import cheapest, planned_rows
 
 COUNTS = [1, 2, 3, 4]
 ONE_PROCESS_A_DEVICE = ("per_device", "eager")

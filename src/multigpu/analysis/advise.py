@@ -42,13 +42,10 @@ class Advice:
 
 
 def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
-    """The ranking of one job's points.
+    """The ranking of one job's points: the best is the fastest point with an interval that trains the joined batch's model; where all are
+    single runs, the fastest of them.
 
-    The best is the fastest point with an interval that trains the joined batch's model; where all are single runs, the fastest of them.
-
-    Args:
-        job: points that have `asked.SAME` in common. singles: one device at its best, of each job of the machine
-            (`compare.best_single`).
+    job: points that have `asked.SAME` in common. singles: `compare.best_single` of each job of the machine.
     """
     ok = job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
     known_as = [semantics(row) for _, row in ok.iterrows()]
@@ -78,10 +75,7 @@ def rankings(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | Non
     """A ranking a job of these fields, each of one machine, `most` at most, and in words what was left out or is not there.
 
     This machine's jobs come first, then those of the machine with most repeated points. Where no number of devices is named, a model's
-    most devices count.
-
-    Raises:
-        ValueError: as `asked.asked`.
+    most devices count. ValueError: as `asked.asked`.
     """
     found = asked(points, fields, machine)
     if found.empty:
@@ -172,13 +166,8 @@ def as_dict(advice: Advice) -> dict[str, Any]:
 
 
 def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 2, form: str = "text") -> str:
-    """The answer of `python -m multigpu advise`, as text or JSON.
-
-    Args:
-        runs: the folder of Records.
-
-    Raises:
-        ValueError: no workload is named, an unknown value, a machine without Records, or a limit below 1.
+    """The answer of `python -m multigpu advise`, as text or JSON, from the Records in a folder. ValueError: no workload is named, an
+    unknown value, a machine without Records, or a limit below 1.
     """
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 job is needed")

@@ -22,10 +22,8 @@ CHANGES = with_role("way")
 
 
 def check_asked(fields: Mapping[str, Any]) -> None:
-    """Refuse what no measured point can have.
-
-    Raises:
-        ValueError: a field by which Records are not told apart, or a value that does not exist; the sentence names what is allowed.
+    """Refuse what no measured point can have. ValueError: a field by which Records are not told apart, or a value that does not exist; the
+    sentence names what is allowed.
     """
     for name, value in fields.items():
         if name not in FIELDS:
@@ -46,12 +44,8 @@ def check_asked(fields: Mapping[str, Any]) -> None:
 
 
 def asked(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None) -> pd.DataFrame:
-    """The points with these fields, of each length of timing the most repeated, of every machine or of the one named.
-
-    Fields of `RESTRICTED` count only where they are named.
-
-    Raises:
-        ValueError: as `check_asked`, or no point is of the machine named; the sentence names those that there are.
+    """The points with these fields, of each length of timing the most repeated, of every machine or of the one named; fields of
+    `RESTRICTED` count only where they are named. ValueError: as `check_asked`, or no point is of the machine named.
     """
     check_asked(fields)
     if machine is not None:
@@ -74,13 +68,9 @@ def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
 
 def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
     """The points, those first that have fewest fields off a Run's defaults, then those with most repeats."""
-    off = [sum(_off_default(row, name) for name in FIELDS if name not in fields) for _, row in table.iterrows()]
+    known = {name: Run.model_fields[name] for name in FIELDS if name not in fields and not Run.model_fields[name].is_required()}
+    off = [sum(not missing(row[name]) and row[name] != field.default for name, field in known.items()) for _, row in table.iterrows()]
     return table.assign(_off=off).sort_values(["_off", "n"], ascending=[True, False], kind="stable").drop(columns="_off")
-
-
-def _off_default(row: Any, name: str) -> bool:
-    field = Run.model_fields[name]
-    return not field.is_required() and not missing(row[name]) and row[name] != field.default
 
 
 def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None) -> str:
@@ -112,21 +102,13 @@ def semantics(row: Any) -> Semantics:
 
 
 def measure_command(run: Run, **other: Any) -> str:
-    """The command line that measures this Run with some fields changed.
-
-    Raises:
-        ValueError: such a Run cannot be; one sentence says why.
-    """
+    """The command line that measures this Run with some fields changed. ValueError: such a Run cannot be; one sentence says why."""
     changed = build_run(**(run.model_dump(exclude_defaults=True) | other))
     return command_of(changed.model_dump(exclude_defaults=True) | {"device_type": changed.device_type})
 
 
 def run_of(row: Any) -> Run:
-    """The Run of a point, but for paths of data, which no point has.
-
-    Raises:
-        ValueError: a Run with these fields cannot be built any more.
-    """
+    """The Run of a point, but for paths of data, which no point has. ValueError: a Run with these fields cannot be built any more."""
     fields = {name: row[name] for name in FIELDS if not missing(row[name])}
     return build_run(**{name: value.item() if hasattr(value, "item") else value for name, value in fields.items()})
 

@@ -35,7 +35,6 @@ def drawn(
     columns: int,
     key: Sequence[Any],
     names: str = "",
-    alt: str = "",
     file: str = "",
     link: str = "",
 ) -> Picture:
@@ -43,9 +42,8 @@ def drawn(
 
     Its narrow drawing has one column of axes, which share what they share in the other.
 
-    Args:
-        height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which share what is
-            below them; without, axes share what is beside them. columns: of axes at most, 1: each axis has a scale of its own.
+    height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which share what is
+    below them; without, axes share what is beside them. columns: of axes at most, 1: each axis has a scale of its own.
     """
     if rows.empty:
         raise Missing("no row to draw")
@@ -87,7 +85,7 @@ def drawn(
     wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
     picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
     for one in (picture, narrow):
-        one.finding, one.caption, one.alt = finding, caption, alt or finding
+        one.finding, one.caption = finding, caption
     picture.name, picture.link, picture.narrow = file, of_machines(link, rows), narrow
     return picture
 

@@ -43,11 +43,7 @@ busiest host's interface in one call, headers included."""
 
 
 def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
-    """The frame of these Records, or of those in a folder, one row each.
-
-    Raises:
-        ValueError: a file is no CollectiveRecord; the sentence names it.
-    """
+    """The frame of these Records, or of those in a folder, one row each. ValueError: a file is no CollectiveRecord."""
     found = CollectiveStore(Path(records)) if isinstance(records, Path | str) else records
     return typed_frame([_row(record) for record in found], COLUMNS)
 
@@ -93,23 +89,19 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
         each with _low and _high (95%); n (Records), launches, samples, keys. The interval of a single Record is that of the median of its
         samples, which says nothing of other launches; of several it is that of `analysis.statistics`.
     """
-    by = list(by)
-    usable = frame[frame["status"].eq("ok") & frame["dtype"].eq("fp32")].reset_index(drop=True)
-    groups = usable.groupby(by, dropna=False).ngroup()
-    each = usable.sort_values("key").groupby(groups)
-    table = usable.loc[~groups.duplicated(), by].set_axis(groups[~groups.duplicated()]).sort_index()
-    table = table.assign(
-        n=each.size(), launches=each["launch_id"].nunique(), samples=each["samples"].sum(), keys=each["key"].agg(", ".join)
-    )
-    pooled = log_samples(usable["time_s"], groups, usable["launch_id"])
+    usable = frame[frame["status"].eq("ok") & frame["dtype"].eq("fp32")].sort_values("key").reset_index(drop=True)
+    each = usable.groupby(list(by), dropna=False)
+    told = {"n": ("time_s", "size"), "launches": ("launch_id", "nunique"), "samples": ("samples", "sum"), "keys": ("key", ", ".join)}
+    of_one = {"time_s": ("time_s", "first"), "time_s_low": ("median_low_s", "first"), "time_s_high": ("median_high_s", "first")}
+    table = each.agg(**told, **of_one).reset_index()
+    pooled = log_samples(usable["time_s"], each.ngroup(), usable["launch_id"])
     middle, half = np.exp(pooled["log_mean"]), np.exp(half_width(pooled["log_variance"], pooled["log_freedom"]))
-    one = each[["time_s", "median_low_s", "median_high_s"]].first()
-    for name, several, single in zip(MEASURED, (middle, middle / half, middle * half), one, strict=False):
-        table[name] = several.where(table["n"] > 1, one[single])
+    for name, several in zip(of_one, (middle, middle / half, middle * half), strict=True):
+        table[name] = table[name].mask(table["n"] > 1, several)
     carried = table["bytes"] * table["devices"].map(lambda count: bus_factor(count) or 1.0)
     for end, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
         table[f"bus_bytes_per_s{end}"] = carried / table[f"time_s{other}"]
-    return table[[*by, *MEASURED, "n", "launches", "samples", "keys"]].reset_index(drop=True)
+    return table[[*by, *MEASURED, "n", "launches", "samples", "keys"]]
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:

@@ -1,15 +1,19 @@
-"""Points beside points: pairs that differ in named fields alone, the baselines of scaling, and what an interval allows to say."""
+"""Points beside points: pairs that differ in named fields alone, the baselines of scaling, and what an interval allows to say; rows put
+together for a table or a figure.
+"""
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from multigpu.analysis.fields import FOLLOWS, JOB, POINT
+from multigpu.analysis.points import where
 from multigpu.analysis.statistics import half_width
+from multigpu.record import Record
 
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
 """What an interval of a ratio says. One that holds 1 does not say that there is no difference: it tells how large one may be."""
@@ -77,8 +81,7 @@ def counterparts(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
     """<name>, <name>_low and <name>_high of rates row by row; 1 exactly where both sides are the same Records.
 
-    Args:
-        own, base: of equal index, with rate, log_variance, log_freedom and keys; or `base` is one row, which every rate is over.
+    own, base: of equal index, with rate, log_variance, log_freedom and keys; or `base` is one row, which every rate is over.
     """
     if isinstance(base, pd.Series):
         base = pd.DataFrame({field: base[field] for field in _SAMPLE}, index=own.index)
@@ -92,8 +95,7 @@ def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) 
 def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
     """The product of the rates of some sides over that of others, row by row, as one side: rate, log_variance, log_freedom.
 
-    Args:
-        over, under: of equal index, with rate, log_variance, log_freedom; the freedom is Welch's and Satterthwaite's.
+    over, under: of equal index, with rate, log_variance, log_freedom; the freedom is Welch's and Satterthwaite's.
     """
     rate = math.prod((side["rate"] for side in over[1:]), start=over[0]["rate"])
     rate = rate / math.prod((side["rate"] for side in under), start=1.0)
@@ -114,8 +116,7 @@ def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
 def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> pd.DataFrame:
     """One GPU at its best: of each job (`JOB`) the fastest point on one device, of those with an interval where there are any.
 
-    Args:
-        form: the fields beyond the job that a baseline must share.
+    form: the fields beyond the job that a baseline must share.
     """
     ones = points[(points["n"] > 0) & points["devices"].eq(1)]
     ones = ones.assign(_first=ones["rate_low"].notna())
@@ -159,3 +160,51 @@ def _one_device(ok: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     kinds: list[Any] = ["weak", "strong"]
     both = pd.concat([ones, *(ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string")) for kind in kinds)])
     return both.drop_duplicates(on), on
+
+
+ENDS = ("", "_low", "_high")
+
+
+def _bounded(rows: pd.DataFrame, columns: Mapping[str, str]) -> dict[str, pd.Series]:
+    return {f"{new}{end}": rows[f"{old}{end}"] for new, old in columns.items() for end in ENDS if f"{old}{end}" in rows}
+
+
+def also(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
+    """The rows with columns under further names: `also(rows, share="efficiency_same")`."""
+    return rows.assign(**_bounded(rows, columns))
+
+
+def beside(rows: pd.DataFrame, other: pd.DataFrame, on: Sequence[str], **columns: str) -> pd.DataFrame:
+    """The rows with columns of the one row of `other` that equals each in `on`: new name = its name there; empty where there is none.
+    pandas.errors.MergeError: a row has several counterparts.
+    """
+    taken = other[list(on)].assign(**_bounded(other, columns))
+    return rows.merge(taken, how="left", on=list(on), validate="m:1")
+
+
+def stacked(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Parts one below the other, the column `name` saying which each row is of."""
+    return pd.concat([rows.assign(**{name: said}) for said, rows in parts.items()], ignore_index=True)
+
+
+def compared(rows: pd.DataFrame, but: Sequence[str] = (), name: str = "ratio", **fields: tuple[Any, Any]) -> pd.DataFrame:
+    """Points of `rows` beside each other (`versus`): those with the first value of each field over those with the second.
+
+        compared(steps, execution=("captured", "eager"))
+
+    but: further fields in which the two may differ.
+    """
+    own, base = ({field: values[side] for field, values in fields.items()} for side in (0, 1))
+    return versus(where(rows, **own), where(rows, **base), but=[*fields, *but], name=name)
+
+
+def repeated(rows: pd.DataFrame, least: int = 2) -> pd.DataFrame:
+    """The points measured at least so often: two repeats have an interval."""
+    return rows[rows["n"] >= least]
+
+
+def records_with(records: Iterable[Record], traced: bool = False, **fields: Any) -> list[Record]:
+    """The Records of traced Runs, or of the others, whose Run has these fields: a value, or a list of values."""
+    wanted = {name: value if isinstance(value, list) else [value] for name, value in fields.items()}
+    kept = (record for record in records if bool(record.run.traced_steps) == traced)
+    return [record for record in kept if all(getattr(record.run, name) in values for name, values in wanted.items())]

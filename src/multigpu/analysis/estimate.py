@@ -12,68 +12,34 @@ import pandas as pd
 
 from multigpu.analysis.points import Missing, one
 
-KIBI = 1024.0
+
+def _form(*steps: tuple[float, float, str]) -> Callable[[float], str]:
+    """Writes a figure as the first step says that it reaches: from where on, times what, in which pattern."""
+
+    def write(value: float) -> str:
+        times, pattern = next((times, pattern) for least, times, pattern in steps if abs(value) >= least)
+        return pattern.format(times * value)
+
+    return write
 
 
-def _percent(value: float) -> str:
-    share = 100 * value
-    return f"{share:.0f}%" if 10 <= abs(share) < 95 or abs(share) > 110 else f"{share:z.1f}%"
-
-
-def _times(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:,.0f}"
-
-
-def _rate(value: float) -> str:
-    """Three to four significant digits: 1.55 M, 37.7 K, 6,033, 84.2."""
-    if value >= 1e6:
-        return f"{value / 1e6:.2f} M"
-    if value >= 2e4:
-        return f"{value / 1e3:.1f} K" if value < 1e5 else f"{value / 1e3:.0f} K"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _ms(value: float) -> str:
-    milli = 1e3 * value
-    return f"{milli:,.0f} ms" if milli >= 100 else f"{milli:.1f} ms" if milli >= 1 else f"{milli:.2g} ms"
-
-
-def _us(value: float) -> str:
-    micro = 1e6 * value
-    return _ms(value) if micro >= 1000 else f"{micro:.0f} µs" if micro >= 10 else f"{micro:.1f} µs"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:,.0f} s" if value >= 10 else f"{value:.2g} s"
-
-
-def _bytes(value: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if abs(value) < KIBI:
-            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.2g} {unit}"
-        value /= KIBI
-    return f"{value:.1f} GiB"
-
-
-def _gb_per_s(value: float) -> str:
-    return f"{value / 1e9:,.0f} GB/s" if value >= 1e10 else f"{value / 1e9:.2g} GB/s"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
-
+_number = _form((100, 1, "{:,.0f}"), (0, 1, "{:.3g}"))
+_MS = ((0.1, 1e3, "{:,.0f} ms"), (1e-3, 1e3, "{:.1f} ms"))
 
 FORMS: dict[str, Callable[[float], str]] = {
-    "percent": _percent,
-    "times": _times,
-    "rate": _rate,
-    "ms": _ms,
-    "us": _us,
-    "s": _seconds,
-    "gib": lambda value: f"{value:.1f} GiB" if value < 100 else f"{value:,.0f} GiB",
-    "bytes": _bytes,
-    "gb_per_s": _gb_per_s,
-    "number": _number,
+    "percent": _form((1.1, 100, "{:.0f}%"), (0.95, 100, "{:z.1f}%"), (0.1, 100, "{:.0f}%"), (0, 100, "{:z.1f}%")),
+    "times": _form((100, 1, "{:,.0f}"), (10, 1, "{:.1f}"), (0, 1, "{:.2f}")),
+    "rate": _form((1e6, 1e-6, "{:.2f} M"), (1e5, 1e-3, "{:.0f} K"), (2e4, 1e-3, "{:.1f} K"), (100, 1, "{:,.0f}"), (0, 1, "{:.3g}")),
+    "ms": _form(*_MS, (0, 1e3, "{:.2g} ms")),
+    "us": _form(*_MS, (1e-5, 1e6, "{:.0f} µs"), (0, 1e6, "{:.1f} µs")),
+    "s": _form((10, 1, "{:,.0f} s"), (0, 1, "{:.2g} s")),
+    "gib": _form((100, 1, "{:,.0f} GiB"), (0, 1, "{:.1f} GiB")),
+    "bytes": _form(
+        *((2**30, 2**-30, "{:.1f} GiB"), (10 * 2**20, 2**-20, "{:.0f} MiB"), (2**20, 2**-20, "{:.2g} MiB")),
+        *((10 * 2**10, 2**-10, "{:.0f} KiB"), (2**10, 2**-10, "{:.2g} KiB"), (0, 1, "{:.0f} B")),
+    ),
+    "gb_per_s": _form((1e10, 1e-9, "{:,.0f} GB/s"), (0, 1e-9, "{:.2g} GB/s")),
+    "number": lambda value: f"{value:,.0f}" if value == round(value) else _number(value),
 }
 """How a figure is written, by the first word of its format: `{e:percent}`, `{e:rate}`. A second word "interval" adds the bounds."""
 
@@ -108,10 +74,8 @@ class Estimate:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def __format__(self, spec: str) -> str:
-        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run.
-
-        Raises:
-            ValueError: no such form; the sentence names those that there are.
+        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run. ValueError: no such form; the
+        sentence names those that there are.
         """
         form, _, more = (spec or "number").partition(" ")
         if form not in FORMS or more not in ("", "interval"):
@@ -157,12 +121,8 @@ class Estimate:
 def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
     """The figure in column `name` of a row of `points`, `versus` or `scaling`, with its bounds and Records; or a plain number.
 
-    Args:
-        of: the row; a table, of which the one row with these `fields` is meant (`points.one`); or a number.
-
-    Raises:
-        Missing: no row has these fields, or the row has no such figure.
-        ValueError: several rows have them.
+    of: the row; a table, of which the one row with these `fields` is meant (`points.one`, whose errors it raises); or a number.
+    Missing: the row has no such figure.
     """
     if isinstance(of, Real):
         return Estimate(float(of))

@@ -132,8 +132,7 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     Of a placement without kin all of its merge shows, none, or in the middle half. A batch in parts that was never measured so takes as
     many steps of so small a batch.
 
-    Args:
-        every: points of all machines with this kind of device.
+    every: points of all machines with this kind of device.
     """
     job = {name: getattr(run, name) for name in ("workload", "model", "inputs", "sequence_length", "precision", "framework", "execution")}
     alike = usual(where(every, **job, scaling="weak"))

@@ -119,9 +119,8 @@ def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
 def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
     """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None without any.
 
-    Args:
-        traces: rows of `causes.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
-            out of what else counts as the host's launches, and never more than that.
+    traces: rows of `causes.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
+    out of what else counts as the host's launches, and never more than that.
     """
     if traces.empty:
         return None
@@ -164,8 +163,7 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
 def bounds_s(rows: pd.DataFrame, row: Any) -> dict[str, float]:
     """The least that a step can take by arithmetic, by memory and by traffic, s (means over the point's Records); unknown ones left out.
 
-    Args:
-        rows: the point's own Records of a frame.
+    rows: the point's own Records of a frame.
     """
     limits, units = bounds(rows), float(row["rate"] * row["step_time_s"])
     names = {"arithmetic": "compute_bound", "memory": "memory_bound", "traffic": "communication_bound"}
@@ -175,8 +173,7 @@ def bounds_s(rows: pd.DataFrame, row: Any) -> dict[str, float]:
 def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any) -> Explanation:
     """What the Records of one machine say of `row`, a measured point.
 
-    Args:
-        table: the machine's points. frame: a row a Record of it. records: its Records, traced ones among them.
+    table: the machine's points. frame: a row a Record of it. records: its Records, traced ones among them.
     """
     keys = set(str(row["keys"]).split(", "))
     own = [record for record in records if record.key in keys and record.status == "ok"]
@@ -216,10 +213,7 @@ def explain_fields(
 ) -> tuple[list[Explanation], str, pd.DataFrame]:
     """The points that have these fields, the plainest first and `most` at most; why there is none; and the points left out.
 
-    The machine is this one where it holds such a point, else the one with most repeats of them.
-
-    Raises:
-        ValueError: as `asked.asked`.
+    The machine is this one where it holds such a point, else the one with most repeats of them. ValueError: as `asked.asked`.
     """
     frame, every = frames(runs)
     found = asked(every, fields, machine)
@@ -235,9 +229,7 @@ def explain_fields(
 
 def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
     """The point of the Record called `key`, or whose key alone begins so; where only a traced Record is of it, its own timed steps speak.
-
-    Raises:
-        ValueError: there is no such Record, or there are several.
+    ValueError: there is no such Record, or there are several.
     """
     frame, every = frames(runs)
     records = records_of(runs)

@@ -142,13 +142,9 @@ def as_dict(one: Explanation) -> dict[str, Any]:
 def explained(
     runs: Path, words: Sequence[str], machine: str | None = None, most: int = 1, form: str = "text", details: bool = False
 ) -> str:
-    """The answer of `python -m multigpu explain`, as text or JSON.
+    """The answer of `python -m multigpu explain`, as text or JSON, from the Records in a folder.
 
-    Args:
-        runs: the folder of Records. words: one Record's key, or fields of a Run.
-
-    Raises:
-        ValueError: words that are neither one key nor fields; an unknown value; a machine without Records.
+    words: one Record's key, or fields of a Run. ValueError: they are neither; an unknown value; a machine without Records.
     """
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")

@@ -74,8 +74,8 @@ PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s
 
 @dataclass(frozen=True)
 class Shape:
-    """What the model knows at some counts before anything is fitted: noise[Record, count], inside_s and between_s[count], its law, and
-    whether s follows x (overlaps).
+    """What is known at some counts before anything is fitted: noise[Record, count], inside_s and between_s[count], its law, and whether s
+    follows x (overlaps).
     """
 
     devices: np.ndarray
@@ -87,14 +87,9 @@ class Shape:
 
     @classmethod
     def of(cls, points: Points, devices: Sequence[int], links: Links) -> Shape:
-        """That of these points, at these counts."""
         moved = np.array([merge_seconds(points.demand, count, links) for count in devices]).reshape(-1, 2)
         noise = slowest_of(() if points.one_process else points.noise, devices)
         return cls(np.array(devices, dtype=float), noise, moved[:, 0], moved[:, 1], points.one_process, points.demand.overlaps)
-
-    def share(self, slope: float) -> float:
-        """s: the share of what passes between nodes that a step waits for."""
-        return min(1.0, slope) if self.overlaps else 1.0
 
     def slowest(self, taken: np.ndarray | None = None) -> np.ndarray:
         """n(P), the mean over Records, or as these are taken."""
@@ -105,16 +100,14 @@ class Shape:
         zero = np.zeros(len(self.devices))
         if self.one_process:
             return np.array([zero + c, zero, self.inside_s, zero, slope * (self.devices - 1)])
-        return np.array([zero + c, c * (self.slowest(taken) - 1), slope * self.inside_s, self.share(slope) * self.between_s, zero])
+        share = min(1.0, slope) if self.overlaps else 1.0
+        return np.array([zero + c, c * (self.slowest(taken) - 1), slope * self.inside_s, share * self.between_s, zero])
 
     def fit(self, times_s: np.ndarray, weights: np.ndarray, taken: np.ndarray | None = None) -> tuple[float, float]:
         """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero, none negative.
 
-        Args:
-            times_s: at each count. weights: of each count, e.g. the root of its launches. taken: how much each Record's noise counts.
-
-        Raises:
-            ValueError: fewer counts than parameters.
+        weights: of each count, e.g. the root of its launches. taken: how much each Record's noise counts.
+        ValueError: fewer counts than parameters.
         """
         if len(times_s) < PARAMETERS:
             raise ValueError(f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least {PARAMETERS} are needed")
@@ -132,7 +125,7 @@ class Shape:
 
 
 def interval_of(draws: np.ndarray) -> np.ndarray:
-    """Where the middle 95% of draws begin and end, along the first axis; NaN without draws."""
+    """The middle 95% of draws, along the first axis; NaN without draws."""
     return np.quantile(draws if len(draws) else np.full((1, draws.shape[1]), np.nan), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
 
 
@@ -149,7 +142,7 @@ def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _drawn(
-    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float], draws: int, seed: int
+    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float], draws: int, seed: int = 0
 ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """The forecast without bands; and draws of what else the Records would have allowed: step[draw, count] and computation[draw, 1] (s)."""
     known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
@@ -172,9 +165,7 @@ def _drawn(
     return table, np.reshape(found_s, (draws, len(devices))), np.array([fit[:1] for fit in fits]).reshape(draws, 1)
 
 
-def forecast(
-    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
-) -> pd.DataFrame:
+def forecast(points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS) -> pd.DataFrame:
     """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
 
     Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of
@@ -187,11 +178,8 @@ def forecast(
     Returns:
         a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high (95%; NaN without draws), seconds of each of
         PARTS, slope (x or h as fitted).
-
-    Raises:
-        ValueError: fewer counts than parameters.
     """
-    table, found_s, one_s = _drawn(points, devices, links, residuals, draws, seed)
+    table, found_s, one_s = _drawn(points, devices, links, residuals, draws)
     table = table.assign(efficiency=table["computation_s"] / table["step_s"])
     for name, found in (("step_s", found_s), ("efficiency", one_s / found_s)):
         table[[f"{name}_low", f"{name}_high"]] = interval_of(found).T
@@ -202,17 +190,15 @@ def forecast(
 class HeldOut:
     """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement.
 
-    one_s: measured on the least devices. widening: what the interval was widened by, in logarithms about the prediction (`widening_of`).
+    one_s: measured on the least devices.
     """
 
     devices: int
-    fitted: tuple[int, ...]
     predicted_s: float
     low_s: float
     high_s: float
     measured_s: float
     one_s: float = math.nan
-    widening: float = 1.0
 
     @property
     def error(self) -> float:
@@ -220,9 +206,9 @@ class HeldOut:
         return self.predicted_s / self.measured_s - 1
 
     def widen(self, by: float) -> HeldOut:
-        """The same with a wider interval."""
+        """The same with an interval `by` times as wide, in logarithms about the prediction."""
         low, high = (self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s))
-        return replace(self, low_s=low, high_s=high, widening=self.widening * by)
+        return replace(self, low_s=low, high_s=high)
 
     @property
     def inside(self) -> bool | None:
@@ -242,9 +228,7 @@ class HeldOut:
 
 def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0) -> HeldOut:
     """Fit without the largest count and predict it. The interval holds the measurement's own spread as well: that of its launches.
-
-    Raises:
-        ValueError: the counts that remain are fewer than the parameters.
+    ValueError: the counts that remain are fewer than the parameters.
     """
     most, launches = points.devices[-1], len(points.times_s[-1])
     fewer = replace(points, devices=points.devices[:-1], times_s=points.times_s[:-1])
@@ -253,7 +237,7 @@ def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draw
     own = generator.choice(np.asarray(residuals, dtype=float), (len(found_s), launches)).mean(axis=1) if len(found_s) else np.empty(0)
     low, high = (float(end) for end in interval_of(found_s * np.exp(own)[:, None])[:, 0])
     one_s, measured_s = (float(points.means_s[at]) for at in (0, -1))
-    return HeldOut(most, fewer.devices, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
+    return HeldOut(most, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
 
 
 def widening_of(others: Sequence[HeldOut | None]) -> float:

@@ -19,15 +19,13 @@ from multigpu.analysis.forecast import PARAMETERS, HeldOut, Points, forecast, he
 from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
+from multigpu.placements.step_bytes import WIRE_BYTES
 from multigpu.published import load_published, published_value
 from multigpu.record import Record
 from multigpu.workloads import find_model
 
 LEAST_OWN, LEAST_SHARED = 8, 4
 """Residuals of launches from which a line's own spread, or that of its job, is known; else others of its execution lend theirs."""
-
-ITEM_BYTES = {"bf16": 2, "fp16": 2}
-"""Of an element on the wire, where a Run says in which type gradients travel."""
 
 GBIT = 1e9 / 8
 """Bytes/s of a Gbit/s."""
@@ -37,8 +35,7 @@ GBIT = 1e9 / 8
 class Line:
     """A series with its points, and a forecast where one can be made.
 
-    links: None where none was measured. residuals: of the launches of which the band is made. forecast: at `ahead`, fitted to all counts;
-    held_out: fitted without the largest.
+    links: None where none was measured. residuals: of launches, for the band. forecast: of all counts; held_out: without the largest.
     """
 
     rows: pd.DataFrame
@@ -54,7 +51,7 @@ class Line:
 
     @property
     def kind(self) -> tuple[str, ...]:
-        return str(self.first["machine"]), str(self.first["framework"]), str(self.first["execution"])
+        return tuple(str(self.first[name]) for name in ("machine", "framework", "execution"))
 
     def with_forecast(self, most: int, draws: int) -> Line:
         """The line with its forecast, where it was measured on one device and on a count more than are parameters, with repeats."""
@@ -67,10 +64,8 @@ class Line:
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
-    """The links between nodes as they are assumed; those inside are filled in from what was measured.
-
-    Raises:
-        ValueError: a rate that carries nothing, or a node without devices.
+    """The links between nodes as they are assumed; those inside are filled in from what was measured. ValueError: a rate that carries
+    nothing, or a node without devices.
     """
     if network_gbit <= 0:
         raise ValueError(f"a network carries something: network_gbit must be above 0, not {network_gbit}")
@@ -94,9 +89,8 @@ def inside_latency_s(collectives: pd.DataFrame) -> float:
     What a call costs however many take part is none of a message's; it is part of what is fitted. Captured calls, which the
     host does not launch, where there are any.
 
-    Args:
-        collectives: with kind, bytes, devices, execution, time_s. 0 where fewer than two counts were measured: a latency is then part of
-            what is fitted, too.
+    collectives: with kind, bytes, devices, execution, time_s. 0 where fewer than two counts were measured: a latency is then part of
+    what is fitted, too.
     """
     own = collectives[(collectives["kind"] == "library") & (collectives["bytes"] <= SHORT_BYTES) & (collectives["devices"] > 1)]
     captured = own[own["execution"] == "captured"]
@@ -118,11 +112,7 @@ def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links
 
 
 def demand_of_rows(rows: pd.DataFrame) -> Demand:
-    """What a step of these rows' Runs moves (rows of the frame, one series).
-
-    Raises:
-        ValueError: no formula says it; the sentence says why.
-    """
+    """What a step of these rows' Runs moves (rows of the frame, one series). ValueError: no formula says it; the sentence says why."""
     first = rows.iloc[0]
     if pd.notna(first["all_reduce_spec"]) or pd.notna(first["model_parallel"]):
         raise ValueError(f"{first['placement']}: its all-reduce or its cut of the model is one that no formula here follows")
@@ -133,8 +123,7 @@ def demand_of_rows(rows: pd.DataFrame) -> Demand:
         if first["unit"] != "words":
             raise ValueError(f"{first['placement']}: how many rows a step looks up is known for words only")
         looked_up = float((rows["padded_units"] / rows["timed_steps"] / rows["devices"]).mean()) / tables
-    item = ITEM_BYTES.get(str(first["wire_dtype"]), 4) if pd.notna(first["wire_dtype"]) else 4
-    return demand_of(placement, variables, looked_up, item)
+    return demand_of(placement, variables, looked_up, 4 if pd.isna(first["wire_dtype"]) else WIRE_BYTES[first["wire_dtype"]])
 
 
 def noise_of(records: Iterable[Record], keys: Sequence[str]) -> tuple[tuple[float, ...], ...]:
@@ -157,9 +146,8 @@ def _points(rows: pd.DataFrame, records: Sequence[Record]) -> Points:
 def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], collectives: pd.DataFrame, assumed: Links) -> list[Line]:
     """Every series measured at two or more counts, weak scaling, that merges by a formula known here; independent replicas merge nothing.
 
-    Args:
-        points: of `points.points`, chosen. frame: a row a Record of the same machine. records: for the spread of one device's steps.
-        collectives: of `collectives.collectives_frame`. assumed: links between nodes; those inside come from the ceilings.
+    points: of `points.points`, chosen. frame: a row a Record of the same machine. records: for the spread of one device's steps.
+    collectives: of `collectives.collectives_frame`. assumed: links between nodes; those inside come from the ceilings.
     """
     table = points[(points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")]
     ok = frame[frame["status"].eq("ok")].drop_duplicates("key").set_index("key", drop=False)
@@ -177,12 +165,12 @@ def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record
 def _with_spread(lines: Sequence[Line]) -> list[Line]:
     """Each line with residuals of launches: its own, else its job's, else those of its machine, framework and execution."""
     pools: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    done = []
     jobs = [tuple(str(line.first[name]) for name in (*JOB, "execution")) for line in lines]
     own = [launch_residuals(line.points.times_s) for line in lines]
     for line, job, residuals in zip(lines, jobs, own, strict=True):
         for key in (job, line.kind):
             pools[key] += residuals
+    done = []
     for line, job, residuals in zip(lines, jobs, own, strict=True):
         shared = pools[job] if len(pools[job]) >= LEAST_SHARED else pools[line.kind]
         chosen = residuals if len(residuals) >= LEAST_OWN else shared
@@ -195,8 +183,7 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000) -
 
     Bands are as wide as the held-out points of the other lines of the same machine, framework and form of execution ask for.
 
-    Raises:
-        ValueError: `most` lies below 2.
+    ValueError: `most` lies below 2.
     """
     if most < 2:
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")

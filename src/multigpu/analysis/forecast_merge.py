@@ -109,10 +109,8 @@ def fullest(demand: Demand, devices: int) -> tuple[float, float]:
 
 
 def merge_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
-    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see the module.
-
-    Raises:
-        ValueError: there is no device.
+    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see the module. ValueError: there is no
+    device.
     """
     if devices < 1:
         raise ValueError(f"a step needs at least 1 device, not {devices}")

@@ -49,8 +49,6 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
     """The frame of `records`, one row each in their order; without any, an empty frame with every column.
 
     Traced Runs are left out, so that none competes with a timed one: `traces.phases_frame` holds what they are for.
-
-    A Record that contradicts itself never comes so far: its store refuses it (`record.faults_of`).
     """
     return typed_frame([_row(record) for record in records if not record.run.traced_steps], COLUMNS)
 
@@ -119,22 +117,15 @@ def step_times(records: Iterable[Record], keys: Sequence[str]) -> pd.DataFrame:
 
 
 def export(frame: pd.DataFrame, path: Path | str) -> Path:
-    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet.
-
-    Raises:
-        ValueError: another suffix, or the file cannot be written; one sentence says which.
+    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet. ValueError: another suffix, or the file cannot
+    be written; one sentence says which.
     """
     path = Path(path)
+    how: dict[str, Any] = {".csv": {"index": False}, ".json": {"orient": "records", "indent": 1}, ".parquet": {"index": False}}
+    if path.suffix not in how:
+        raise ValueError(f"cannot export to {path.name!r}: choose .csv, .json or .parquet")
     try:
-        match path.suffix:
-            case ".csv":
-                frame.to_csv(path, index=False)
-            case ".json":
-                frame.to_json(path, orient="records", indent=1)
-            case ".parquet":
-                frame.to_parquet(path, index=False)
-            case _:
-                raise ValueError(f"cannot export to {path.name!r}: choose .csv, .json or .parquet")
+        getattr(frame, f"to_{path.suffix[1:]}")(path, **how[path.suffix])
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
     return path

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.compare import ratio_columns
-from multigpu.analysis.statistics import log_samples
+from multigpu.analysis.compare import equal_rows, ratio_columns
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.points import points
 from multigpu.record import Record
 
 ALLOWED = 1.005
@@ -24,33 +25,21 @@ def verdict_of(low: pd.Series, high: pd.Series) -> np.ndarray:
     return np.select([high <= ALLOWED, low > ALLOWED], ["may share", "disturbed"], "not shown")
 
 
-def _measured(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Record of a lane."""
-    rows = []
-    for record in records:
-        run, lane, m = record.run, record.lane, record.measurement
-        if lane is not None and m is not None:
-            kind = (record.machine.name, run.framework, run.execution, run.devices, run.label(), record.framework_version)
-            own = (record.timing_version, run.digest, lane.cores, tuple(lane.gpus), lane.neighbours)
-            rows.append((*kind, *own, run.timed_steps, m.wall_s, record.launch_id))
-    return pd.DataFrame(rows, columns=[*RUN, "gpus", "neighbours", "steps", "wall_s", "launch"])
+def _points(records: Iterable[Record], *more: str) -> pd.DataFrame:
+    """The measured Runs of lanes, repeats pooled, by `RUN`, GPUs and `more`, in order of these."""
+    known = [(record, record.lane) for record in records if record.lane and record.measurement and not record.run.traced_steps]
+    told = [(record.run.label(), record.run.digest, lane.cores, tuple(lane.gpus)) for record, lane in known]
+    frame = frame_of(record for record, _ in known)
+    by = [*RUN, "gpus", *more]
+    return points(frame.join(pd.DataFrame(told, columns=["run", "digest", "cores", "gpus"], index=frame.index)), by).sort_values(by)
 
 
-def _pooled(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Repeats pooled, a row a group: `by`, n, rate (steps/s) and what `ratio_columns` needs."""
-    by = list(by)
-    groups = rows.groupby(by, sort=True).ngroup()
-    sums = rows.groupby(by, sort=True)[["steps", "wall_s"]].sum().reset_index()
-    table = sums.assign(n=groups.value_counts().sort_index(), rate=sums["steps"] / sums["wall_s"], keys=sums.index.astype(str))
-    return table.join(log_samples(rows["steps"] / rows["wall_s"], groups, rows["launch"]))
-
-
-def _ratios(pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pairs with ratio, low, high: seconds a step over the base's, which are the base's steps a second over its own."""
-    names = ["rate", "log_variance", "log_freedom", "n"]
-    own, base = (pairs[[f"{name}{end}" for name in names]].set_axis(names, axis=1) for end in ("", "_base"))
-    found = ratio_columns(base.assign(keys="base"), own.assign(keys="own"), "ratio")
-    return pairs.join(found.rename(columns={"ratio_low": "low", "ratio_high": "high"}))
+def _beside(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
+    """Each of `own` beside the one of `base` that equals it in `on`: n_base; ratio, low, high: seconds a step over the base's."""
+    at = equal_rows(own.reset_index(drop=True), base.reset_index(drop=True), on)
+    own, base = (side.iloc[at[number]].reset_index(drop=True) for number, side in enumerate((own, base)))
+    found = ratio_columns(base, own, "ratio").rename(columns={"ratio_low": "low", "ratio_high": "high"})
+    return own.assign(n_base=base["n"]).join(found)
 
 
 def interference_table(records: Iterable[Record]) -> pd.DataFrame:
@@ -63,9 +52,8 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
         machine, run, framework, execution, devices, lanes (of the machine, this one too), n_alone and n_shared (repeats), ratio, low,
         high, verdict.
     """
-    found = _pooled(_measured(records), [*RUN, "gpus", "neighbours"])
-    alone, shared = found[found["neighbours"].eq(0)], found[found["neighbours"].gt(0)]
-    table = _ratios(shared.merge(alone, on=[*RUN, "gpus"], suffixes=("", "_base"), validate="m:1"))
+    found = _points(records, "neighbours")
+    table = _beside(found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"])
     table = table.assign(lanes=table["neighbours"] + 1, verdict=verdict_of(table["low"], table["high"]))
     named = table.rename(columns={"n": "n_shared", "n_base": "n_alone"})[COLUMNS]
     return named.sort_values(["machine", "framework", "devices", "run", "lanes"], ignore_index=True)
@@ -79,9 +67,8 @@ def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
     Returns:
         machine, run, framework, execution, devices, gpus, n, ratio, low, high: a row a Run and lane, the first lanes left out.
     """
-    rows = _measured(records)
-    found = _pooled(rows[rows["neighbours"].gt(0)], [*RUN, "gpus"])
+    found = _points(record for record in records if record.lane and record.lane.neighbours)
     first = found["gpus"].eq(found.groupby(RUN)["gpus"].transform("first"))
-    table = _ratios(found[~first].merge(found[first], on=RUN, suffixes=("", "_base"), validate="m:1"))
+    table = _beside(found[~first], found[first], RUN)
     table["gpus"] = [", ".join(map(str, gpus)) for gpus in table["gpus"]]
     return table[LANES].sort_values(["machine", "framework", "devices", "run", "gpus"], ignore_index=True)

@@ -221,10 +221,8 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def cut_bytes_per_row(model: Model, devices: int) -> float:
-    """Bytes a device sends for each row of the joined batch, in bf16, when every matrix is cut over `devices` devices.
-
-    Raises:
-        ValueError: the model does not say how it is cut.
+    """Bytes a device sends for each row of the joined batch, in bf16, when every matrix is cut over `devices` devices. ValueError: the
+    model does not say how it is cut.
     """
     if model.splitting is None:
         raise ValueError(f"{model.name!r} does not say how its matrices are cut")

@@ -59,12 +59,8 @@ JOB = ["machine", "model", "batch_size", "precision", "execution", "how"]
 STATE = ["sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]
 
 
-def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as found after the timed steps.
-
-    how: "alone" (a Run on that GPU alone, which `device_ids` names), or "beside others" (independent replicas, each by its own events:
-    they share the host).
-    """
+def _own_rates(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as found after the timed steps."""
     rows = []
     for record in records:
         run, m = record.run, record.measurement
@@ -81,8 +77,10 @@ def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["key", "launch", *JOB, "devices", "gpu", "units_per_s", *STATE])
 
 
-def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width of its 95% interval.
+def gpu_points(records: Iterable[Record]) -> pd.DataFrame:
+    """Every GPU's own rate, repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width
+    of its 95% interval. how: "alone" (a Run on that GPU alone, which `device_ids` names), or "beside others" (independent replicas, each by
+    its own events: they share the host).
 
     The interval is that of all ratios here (`analysis.statistics`): Student's t on logarithms, launches as units where they differ; NaN
     where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others are compared within each Record, so that what
@@ -91,7 +89,7 @@ def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
     Of GPUs beside others the Runs on most of them only; jobs that were measured on one GPU only are left out.
     """
     points = []
-    for values, group in frame.groupby(JOB, sort=False):
+    for values, group in _own_rates(records).groupby(JOB, sort=False):
         if group["gpu"].nunique() < 2:
             continue
         group = group[group["devices"] == group["devices"].max()]
@@ -109,13 +107,13 @@ def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 ENERGY_JOB = ["unit", "devices", "model", "batch_size", "placement", "execution", "precision"]
-ENERGY_COLUMNS = ["key", "machine", *ENERGY_JOB, "joules_per_unit", "units_per_s", "power_w"]
 
 
-def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Record with a window of energy of at least 10 s, over all its GPUs: `ENERGY_COLUMNS`; no figure may rest on a shorter one.
+def energy_points(records: Iterable[Record]) -> pd.DataFrame:
+    """What a unit costs in energy, by `ENERGY_JOB` and machine, of Records with a window of at least 10 s: on no shorter one figures rest.
 
-    joules_per_unit: what the counters moved, over the units trained within the window; power_w: mean of all GPUs together.
+    joules_per_unit: the mean over windows of what all GPUs' counters moved, over the units trained within; least, most: of the windows;
+    units_per_s and power_w (of all GPUs together): means; n.
     """
     rows = []
     for record in records:
@@ -126,18 +124,7 @@ def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
             power_w = sum(moved / one.window_s for moved, one in zip(joules, windows, strict=True))
             job = (run.description.unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
             rows.append((record.key, record.machine.name, *job, sum(joules) / units, units / window_s, power_w))
-    return pd.DataFrame(rows, columns=ENERGY_COLUMNS)
-
-
-def energy_points(frame: pd.DataFrame, *also: str) -> pd.DataFrame:
-    """The windows of `energy_frame`, those of a job pooled.
-
-    Args:
-        also: columns beside `ENERGY_JOB` that tell points apart, such as the machine.
-
-    Returns:
-        joules_per_unit: the mean; least, most: of the windows; units_per_s, power_w: means; n.
-    """
+    frame = pd.DataFrame(rows, columns=["key", "machine", *ENERGY_JOB, "joules_per_unit", "units_per_s", "power_w"])
     means = {name: (name, "mean") for name in ("joules_per_unit", "units_per_s", "power_w")}
     others = {"least": ("joules_per_unit", "min"), "most": ("joules_per_unit", "max"), "n": ("key", "size")}
-    return frame.groupby([*ENERGY_JOB, *also], dropna=False).agg(**means, **others).reset_index()
+    return frame.groupby([*ENERGY_JOB, "machine"], dropna=False).agg(**means, **others).reset_index()

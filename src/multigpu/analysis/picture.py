@@ -35,12 +35,12 @@ class Picture(Figure):
 
     finding: the title, a sentence computed from the data, or "" where they do not support one.
     caption: what is drawn, of how many repeats, how intervals were made, which scaling, which machine.
-    alt: the figure in words. data: what was drawn, a row a mark.
+    data: what was drawn, a row a mark.
     narrow: the same drawn for a telephone, where it is. name: of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
     """
 
-    finding = caption = alt = name = link = ""
+    finding = caption = name = link = ""
 
     def __init__(self, width_in: float, height_in: float, **more: Any) -> None:
         super().__init__(figsize=(width_in, height_in), **more)
@@ -105,22 +105,20 @@ def _inline(figure: Picture, name: str) -> str:
     head = re.sub(r' (?:width|height)="[^"]*"', "", head).removeprefix("<svg")
     width = 72 * figure.get_figwidth()
     style = f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
-    words = f'id="{escape(name)}-drawing" role="img" aria-label="{escape(figure.alt or figure.finding)}"'
+    words = f'id="{escape(name)}-drawing" role="img" aria-label="{escape(figure.finding)}"'
     return f'<svg {words} style="{style}"{head}{end}{inside.rstrip()}\n'
 
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
     """Write `<folder>/<name>.svg` and `<folder>/<name>.csv`, as `paths.figures` says unless given, and return what a page shows of them.
-
-    Raises:
-        ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
+    ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")
     folder = folder or paths.figures()
     svg = svg_text(figure, name)
     end = svg.index(">") + 1
-    about = f"<title>{escape(figure.alt or name)}</title>\n<style>{STANDALONE}</style>"
+    about = f"<title>{escape(figure.finding or name)}</title>\n<style>{STANDALONE}</style>"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.svg").write_text(f"{svg[:end]}\n{about}{svg[end:]}", encoding="utf-8")

@@ -2,8 +2,8 @@
 
 Each takes rows of a frame and names of its columns, draws with seaborn, and returns a `Picture` that holds its words and its data. A hue
 "placement" has each placement's own colour and marker. A `panel` is a column whose values have axes of their own, `form` says how an axis
-writes figures (`estimate.FORMS`), `words` are `alt` (the figure in words, its title unless given), `file` (under which a page saves it)
-and `link` (where its points stand in the explorer: "model=resnet50"). All raise `Missing` where there is no row.
+writes figures (`estimate.FORMS`), `words` are `file` (under which a page saves it) and `link` (where its points stand in the explorer:
+"model=resnet50"). All raise `Missing` where there is no row.
 """
 
 from collections.abc import Mapping
@@ -48,9 +48,8 @@ def dots(
 ) -> Picture:
     """A dot a row with its 95% interval, hollow where it has none, the rows' names down the side.
 
-    Args:
-        rows: in the order in which they stand. x: a column with `<x>_low` and `<x>_high`. y: the column of names.
-        hue: the column of colours (default: y). line_at: a vertical line ("no difference").
+    rows: in the order in which they stand. x: a column with `<x>_low` and `<x>_high`. y: the column of names.
+    hue: the column of colours (default: y). line_at: a vertical line ("no difference").
     """
     colours, markers = hues(rows, hue or y)
 
@@ -142,8 +141,7 @@ def bars(
 ) -> Picture:
     """Horizontal bars with intervals, grouped by hue: for amounts that start at nought.
 
-    Args:
-        x: the amount, with `<x>_low` and `<x>_high` where known. y: the names down the side, in the rows' order.
+    x: the amount, with `<x>_low` and `<x>_high` where known. y: the names down the side, in the rows' order.
     """
     colours, _ = hues(rows, hue or y)
     palette = {**colours, **{label(value): colour for value, colour in colours.items()}}
@@ -164,8 +162,7 @@ def bars(
 def timeline(rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | None = None, **words: str) -> Picture:
     """One step a row as a bar in parts, all on one axis of milliseconds.
 
-    Args:
-        rows: a column of seconds for each part of `STEP`; those that no row has are left out. y: the names down the side.
+    rows: a column of seconds for each part of `STEP`; those that no row has are left out. y: the names down the side.
     """
     parts: dict[str, Any] = {
         column: {"label": text, "facecolor": colour, "hatch": hatch, "edgecolor": "white"}

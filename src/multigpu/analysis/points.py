@@ -118,9 +118,7 @@ def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """The rows with these fields: a value, a list of values (None among them: or empty), None (empty), or ... (anything but empty).
-
-    Raises:
-        ValueError: the table has no such column; the sentence names the nearest ones.
+    ValueError: the table has no such column; the sentence names the nearest ones.
     """
     kept = np.ones(len(table), dtype=bool)
     for name, value in fields.items():

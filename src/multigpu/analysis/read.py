@@ -76,10 +76,8 @@ def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def records_of(runs: Path, machine: str = "") -> list[Record]:
-    """The Records of a folder of Runs as they are read, of all machines or of this one.
-
-    Raises:
-        ValueError: the folder does not exist, or a file is no Record; the sentence names it.
+    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError: the folder does not exist, or a file is
+    no Record; the sentence names it.
     """
     return list(_records(runs, machine, stamp_of(runs)))
 
@@ -218,11 +216,7 @@ def read_study(records: str = "data", machine: str = "") -> Study:
 
 
 def need(table: pd.DataFrame, what: str) -> pd.DataFrame:
-    """The table itself, if it has rows.
-
-    Raises:
-        Missing: it has none; the sentence says what is not there.
-    """
+    """The table itself, if it has rows. Missing: it has none; the sentence says what is not there."""
     if table.empty:
         raise Missing(f"{what} was not measured on this machine")
     return table

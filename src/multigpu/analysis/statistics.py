@@ -53,20 +53,20 @@ def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd
     return pd.DataFrame({"log_mean": mean, "log_variance": variance, "log_freedom": np.where(apart, count - 1.0, n - 1.0)})
 
 
-def interval(parts: Sequence[Sample], level: float = LEVEL) -> float:
+def interval(parts: Sequence[Sample]) -> float:
     """Half the width of the interval of a sum or difference of the samples' means; NaN if one of them has no variance.
 
     The degrees of freedom are Satterthwaite's.
     """
     variance = math.fsum(part.variance for part in parts)
     freedom = variance**2 / math.fsum(part.variance**2 / part.freedom for part in parts) if variance > 0 else 1.0
-    return float(half_width(variance, freedom, level))
+    return float(half_width(variance, freedom))
 
 
-def half_width(variance: Any, freedom: Any, level: float = LEVEL) -> Any:
+def half_width(variance: Any, freedom: Any) -> Any:
     """Half the width of a Student's t interval of a mean with this variance: NaN where that is NaN, 0 where it is 0."""
     variance = np.asarray(variance, dtype=float)
-    quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + level / 2)
+    quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + LEVEL / 2)
     return np.where(variance > 0, quantile * np.sqrt(np.maximum(variance, 0.0)), variance)
 
 

@@ -78,16 +78,13 @@ def _device_time(trace: TraceSummary) -> float | None:
 
 
 COPY_WORDS = {"device_to_device": "[memcpy PtoP]", "host_to_device": "[memcpy HtoD]", "device_to_host": "[memcpy DtoH]"}
-WINDOW = ("key", "first_step", "last_step")
 SUMMARY = ("time_percent", "time_s", "calls", "average_us", "min_us", "max_us", "operation", "bytes", "calls_a_step")
 """Columns as nvprof's (data/published/003_nvprof.csv), then bytes of all calls (copies only) and calls a step."""
 
 
 def trace_summary(record: Record) -> pd.DataFrame:
-    """One traced Run's copies and dearest kernels over its window, the dearest first, with `SUMMARY`.
-
-    Raises:
-        ValueError: the Record holds no trace; the sentence names it.
+    """One traced Run's copies and dearest kernels over its window, the dearest first, with `SUMMARY`. ValueError: the Record holds no
+    trace; the sentence names it.
     """
     trace = record.measurement.trace if record.measurement else None
     if trace is None:
@@ -109,11 +106,13 @@ def trace_summary(record: Record) -> pd.DataFrame:
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
     """`trace_summary` as a file (`frame.export`), whose first column is the Record's key and whose next two are the first and the last
-    traced step among all steps of the Run.
-
-    Raises:
-        ValueError: the Record holds no trace, or the file cannot be written so.
+    traced step among all steps of the Run. ValueError: the Record holds no trace, or the file cannot be written so.
     """
     table, run = trace_summary(record), record.run
     first = run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1
-    return export(table.assign(key=record.key, first_step=first, last_step=first + run.traced_steps - 1)[[*WINDOW, *SUMMARY]], path)
+    return export(
+        table.assign(key=record.key, first_step=first, last_step=first + run.traced_steps - 1)[
+            ["key", "first_step", "last_step", *SUMMARY]
+        ],
+        path,
+    )

@@ -52,11 +52,7 @@ _built = cache(LinearRegression.build)
 
 
 def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.DataFrame:
-    """The frame of all such Records in a folder, or of those given.
-
-    Raises:
-        ValueError: a file is no such Record; the sentence names it.
-    """
+    """The frame of all such Records in a folder, or of those given. ValueError: a file is no such Record; the sentence names it."""
     found: Iterable[Measured[Any]] = SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     rows: list[dict[str, Any]] = []
     for record in found:
@@ -230,11 +226,6 @@ def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
     return record.machine.name, problem_name(e.problem) if e.problem else "", e.workers, e.server_device
 
 
-DOWNPOUR_COLUMNS = [
-    *("key", "replicas", "rule", "every", "budget_s", "outages", "time_to_error_s", "error_last", "batches", "staleness", "spread"),
-]
-
-
 def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
     """A row a run of Downpour SGD whose features are not read apart. every: batches between two fetches and two pushes. outages: "none",
     "leave" or "return".
@@ -242,6 +233,7 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
     time_to_error_s: `TARGET_ERROR` first reached, missing if never. staleness: mean over shards; own-fetch updates, and those that pass
     while messages travel, are not in it. spread: mean difference between the most and least updated shard of a vector.
     """
+    names = ["key", "replicas", "rule", "every", "budget_s", "outages", "time_to_error_s", "error_last", "batches", "staleness", "spread"]
     rows = []
     for record in records:
         if isinstance(record, DownpourRecord) and not record.parameters:
@@ -250,10 +242,7 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
             found = ("none" if not e.outages else "return" if back else "leave", first_time_s(curve, TARGET_ERROR), curve[-1].error)
             ages = (fmean(shard.mean for shard in record.staleness), record.spread.mean)
             rows.append((record.key, e.replicas, e.rule, e.push_every, e.time_s, *found, record.batches, *ages))
-    return pd.DataFrame(rows, columns=DOWNPOUR_COLUMNS)
-
-
-LARGE_COLUMNS = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "error", "epoch_s", "diverged"]
+    return pd.DataFrame(rows, columns=names)
 
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
@@ -272,7 +261,8 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
         rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
         who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
         rows.append((*who, result.curve[-1].error, result.update_time_s * e.problem.rows / batch, result.diverged))
-    return pd.DataFrame(rows, columns=LARGE_COLUMNS)
+    names = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "error", "epoch_s", "diverged"]
+    return pd.DataFrame(rows, columns=names)
 
 
 def paper() -> dict[str, float]:

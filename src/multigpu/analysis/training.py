@@ -168,14 +168,17 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
 
 # --- whether batching modes are ---------------------------------------------------------------------------------------------------
 
-JOB_COLUMNS = ["machine", "model", "inputs", "devices", "batch_size", "placement", "precision"]
+JOB = ["machine", "model", "inputs", "devices", "batch_size", "placement", "precision"]
 
 
-def mode_scores(records: Iterable[TrainingRecord]) -> pd.DataFrame:
-    """Every evaluation of finished translators whose job was trained in more than one mode of batching: key, `JOB_COLUMNS`, batching, seed,
-    step, score (its name), value.
+def differences(records: Iterable[TrainingRecord]) -> pd.DataFrame:
+    """Of finished translators whose job was trained in more than one mode of batching, every other mode against own buckets at the last
+    evaluation, paired by seed; of each score's job with most runs.
+
+    Returns:
+        score, batching, difference (its score less that with own buckets) with _low and _high (95%, Student's t; NaN: one seed), n, keys.
     """
-    names = [*JOB_COLUMNS[1:], "batching", "seed"]
+    names = [*JOB[1:], "batching", "seed"]
     rows = [
         (record.key, record.machine.name, *(getattr(run, name) for name in names), e.step, score, value)
         for record, m in _measured(records)
@@ -184,19 +187,8 @@ def mode_scores(records: Iterable[TrainingRecord]) -> pd.DataFrame:
         for score, value in e.scores.items()
     ]
     frame = pd.DataFrame(rows, columns=["key", "machine", *names, "step", "score", "value"])
-    return frame[frame.groupby(JOB_COLUMNS)["batching"].transform("nunique") > 1]
-
-
-def differences(scores: pd.DataFrame) -> pd.DataFrame:
-    """Every other mode against own buckets at the last evaluation, paired by seed; of each score's job with most runs.
-
-    Args:
-        scores: of `mode_scores`.
-
-    Returns:
-        score, batching, difference (its score less that with own buckets) with _low and _high (95%, Student's t; NaN: one seed), n, keys.
-    """
-    runs = scores.groupby(["score", *JOB_COLUMNS])["key"].nunique()
+    scores = frame[frame.groupby(JOB)["batching"].transform("nunique") > 1]
+    runs = scores.groupby(["score", *JOB])["key"].nunique()
     jobs = runs.groupby("score").idxmax().tolist()
     last = scores[scores.set_index(runs.index.names).index.isin(jobs)].sort_values("step")
     last = last.groupby(["score", "batching", "seed"])[["value", "key"]].last().reset_index()

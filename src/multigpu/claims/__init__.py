@@ -1,7 +1,6 @@
 """The documents' claims, as data: tests over Records; verdicts; a line, a page row or JSON of each."""
 
-from multigpu.claims.catalogue import all_claims, find_claim
-from multigpu.claims.core import Claim, Contrast, Predicate, Term
+from multigpu.claims.core import Claim, Contrast, Predicate, Term, all_claims, find_claim
 from multigpu.claims.results import Result, to_json
 from multigpu.later import later
 

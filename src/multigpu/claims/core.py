@@ -1,20 +1,28 @@
-"""A Claim: a sentence of the documents, its figure, and a test over Records; `data/claims-ledger.csv` says which of the two was first.
+"""A Claim: a sentence of the documents, its figure, and a test over Records, which is data: nothing here touches a Record.
 
-A `Predicate` is data: it names Runs by their fields, the quantity to compare, the direction and the margin beyond which an effect counts as
-real, and the least data that may decide. Nothing here touches a Record.
+`documents/NNN.yaml` hold them, one file a document; other packages may add files of their own. A side of a contrast is the fields of its
+Runs, with `devices` where these are fixed, or a list of such. Two shapes have names of their own: `scaling: true` compares the speedups of
+two kinds of Run, each against its own single device, and `efficiency_over: M` the rate a device on N against that on M. Where the document
+states an effect of its own, `effect`, half of it is the margin.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import Field, model_validator
 
 from multigpu.analysis.fields import FOLLOWS
+from multigpu.collectives.run import CollectiveRun
+from multigpu.outside import Added
+from multigpu.run import Run
 from multigpu.schema import Data
 
 Verdict = Literal["holds", "holds here only", "does not hold", "inconclusive", "out of reach", "not yet measured", "cannot be tested here"]
@@ -32,8 +40,6 @@ LEVEL = 0.025
 """Of a one-sided test; two of them are a 95% interval."""
 WORDS = frozenset({"label", "unit", "scope", "protocol"})
 """Fields of a test that say something and decide nothing."""
-
-
 HERE = Path(__file__).parent
 
 
@@ -43,14 +49,11 @@ def data_of(file: Traversable) -> Any:
 
 
 KINDS: dict[str, dict[str, Any]] = data_of(HERE / "kinds.yaml")
-"""By the name that a test's `of` gives them."""
 
 
 def digest_of(tests: Iterable[dict[str, Any]]) -> str:
     """A hash of what decides in predicates, which names a test in the ledger: of no words, and of nothing that is as usual, so that a new
-    field changes no digest.
-
-    tests: as JSON, of today or as an earlier commit had them, which told the `kind` of their Records otherwise.
+    field changes no digest. tests: as JSON, of today or as an earlier commit had them, which told the `kind` of their Records otherwise.
     """
     usual = Contrast(label="", over=(Term(),)).model_dump(mode="json", exclude={"over", "label"}) | Term().model_dump(mode="json")
 
@@ -117,12 +120,10 @@ class Contrast(Data):
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """The bound, and its inverse where that is one as well."""
         return (self.bound, 1 / self.bound) if self.direction in ("within", "outside") else (self.bound,)
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """All terms, the `over` ones first."""
         return self.over + self.under
 
     @property
@@ -193,12 +194,11 @@ class Claim(Data):
 
     @property
     def predicates(self) -> tuple[Predicate, ...]:
-        """All that decide it, the first one first; none where none can be written."""
         return ((self.predicate,) if self.predicate else ()) + self.further
 
     @property
     def digest(self) -> str:
-        """A hash of all that decides it, the same in every process; empty without any."""
+        """`digest_of` all that decides it; empty without any."""
         return digest_of(one.model_dump(mode="json") for one in self.predicates) if self.predicates else ""
 
     @property
@@ -206,3 +206,77 @@ class Claim(Data):
         """What would decide it, and at what cost, in words; "" without any."""
         on = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "two CPU cores, no GPU"
         return f"{self.decides} (about {self.seconds:,} s of {on})" if self.decides else ""
+
+
+KNOWN = {
+    **dict.fromkeys(("runs", "traces"), (tuple(Run.model_fields), "a Run")),
+    "hosts": (tuple(CollectiveRun.model_fields), "a CollectiveRun"),
+    **{of: (tuple(KINDS[of]["known"]), f"a row of {of}") for of in ("synchrony", "training")},
+}
+"""By kind, the fields that a selection may name, and what these are of."""
+
+
+@cache
+def all_claims() -> tuple[Claim, ...]:
+    """Every claim of every document, by number; of another package all or, where one cannot be used, none."""
+    found = read_claims(HERE / "documents", {})
+    added = Added("claims", ModuleType, use=lambda package, _: read_claims(resources.files(package), found))
+    for claims in added.values():
+        found |= claims
+    return tuple(sorted(found.values(), key=lambda claim: int(claim.number[1:])))
+
+
+def read_claims(folder: Traversable, known: Mapping[str, Claim]) -> dict[str, Claim]:
+    """The `known` claims and those of a folder's YAML files, by number. ValueError: there is none, two have one number, or one has a field
+    that is unknown or a value that it cannot have.
+    """
+    found = dict(known)
+    for fields in (fields for file in folder.iterdir() if file.name.endswith(".yaml") for fields in data_of(file)):
+        tests = [_test(test) for test in fields.pop("tests", ())]
+        claim = Claim(**fields, predicate=tests[0] if tests else None, further=tuple(tests[1:]))
+        if (other := found.setdefault(claim.number, claim)) is not claim:
+            raise ValueError(f"two claims are called {claim.number}: {other.sentence!r} and {claim.sentence!r}")
+    if len(found) == len(known):
+        raise ValueError(f"{folder} holds no *.yaml with claims")
+    return found
+
+
+def find_claim(number: str) -> Claim:
+    """The claim called `number`; ValueError where there is none."""
+    known = {claim.number: claim for claim in all_claims()}
+    if number.upper() not in known:
+        first, *_, last = known
+        raise ValueError(f"unknown claim {number!r}: choose one of {first} to {last}")
+    return known[number.upper()]
+
+
+def selection(fields: Mapping[str, Any], of: str) -> Selection:
+    """One value or several for each named field, in the order of their names; ValueError where Records of this kind have no such field."""
+    known, what = KNOWN[of]
+    if unknown := sorted(set(fields) - set(known)):
+        raise ValueError(f"{what} has no field {', '.join(unknown)}: choose among {', '.join(known)}")
+    return tuple((name, tuple(value) if isinstance(value, list | tuple) else (value,)) for name, value in sorted(fields.items()))
+
+
+def _test(fields: dict[str, Any]) -> Predicate:
+    of = fields["of"]
+    own = {"contrasts": [_contrast(contrast, of) for contrast in fields["contrasts"]], "where": selection(fields.get("where", {}), of)}
+    return Predicate(**KINDS[of].get("usual", {}) | fields | own)
+
+
+def _contrast(fields: dict[str, Any], of: str) -> Contrast:
+    over, under = (_terms(fields.pop(name, usual), of) for name, usual in (("over", {}), ("under", [])))
+    if fields.pop("scaling", False):
+        (above,), (below,) = over, under
+        over, under = [above, below.model_copy(update={"devices": 1})], [above.model_copy(update={"devices": 1}), below]
+    if base := fields.pop("efficiency_over", None):
+        under = [term.model_copy(update={"devices": base}) for term in over]
+        fields |= {"per_device": True, "unit": "%"}
+    if "effect" in fields:
+        fields.setdefault("bound", (1 + fields["effect"]) / 2)
+    return Contrast(over=tuple(over), under=tuple(under), where=selection(fields.pop("where", {}), of), **fields)
+
+
+def _terms(side: Any, of: str) -> list[Term]:
+    terms = side if isinstance(side, list) else [side]
+    return [Term(devices=term.pop("devices", None), select=selection(term, of)) for term in terms]

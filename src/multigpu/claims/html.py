@@ -34,14 +34,11 @@ scoreboard, tally, changes_table = _MACROS.scoreboard, _MACROS.tally, _MACROS.ch
 """Of results: a cell a claim that leads to its row; how many have each verdict, as a sentence. Of `ledger.changes`: a row each."""
 
 
-def claims_table(results: Sequence[Result], folder: str = "") -> str:
-    """`<table class="claims">`, a row a claim with its number as id; what is long is folded away.
-
-    folder: of the pages that show the claims, as seen from the page that holds the table.
-    """
+def claims_table(results: Sequence[Result]) -> str:
+    """`<table class="claims">`, a row a claim with its number as id; what is long is folded away."""
     written = orders(results)
     rows = [(one, written.get(one.claim.number, ""), titled(one), tested(one), page_title(one.claim.page)) for one in results]
-    return str(_MACROS.claims(rows, folder))
+    return str(_MACROS.claims(rows))
 
 
 @lru_cache

@@ -11,13 +11,12 @@ from multigpu import paths
 from multigpu.claims.results import Result
 
 LEDGER = paths.REPOSITORY / "data" / "claims-ledger.csv"
-CHANGES = paths.REPOSITORY / "data" / "claims-changes.csv"
 BEFORE, AFTER, UNKNOWN = "test before data", "test after data", "order not known"
 STATES = ("none", "existed", "not known")
 
 
 class Entry(NamedTuple):
-    """One test of a claim. written: when it was committed, in UTC. commit: its short name; "" where it is the one that added the row.
+    """One test of a claim, in the columns of the file. written: in UTC; commit: "" where it is the one that added the row.
 
     data: what there was by then of the Records that decide the claim today, one of STATES; "not known" where they name folded commits.
     """
@@ -31,34 +30,27 @@ class Entry(NamedTuple):
 
 
 @lru_cache
-def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
-    """The rows of the ledger by claim, in their order.
-
-    Raises:
-        ValueError: a row's `data` is none of STATES.
-    """
+def entries() -> Mapping[str, Sequence[Entry]]:
+    """The rows of the ledger by claim, in their order; ValueError where a row's `data` is none of STATES."""
     found: dict[str, list[Entry]] = {}
-    for entry in map(Entry._make, _rows(path)):
+    for entry in map(Entry._make, _rows(LEDGER)):
         if entry.data not in STATES:
-            raise ValueError(f"{path.name}, claim {entry.claim}: data is {entry.data!r}; choose {', '.join(STATES)}")
+            raise ValueError(f"{LEDGER.name}, claim {entry.claim}: data is {entry.data!r}; choose {', '.join(STATES)}")
         found.setdefault(entry.claim, []).append(entry)
     return found
 
 
-def changes(path: Path = CHANGES) -> list[Any]:
+def changes() -> list[Any]:
     """Every changed verdict, in the order of the file: claim, before, after, why."""
-    return list(_rows(path))
+    return _rows(paths.REPOSITORY / "data" / "claims-changes.csv")
 
 
-def _rows(path: Path) -> Iterable[Any]:
-    return pd.read_csv(path, dtype=str, keep_default_na=False).itertuples(index=False, name="Row")
+def _rows(path: Path) -> list[Any]:
+    return list(pd.read_csv(path, dtype=str, keep_default_na=False).itertuples(index=False, name="Row"))
 
 
 def order(entry: Entry, measured_at: Sequence[str]) -> str:
-    """Which was first, of a test and the Records that decide it: by what the ledger says and by their dates (in UTC, as texts).
-
-    A test written when none of them existed is before its data only if all of their dates say so too.
-    """
+    """Which was first, of a test and the Records that decide it: the test only if the ledger and all of their dates (in UTC) say so."""
     older = sum(date < entry.written for date in measured_at)
     if entry.data == "none" and not older:
         return BEFORE
@@ -68,9 +60,9 @@ def order(entry: Entry, measured_at: Sequence[str]) -> str:
 
 def orders(results: Iterable[Result]) -> dict[str, str]:
     """Of each claim that has a test in the ledger, which of the two was first, and when the test was written."""
-    found = {}
-    for result in results:
-        if result.claim.predicates and (own := entries().get(result.claim.number)):
-            first = order(own[-1], result.measured_at)
-            found[result.claim.number] = f"{first},{' changed' * (len(own) > 1)} {own[-1].written[:10]}"
-    return found
+    known = {one.claim.number: (entries().get(one.claim.number, ()), one.measured_at) for one in results if one.claim.predicates}
+    return {
+        number: f"{order(own[-1], dates)},{' changed' * (len(own) > 1)} {own[-1].written[:10]}"
+        for number, (own, dates) in known.items()
+        if own
+    }

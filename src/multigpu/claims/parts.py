@@ -105,14 +105,14 @@ def support(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -
     return sum(setting.enough and setting.verdict == verdict for setting in settings), sum(leaning), len(leaning)
 
 
-def against(contrast: Contrast, settings: Sequence[Setting]) -> bool:
-    """Whether most settings of a contrast say by their estimates alone that it does not hold, and so that nothing that needs it does."""
-    return not contrast.size and 2 * sum(leans(contrast, setting) == "does not hold" for setting in settings) > len(settings)
-
-
 @dataclass
 class Part:
-    """A contrast in one framework: the records of its scope, its settings among them, its verdict and what is said of it."""
+    """A contrast in one framework: the records of its scope, its settings among them, its verdict and what is said of it.
+
+    able and few: its settings that have enough data, and the others; shown: the able ones, or all where there is none; lacking: the Runs of
+    which there are no Records; gap: device counts that are not decided; here: where it holds, if here only; against: whether most able ones
+    say by their estimates alone that it does not hold, and so that nothing that needs it does.
+    """
 
     predicate: Predicate
     framework: str
@@ -121,15 +121,13 @@ class Part:
     settings: list[Setting]
 
     def rule(self, settings: list[Setting]) -> None:
-        """Takes its settings as they were judged among all of the claim's, and what follows from them.
-
-        able and few: its settings that have enough data, and the others; shown: the able ones, or all where there is none; lacking: the
-        Runs of which there are no Records; here: where it holds, if here only.
-        """
+        """Takes its settings as they were judged among all of the claim's, and what follows from them."""
         self.settings = settings
         self.lacking = [] if settings else unmet(self.contrast, self.records)
         self.able, self.few = ([one for one in settings if one.enough is enough] for enough in (True, False))
         self.shown = self.able or self.few
+        failing = sum(leans(self.contrast, setting) == "does not hold" for setting in self.able)
+        self.against = not self.contrast.size and 2 * failing > len(self.able)
         self.verdict, self.scopes, self.outvoted = join(self.contrast, settings)
         self.gap = "" if (self.contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED else self._unmeasured()
         self.here = ""
@@ -148,10 +146,9 @@ class Part:
 
     def notes(self, overall: Verdict, several: bool) -> list[str]:
         """What is said of it where a test as a whole says `overall`; several: whether it must be named as the one that is not so."""
-        plain = f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else ""
+        reason, plain = self._reason(), f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else ""
         if self.contrast.size and self.verdict == "does not hold":
             plain = f"of another size: not {stated(self.contrast)}"
-        reason = self._reason()
         said = "; ".join(filter(None, [reason, self._rests_on(), self._noise(), self._perfect_scaling()]))
         if plain and not reason:
             return [plain, said, self.gap]

@@ -1,4 +1,4 @@
-"""What Records say: of one setting, of one framework, of a claim; results are computed once, and kept until anything changes."""
+"""What Records say of one setting, of one framework, of a claim; results are computed once, and kept until anything changes."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ def models_of(fields: Iterable[Mapping[str, object]]) -> set[str]:
 class Answer(Data):
     """A verdict with its figure, and why; scope: where it holds, of what holds here only.
 
-    decidable: settings that have enough repeats. leaning: what most of these would say by their estimates alone.
+    decidable: settings that have enough repeats; leaning: what most of these would say by their estimates alone.
     """
 
     verdict: Verdict

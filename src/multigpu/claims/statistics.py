@@ -4,6 +4,7 @@ A ratio is what `compare.versus` makes of two points, or of two such ratios: sid
 Three forms are no ratio of points' means: repeats that began alike, a share of differences, and mean squares. They use the same pairs.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -17,12 +18,13 @@ from multigpu.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Predicate
 from multigpu.claims.results import Setting
 from multigpu.claims.rows import Pairs, paired, quantity
 
-Chance = Callable[[float], Sequence[Any]]
+POWER = 0.8  # the chance of a decision that is asked for
+MOST_REPEATS = 1000
 TOLERATED = 0.01
 """How far two clocks may differ (on a log scale) without a meaning: a mean is no median."""
 
 
-def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, chance: Chance) -> pd.DataFrame:
+def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, chance: Callable[[float], Sequence[Any]]) -> pd.DataFrame:
     """Estimates with their 95% intervals, and the one-sided p-values `holding` (if it does not hold) and `failing` (if it does not fail).
 
     chance: of so large an estimate and of so small a one, if the truth were a value.
@@ -171,3 +173,19 @@ def _ceilings(pairs: Pairs) -> pd.Series:
     _, one, _, several = _sides(pairs._replace(contrast=contrast.model_copy(update={"per_device": True})))
     top = one["rate"] / several["rate"]
     return top.where(top >= 1)
+
+
+def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
+    """Repeats of each side that decide a setting with a chance of 80%, its estimate and its scatter being what they seem.
+
+    looks: among so many the level is divided, as Holm's first is. None: more than a thousand, there is no interval, or it is no ratio's.
+    """
+    if contrast.form != "ratio" or setting.low is None or setting.high is None or min(setting.low, setting.estimate) <= 0 or setting.n < 2:
+        return None
+    half = math.log(setting.high / setting.low) / 2
+    error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
+    gap = min(abs(math.log(setting.estimate / bound)) for bound in contrast.bounds)
+    n = np.arange(setting.n, MOST_REPEATS)
+    reach = special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER)
+    deciding = n[gap >= reach * error / np.sqrt(n)]
+    return int(deciding[0]) if deciding.size else None

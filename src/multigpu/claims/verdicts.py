@@ -7,6 +7,7 @@ contrasts (`parts`), these to tests, and these over frameworks. No Record, no ve
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -18,13 +19,11 @@ from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
-from multigpu.claims.catalogue import all_claims
-from multigpu.claims.core import DECIDED, OPEN, Claim, Verdict
-from multigpu.claims.deciding import needed
-from multigpu.claims.parts import Part, after_many_looks, against, scopes_of
+from multigpu.claims.core import DECIDED, OPEN, Claim, Verdict, all_claims
+from multigpu.claims.parts import Part, after_many_looks, scopes_of
 from multigpu.claims.results import Answer, Result, Setting
 from multigpu.claims.rows import NONE, admitted, rows
-from multigpu.claims.statistics import settings_of
+from multigpu.claims.statistics import repeats_needed, settings_of
 from multigpu.claims.wording import framework_title, together, wanted
 from multigpu.training.record import TrainingStore
 
@@ -80,6 +79,18 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     return result.model_copy(update={"needed": needed(result)})
 
 
+def needed(result: Result) -> str:
+    """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any other."""
+    told = []
+    tests = result.claim.predicates if result.verdict == "inconclusive" else ()
+    for predicate, contrast in ((one, contrast) for one in tests for contrast in one.contrasts):
+        own = [one for one in result.settings if one.contrast == contrast.label and one.verdict == "inconclusive"]
+        if counts := [count for one in own if (count := repeats_needed(contrast, one, max(result.looks, 1)))]:
+            least = plural(max(predicate.min_n, min(counts)), "repeat")
+            told.append(f"{contrast.label}: {least} a side in the nearest of {plural(len(own), 'open setting')}")
+    return "; ".join(told)
+
+
 def answer(parts: Sequence[Part], several: bool) -> Answer:
     """What Records of one framework, or of those that a predicate joins, say of a predicate.
 
@@ -96,14 +107,9 @@ def answer(parts: Sequence[Part], several: bool) -> Answer:
     keys = _keys(setting for part in parts for setting in part.shown)
     records = pd.concat([part.records[["key", "flags"]] for part in parts]).drop_duplicates("key")
     notes.append(flagged(records.loc[records["key"].isin(keys), "flags"]))
-    return Answer(
-        verdict=overall,
-        figure=figures(parts, overall),
-        why=_joined(dict.fromkeys(notes)),
-        scope="; ".join(scopes_of(told)) if overall == "holds here only" else "",
-        record_keys=keys,
-        decidable=sum(len(part.able) for part in parts),
-        leaning="does not hold" if any(against(part.contrast, part.able) for part in parts) else "holds",
+    leaning: Verdict = "does not hold" if any(part.against for part in parts) else "holds"
+    return _answer(
+        overall, figures(parts, overall), notes, scopes_of(told), keys, decidable=sum(len(part.able) for part in parts), leaning=leaning
     )
 
 
@@ -126,7 +132,13 @@ def flagged(flags: pd.Series) -> str:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return "; ".join(filter(None, texts))
+    """Each text once."""
+    return "; ".join(filter(None, dict.fromkeys(texts)))
+
+
+def _answer(verdict: Verdict, figure: str, why: Iterable[str], scopes: Iterable[str], keys: tuple[str, ...], **more: Any) -> Answer:
+    scope = _joined(scopes) if verdict == "holds here only" else ""
+    return Answer(verdict=verdict, figure=figure, why=_joined(why), scope=scope, record_keys=keys, **more)
 
 
 def _keys(found: Iterable[Answer | Setting]) -> tuple[str, ...]:
@@ -137,14 +149,8 @@ def _together(answers: Sequence[Answer]) -> Answer:
     """One answer of several tests that must all hold; of a claim that does not, only what refutes it is said."""
     overall = all_of([(one.verdict, False) for one in answers])
     told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
-    return Answer(
-        verdict=overall,
-        figure=_joined(one.figure for one in answers),
-        why=_joined(dict.fromkeys(one.why for one in told)),
-        scope=_joined(dict.fromkeys(one.scope for one in answers)) if overall == "holds here only" else "",
-        record_keys=_keys(answers),
-        decidable=sum(one.decidable for one in answers),
-    )
+    figure, decidable = _joined(one.figure for one in answers), sum(one.decidable for one in answers)
+    return _answer(overall, figure, (one.why for one in told), (one.scope for one in answers), _keys(answers), decidable=decidable)
 
 
 def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
@@ -181,16 +187,11 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
         verdict, why = "inconclusive", f"frameworks differ: {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
     elif decided and (open_ones := [name for name, one in answers.items() if one.verdict == "inconclusive"]):
         why = _joined([why, f"decided by {joined([*decided])}, inconclusive in {joined(open_ones)}"])
-    return Answer(
-        verdict=verdict,
-        figure="; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items()),
-        why=why,
-        scope=_of_each({name: one.scope for name, one in named.items()}) if verdict == "holds here only" else "",
-        record_keys=_keys(answers.values()),
-    )
+    figure = "; ".join(figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items())
+    return _answer(verdict, figure, [why], [_of_each({name: one.scope for name, one in named.items()})], _keys(answers.values()))
 
 
 def _of_each(texts: Mapping[str, str]) -> str:
     """What is said of each framework, once where it is the same of all."""
     same = len(set(texts.values())) == 1
-    return _joined(dict.fromkeys(text if same else f"{name}: {text}" for name, text in texts.items() if text))
+    return _joined(text if same else f"{name}: {text}" for name, text in texts.items() if text)

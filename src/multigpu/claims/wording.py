@@ -1,10 +1,13 @@
-"""Figures as a reader meets them: "at 8 GPUs 0.31x (95% 0.30-0.33), n = 5 over 2 launches"."""
+"""Figures as a reader meets them, "at 8 GPUs 0.31x (95% 0.30-0.33), n = 5 over 2 launches", and results on a terminal."""
 
+import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
-from multigpu.claims.core import HERE, KINDS, Contrast, Predicate, Selection, Verdict, data_of
+from multigpu.claims.core import HERE, KINDS, OPEN, VERDICTS, Contrast, Predicate, Selection, Verdict, data_of
+from multigpu.claims.ledger import orders
 from multigpu.claims.results import Result, Setting, models_of
 
 SAYINGS = data_of(HERE / "words.yaml")
@@ -12,6 +15,8 @@ SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
 BEST_KNOWN = ("model", "placement", "batch_size", "precision", "execution", "processes", "layout", "inputs", "scaling", "machine")
+WIDEST_TEXT = 120
+"""Columns of a claim in full: longer lines are hard to read."""
 WIDEST = 100.0
 """An interval whose bounds lie further apart than this factor says nothing: its launches differ and are two or three."""
 
@@ -55,8 +60,7 @@ def _devices(settings: Sequence[Setting]) -> str:
 def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Setting] = (), told: Sequence[str] = ()) -> str:
     """All settings of a contrast: each with what tells it from the others, or the range where they are many.
 
-    further: settings with too little data to decide beside those that do: only their number and range are given.
-    told: fields that are named though they tell nothing apart.
+    further: those with too little data to decide, of which only number and range are given. told: fields that are named in any case.
     """
     if len(settings) <= LISTED:
         names = _names(settings, [*settings, *further], told, contrast.counts != "highest")
@@ -110,8 +114,7 @@ def together(labels: Sequence[str]) -> str:
 def _names(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool) -> list[str]:
     """The fewest fields, best known first, that tell every shown setting from all that were found, in words; `told` are among them.
 
-    by_count: whether the device count, which is told anyway, tells settings apart. Where each one's highest count was looked for it
-    does not: the reader would take a smaller one for another count of the same setting.
+    by_count: whether the device count, which is told anyway, tells settings apart: not where each one's highest was looked for.
     """
     alike = [(one, other) for one in shown for other in found if other is not one and not (by_count and one.devices != other.devices)]
     telling: list[str] = []
@@ -130,8 +133,9 @@ def framework_title(name: str) -> str:
 
 def stated(contrast: Contrast) -> str:
     """What a contrast tests, in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
-    range_of = f"{contrast.direction} {number(1 / contrast.bound, contrast)} to"
-    how = {"above": "at least", "below": "at most"}.get(contrast.direction, range_of)
+    how = {"above": "at least", "below": "at most"}.get(
+        contrast.direction, f"{contrast.direction} {number(1 / contrast.bound, contrast)} to"
+    )
     return f"{contrast.label} {how} {number(contrast.bound, contrast)}"
 
 
@@ -185,9 +189,45 @@ def titled(result: Result) -> list[str]:
 
 def tested(result: Result) -> str:
     """The predicates in words: what must be so, measured how where that is not as usual, and within which scope; empty without any."""
-    told = [stated(contrast) for predicate in result.claim.predicates for contrast in predicate.contrasts]
-    further = []
-    for one in result.claim.predicates:
-        usual = KINDS[one.of].get("usual", {}).get("protocol", Predicate.model_fields["protocol"].default)
-        further += [text for text in ("" if one.protocol == usual else one.protocol, one.scope) if text]
-    return f"Test: {'; '.join(told)}. {' '.join(further)}".strip() if told else ""
+    tests = result.claim.predicates
+    usual = {of: kind.get("usual", {}).get("protocol", Predicate.model_fields["protocol"].default) for of, kind in KINDS.items()}
+    further = [text for one in tests for text in ("" if one.protocol == usual[one.of] else one.protocol, one.scope) if text]
+    told = "; ".join(stated(contrast) for one in tests for contrast in one.contrasts)
+    return f"Test: {told}. {' '.join(further)}".strip() if told else ""
+
+
+def overview(results: Sequence[Result], width: int) -> str:
+    """A line a claim (number, verdict, document, its sentence as far as there is room), how many have which verdict, what is open."""
+    broad, lines = max(map(len, VERDICTS)), []
+    for one in results:
+        said, documents = f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}", ", ".join(one.claim.documents)
+        line = f"{said}  {documents:8}  {one.claim.sentence}"
+        lines.append(line if len(line) <= width else line[: max(width - 1, 0)].rstrip() + "…")
+    counts = Counter(one.verdict for one in results)
+    told = joined([f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]])
+    open_ones = [one for one in results if one.verdict in OPEN]
+    gpu_s = sum(one.claim.gpus * one.claim.seconds for one in open_ones)
+    rest = f"{len(open_ones)} open ones wait for about {gpu_s:,} GPU seconds. " if open_ones else ""
+    first = (open_ones or results)[0].claim.number
+    return "\n".join([*lines, "", *textwrap.wrap(f"{len(results)} claims: {told}. {rest}Details: claims {first}", max(width, 20))])
+
+
+def in_full(result: Result, width: int) -> str:
+    """All that is said of a claim, wrapped."""
+    claim = result.claim
+    parts = {
+        f"Document {', '.join(claim.documents)}": claim.figure,
+        "Verdict": f"{SYMBOLS[result.verdict]} {result.verdict}{f': {result.scope}' if result.scope else ''}",
+        "Why": result.why,
+        "Ours": "\n".join(titled(result)),
+        "Test": f"{tested(result)} {orders([result]).get(claim.number, '')}".removeprefix("Test: ").strip(),
+        "Repeats needed": result.needed,
+        "Shown on": f"notebooks/{claim.page}.ipynb" if claim.page else "",
+        "Records": f"{len(result.record_keys)}: {' '.join(result.record_keys)}" if result.record_keys else "",
+    }
+    wrap = textwrap.TextWrapper(min(max(width, 20), WIDEST_TEXT), initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    lines = textwrap.wrap(f"{claim.number}: {claim.sentence}", wrap.width)
+    for name, text in parts.items():
+        if text:
+            lines += [name, *(line for paragraph in text.splitlines() for line in wrap.wrap(paragraph))]
+    return "\n".join(lines)

@@ -1,29 +1,21 @@
 """What is still to be measured before the claims can be decided: of every grid the Runs that undecided contrasts compare.
 
 A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for: the cheapest that the grids can
-make. An interval that straddles its bound asks for no setting: `needed` says how many repeats it would take, were all as it seems.
+make. Where an interval straddles its bound, a claim's result says how many repeats would decide.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import special
 
-from multigpu.analysis.words import plural
-from multigpu.claims.core import DECIDED, LEVEL, Contrast
-from multigpu.claims.results import Result, Setting, models_of
+from multigpu.claims.core import DECIDED, Contrast
+from multigpu.claims.results import Result, models_of
 from multigpu.claims.rows import admitted, paired, rows
-from multigpu.grid.entries import FEWEST, Planned, each_once
+from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
-
-POWER = 0.8
-"""The chance of a decision that is asked for."""
-MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -85,13 +77,11 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
 
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
-            models = models_of(setting.fields for setting in enough)
-            if len(models) < contrast.models_at_least:
-                own = admitted(tables[predicate.of], predicate, contrast, group)
-                for _, more, runs in cheapest(contrast, own, cost_s):
-                    if len(models) < contrast.models_at_least and not more <= models:
-                        chosen |= {key: repeated(by_digest[key], predicate.min_n) for key in runs if key not in chosen}
-                        models |= more
+            models, own = models_of(setting.fields for setting in enough), admitted(tables[predicate.of], predicate, contrast, group)
+            for _, more, runs in cheapest(contrast, own, cost_s) if len(models) < contrast.models_at_least else ():
+                if len(models) < contrast.models_at_least and not more <= models:
+                    chosen |= {key: repeated(by_digest[key], predicate.min_n) for key in runs if key not in chosen}
+                    models |= more
         points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) not in measured]
         if points:
             launches = frozenset(map(launch_of, points))
@@ -119,36 +109,3 @@ def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None 
             left, started = left - cost, started | need.launches
             chosen.append(need)
     return chosen
-
-
-def undecided(found: Sequence[Need]) -> list[Planned]:
-    """All that is needed as one grid; a Run that several claims need with as many repeats as any of them."""
-    return each_once(entry for need in found for entry in need.entries)
-
-
-def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
-    """Repeats of each side that decide a setting with a chance of 80%, its estimate and its scatter being what they seem.
-
-    looks: among so many the level is divided, as Holm's first is. None: more than a thousand, there is no interval, or it is no ratio's.
-    """
-    if contrast.form != "ratio" or setting.low is None or setting.high is None or min(setting.low, setting.estimate) <= 0 or setting.n < 2:
-        return None
-    half = math.log(setting.high / setting.low) / 2
-    error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
-    gap = min(abs(math.log(setting.estimate / bound)) for bound in contrast.bounds)
-    n = np.arange(setting.n, MOST)
-    reach = special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER)
-    deciding = n[gap >= reach * error / np.sqrt(n)]
-    return int(deciding[0]) if deciding.size else None
-
-
-def needed(result: Result) -> str:
-    """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any other."""
-    told = []
-    tests = result.claim.predicates if result.verdict == "inconclusive" else ()
-    for predicate, contrast in ((one, contrast) for one in tests for contrast in one.contrasts):
-        own = [one for one in result.settings if one.contrast == contrast.label and one.verdict == "inconclusive"]
-        if counts := [count for one in own if (count := repeats_needed(contrast, one, max(result.looks, 1)))]:
-            least = plural(max(predicate.min_n, min(counts)), "repeat")
-            told.append(f"{contrast.label}: {least} a side in the nearest of {plural(len(own), 'open setting')}")
-    return "; ".join(told)

@@ -8,14 +8,14 @@ import pytest
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
 from multigpu.claims import all_claims, evaluate_all
-from multigpu.claims.deciding import Need, affordable_needs, needs, planned_rows, repeated, undecided
 from multigpu.claims.results import Result
 from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.grid import Planned, every_grid, find_grid
-from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
+from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT, each_once
 from multigpu.measure.sharing import START_S
 from multigpu.record import Record
 from multigpu.run import Run
+from multigpu.undecided import Need, affordable_needs, needs, planned_rows, repeated
 from tests.factory import make_machine, make_record
 
 COUNTS = [1, 2, 4]
@@ -53,7 +53,7 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
     plain = {claim.number for claim in all_claims() if claim.predicates and all(p.of == "runs" for p in claim.predicates)}
     asked = [need for need in from_nothing if need.claim in plain and need.framework == "torch"]
     assert len(asked) > 15
-    records = [record for entry in undecided(asked) if not entry.run.traced_steps for record in as_records(entry)]
+    records = [record for need in asked for entry in need.entries if not entry.run.traced_steps for record in as_records(entry)]
     frame = frame_of(records)
     equal_steps = "step_memory"  # planted steps are all alike and remember nothing
     results = {result.claim.number: result for result in evaluate_all(runs=frame)}
@@ -73,7 +73,7 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
 
 
 def test_points_are_asked_for_once_and_with_their_repeats(from_nothing) -> None:
-    together = undecided(from_nothing)
+    together = each_once(entry for need in from_nothing for entry in need.entries)
     assert len({entry.run.digest for entry in together}) == len(together)
     assert all(len(entry.points()) >= 5 and len({point.launch for point in entry.points()}) >= 2 for entry in together)
     assert sum(need.missing for need in from_nothing) == sum(len(entry.points()) for entry in together)
@@ -92,15 +92,12 @@ def test_the_cheapest_setting_is_taken(unmeasured) -> None:
     assert (rest.missing, rest.cost_s) == (6, 6.0)
 
 
-def test_a_budget_takes_whole_claims() -> None:
+def test_a_budget_takes_whole_claims_and_pays_for_each_launch_once(from_nothing) -> None:
+    """Where measuring without starts was learned, starts are added: without them a budget would end in the midst of the last launch."""
     found = [Need(name, "torch", (), 5, cost) for name, cost in (("C1", 100.0), ("C2", 30.0), ("C3", 50.0))]
     assert [need.claim for need in affordable_needs(found, 90)] == ["C2", "C3"]
     assert [need.claim for need in affordable_needs(found, 90, pace=0.5)] == ["C2", "C3", "C1"]
     assert affordable_needs(found, 20) == []
-
-
-def test_a_launch_is_paid_for_once(from_nothing) -> None:
-    """Where measuring without starts was learned, starts are added: without them a budget would end in the midst of the last launch."""
     found = [
         Need(name, "torch", (), 5, cost, frozenset(on)) for name, cost, on in (("C1", 10.0, "ab"), ("C2", 20.0, "bc"), ("C3", 30.0, "c"))
     ]
@@ -117,8 +114,7 @@ def test_a_screening_point_becomes_a_headline_point() -> None:
     assert [point.launch for point in repeated(entry, 7).points()] == [*FEWEST, 4, 5]
     long = replace(entry, launches=LAUNCH_OF_REPEAT)
     assert [point.launch for point in repeated(long, 5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
-    needs_of_two = [Need("C1", "torch", (repeated(entry, 5),), 5, 1.0), Need("C2", "torch", (repeated(entry, 6),), 1, 1.0)]
-    assert [len(each.points()) for each in undecided(needs_of_two)] == [6]
+    assert [len(each.points()) for each in each_once([repeated(entry, 5), repeated(entry, 6)])] == [6]
     planned, measured = planned_rows([entry]), rows(frame_of(as_records(entry)[:1]))
     names = [name for name in RUN_FIELDS if name in CONTEXT]
     for name in names:
