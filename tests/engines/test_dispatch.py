@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch.wire import Wire
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.variables import initial_values
-from multigpu.engines.torch.wire import Copy
+from multigpu.engines.torch.wire import Copy, OneProcessWire
 from multigpu.measure.held import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
@@ -83,7 +82,8 @@ def test_exp1_updates_on_gpus_and_exp2_on_the_host(memory: Path) -> None:
 @pytest.mark.gpu
 def test_copies_wait_for_what_is_written_and_for_what_is_read() -> None:
     """A slow kernel before a copy's source is ready, and one that still reads its target: neither may be overtaken."""
-    wire = Wire(all_devices(make_run("independent", device_type="cuda"), threads=1))
+    run = make_run("independent", device_type="cuda")
+    wire = OneProcessWire(Devices([Device(run, rank, threads=1) for rank in (0, 1)]))
     source, target = torch.zeros(1 << 22, device="cuda:0"), torch.full((1 << 22,), 2.0, device="cuda:1")
     copy = Copy(0, source, 1, target)
     wire.copy_all([copy])  # libraries and links warm up

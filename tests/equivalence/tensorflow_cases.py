@@ -238,58 +238,6 @@ def unsized_case(case: Case) -> dict[str, Any]:
     return {"counted": counted, "uncounted": trainer.uncounted, "steps": trainer.steps_done}
 
 
-def saved_cases() -> list[Case]:
-    """One model behind three towers, on a device and on the host."""
-    form = {"model": "alexnet_cifar_tiny", "optimizer": "sgd", "precision": "fp64", "timed_steps": 2}
-    return [Case(_run("cnn", name, 3, **form)) for name in ("make_parallel", "make_parallel_cpu")]
-
-
-def saved_case(case: Case) -> dict[str, Any]:
-    """What two steps more come to after two, in the same trainer and in one that loaded the single model from its checkpoint; and
-    losses of the joined batch by the towers and by the single model.
-    """
-    import tensorflow as tf
-
-    from multigpu.engines.tensorflow.build import build_trainer
-    from multigpu.engines.tensorflow.devices import Devices
-    from multigpu.engines.tensorflow.feed import make_feed
-    from multigpu.engines.tensorflow.parallel import ParallelTrainer, Single
-    from multigpu.engines.tensorflow.trainer import Context
-
-    def made(run: Run) -> ParallelTrainer:
-        trainer = build_trainer(Context(run, devices, even=False, dynamic=False))
-        assert isinstance(trainer, ParallelTrainer)
-        return trainer
-
-    def losses(trainer: ParallelTrainer) -> list[float]:
-        return [sum(shares) for shares in zip(*trainer.loss_shares(), strict=True)]
-
-    run = case.run
-    source, devices = open_source(run), Devices(run)
-    shards, trainer, other = make_feed(source, devices).shards(0), made(run), made(run.model_copy(update={"seed": 7}))
-    for _ in range(2):
-        trainer.step(shards)
-    single = trainer.single()
-    joined = shards[0].tensors
-    with devices.at(0):
-        alone = trainer.model.loss_of(single.logits(joined["images"]), joined["labels"]) / shards[0].batch.joined_loss_terms
-    with tempfile.TemporaryDirectory() as folder:
-        path = tf.train.Checkpoint(model=single).write(f"{folder}/single")
-        again: Single = other.single()
-        tf.train.Checkpoint(model=again).read(path).assert_consumed()
-    other.load(again)
-    for one in (trainer, other):
-        for _ in range(2):
-            one.step(shards)
-    again.weights.popitem()
-    try:
-        other.load(again)
-        said = ""
-    except ValueError as error:
-        said = str(error)
-    return {"trained": losses(trainer), "loaded": losses(other), "alone": float(alone), "said": said}
-
-
 def expect_case(case: Case) -> dict[str, Any]:
     """What a Run over several processes must equal: losses, and of each variable its sum and its distance from the start."""
     import numpy as np
@@ -355,7 +303,7 @@ def run_devices(device_type: str, devices: int) -> dict[str, dict[str, Any]]:
 def run_cases(names: set[str]) -> dict[str, dict[str, Any]]:
     """Results of these cases, by name, from this process; of Runs over several processes also what those told."""
     work = [(case, train_case) for case in [*all_cases(), REFUSED]] + [(case, expect_case) for case in process_cases()]
-    work += [(UNSIZED, unsized_case), *((case, saved_case) for case in saved_cases())]
+    work.append((UNSIZED, unsized_case))
     found = results_of([(case, action) for case, action in work if case.name in names])
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))

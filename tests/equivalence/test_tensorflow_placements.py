@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from multigpu.placements import placements
-from tests.equivalence.tensorflow_cases import REFUSED, UNSIZED, Case, all_cases, process_cases, run_cases, saved_cases
+from tests.equivalence.tensorflow_cases import REFUSED, UNSIZED, Case, all_cases, process_cases, run_cases
 from tests.equivalence.tensorflow_checks import check, result_of
 
 pytestmark = pytest.mark.timeout(600)
@@ -19,7 +19,7 @@ def results(request: pytest.FixtureRequest, tf: Any):
     asked = [item for item in request.session.items if item.module is request.module and "results" in item.fixturenames]
     if all(hasattr(item, "callspec") for item in asked):
         return run_cases({item.callspec.params["case"].name for item in asked})
-    return run_cases({case.name for case in (*all_cases(), REFUSED, UNSIZED, *process_cases(), *saved_cases())})
+    return run_cases({case.name for case in (*all_cases(), REFUSED, UNSIZED, *process_cases())})
 
 
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
@@ -51,14 +51,6 @@ def test_bytes_of_a_run_over_processes_are_counted_or_said_not_to_be(case: Case,
         assert moved == case.run.devices * elements * 8 and not parts[0]["uncounted"]
     else:
         assert not moved and "gRPC" in parts[0]["uncounted"]
-
-
-@pytest.mark.parametrize("case", saved_cases(), ids=lambda case: case.name)
-def test_the_single_model_is_saved_predicts_and_is_loaded(case: Case, results) -> None:
-    result = result_of(case, results)
-    assert result["loaded"] == pytest.approx(result["trained"][2:], rel=1e-12) and len(set(result["trained"])) == 4
-    assert result["alone"] == pytest.approx(result["trained"][2], rel=1e-12)
-    assert "load the same model's variables" in result["said"]
 
 
 def test_what_cannot_be_sized_leaves_the_bytes_uncounted_and_says_so(results) -> None:

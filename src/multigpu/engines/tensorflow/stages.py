@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.context import OneShard, functions_of, stage_arrays
+from multigpu.engines.context import functions_of, stage_arrays
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import rules, session
 from multigpu.engines.tensorflow.devices import Devices
@@ -203,8 +203,10 @@ class StagesTrainer(Trainer):
         }
 
 
-class Session(OneShard, session.Session):
+class Session(session.Session):
     """As for other placements of one process."""
+
+    one_shard = True
 
     def _feed(self) -> Feed:
         return StageFeed(self.source, self.devices)

@@ -164,8 +164,3 @@ class Devices:
         """The host waits for `points`."""
         for _, event in points:
             event.synchronize()
-
-
-def all_devices(run: Run, threads: int) -> Devices:
-    """Those of a Run whose one process dispatches for all. threads: of the host, for all replicas together."""
-    return Devices([Device(run, rank, threads) for rank in range(run.devices)])

@@ -49,48 +49,38 @@ def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
-class Tracer:
-    """Runs steps under the profiler and makes the Record's trace of them."""
+def trace(
+    run: Run, ranks: Sequence[int], step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """Trace `run.traced_steps` steps after one more that warms the profiler up; the parts of this process's replicas, which are `ranks`.
 
-    def __init__(self, run: Run, ranks: Sequence[int]) -> None:
-        """Args: ranks: of the replicas whose devices this process drives."""
-        self.run, self.ranks, self.cuda = run, list(ranks), run.device_type == "cuda"
-
-    def trace(self, step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]) -> list[dict[str, Any]]:
-        """Trace `run.traced_steps` steps after one more that warms the profiler up; the parts of this process's replicas.
-
-        As in a timed window, replicas meet before the first step and after the last, and nowhere between.
-        """
-        global _tracing
-        first = advance(self.run, step, first)
-        if "captured" in self.run.execution:
-            # a profiler that leaves and comes back breaks graphs (torch.profiler does the same for inductor's)
-            os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
-        _tracing = True
-        try:
-            with profile(activities=activities) as profiler:
-                step(first)
-                device.synchronise()
-                barrier()
-                for index in range(first + 1, first + 1 + self.run.traced_steps):
-                    with record_function(STEP):
-                        step(index)
-                device.synchronise()
-                barrier()
-        finally:
-            _tracing = False
-        handle, name = tempfile.mkstemp(suffix=".json")
-        os.close(handle)
-        try:
-            profiler.export_chrome_trace(name)
-            written = Path(name).read_bytes()
-        finally:
-            os.unlink(name)
-        keep_whole(self.run, f"rank{self.ranks[0]}.json", written)
-        events = json.loads(written.decode(errors="replace"))
-        early = self.run.bucket_update == "in_backward"
-        return [read_events(events, rank, self.cuda, len(self.ranks) > 1, early) for rank in self.ranks]
+    As in a timed window, replicas meet before the first step and after the last, and nowhere between.
+    """
+    global _tracing
+    first, cuda = advance(run, step, first), run.device_type == "cuda"
+    if "captured" in run.execution:
+        # a profiler that leaves and comes back breaks graphs (torch.profiler does the same for inductor's)
+        os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
+    _tracing = True
+    try:
+        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
+            step(first)
+            device.synchronise()
+            barrier()
+            for index in range(first + 1, first + 1 + run.traced_steps):
+                with record_function(STEP):
+                    step(index)
+            device.synchronise()
+            barrier()
+    finally:
+        _tracing = False
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        written = file.read_bytes()
+    keep_whole(run, f"rank{ranks[0]}.json", written)
+    events = json.loads(written.decode(errors="replace"))
+    return [read_events(events, rank, cuda, len(ranks) > 1, run.bucket_update == "in_backward") for rank in ranks]
 
 
 class _Ranges:
