@@ -21,28 +21,31 @@ from multigpu.engines.torch.wire import Wire
 from multigpu.run import Run
 from tests.collectives.memory import MemoryTransport, run_ranks
 from tests.equivalence.cases import answers, replica
+from tests.refusals import refused
+
+
+def sgd(group: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(group, lr=1.0)
 
 
 def parameters(*mib: float) -> list[nn.Parameter]:
     return [nn.Parameter(torch.zeros(int(size * 2**18))) for size in mib]
 
 
-def sizes(groups: list[list[nn.Parameter]]) -> list[list[float]]:
-    return [[p.numel() / 2**18 for p in group] for group in groups]
+GROUPS = [
+    (group_by_size, (4, 1), [0.5, 0.5, 1, 2, 2, 9, 1, 4, 0.5], [[0.5, 0.5], [1, 2, 2], [9], [1], [4], [0.5]]),
+    (group_by_size, (4, 1), [9, 9], [[9], [9]]),
+    (group_by_size, (25, 1), [0.25], [[0.25]]),
+    # in the order in which backward makes them: the last ones until they reach 1 MiB, the others up to the limit
+    (with_small_last, (4,), [3, 2, 2, 9, 0.75, 0.5, 0.25, 0.5], [[3, 2], [2], [9], [0.75], [0.5, 0.25, 0.5]]),
+    (with_small_last, (25,), [2, 30], [[2], [30]]),  # what comes last may be large: it travels alone
+    (with_small_last, (25,), [0.25, 0.25], [[0.25, 0.25]]),
+]
 
 
-def test_groups_close_at_their_limit_and_large_ones_stand_alone() -> None:
-    found = group_by_size(parameters(0.5, 0.5, 1, 2, 2, 9, 1, 4, 0.5), limit_mib=4, first_mib=1)
-    assert sizes(found) == [[0.5, 0.5], [1, 2, 2], [9], [1], [4], [0.5]]
-    assert sizes(group_by_size(parameters(9, 9), 4, 1)) == [[9], [9]]
-    assert sizes(group_by_size(parameters(0.25), 25, 1)) == [[0.25]]
-
-
-def test_the_last_group_is_the_small_one() -> None:
-    """In the order in which backward makes them: the last ones until they reach 1 MiB, the others up to the limit."""
-    assert sizes(with_small_last(parameters(3, 2, 2, 9, 0.75, 0.5, 0.25, 0.5), limit_mib=4)) == [[3, 2], [2], [9], [0.75], [0.5, 0.25, 0.5]]
-    assert sizes(with_small_last(parameters(2, 30), 25)) == [[2], [30]], "what comes last may be large: it travels alone"
-    assert sizes(with_small_last(parameters(0.25, 0.25), 25)) == [[0.25, 0.25]]
+@pytest.mark.parametrize(("rule", "limits", "given", "expected"), GROUPS)
+def test_groups_close_at_their_limit_and_large_ones_stand_alone(rule: Any, limits: Any, given: list[float], expected: Any) -> None:
+    assert [[p.numel() / 2**18 for p in group] for group in rule(parameters(*given), *limits)] == expected
 
 
 def test_a_small_last_bucket_leaves_two_updates() -> None:
@@ -68,7 +71,7 @@ def test_a_small_last_bucket_leaves_two_updates() -> None:
 
 def test_one_bucket_alone_is_not_packed_and_several_are_views_of_one_stretch() -> None:
     weights = parameters(3, 0.5, 0.5, 1)
-    reducer = BucketReducer(weights, lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), bucket_mib=2)
+    reducer = BucketReducer(weights, sgd, Wire(0, 1), bucket_mib=2)
     for _ in range(2):  # a second step starts anew
         reducer.start()
         sum(((index + 1) * weight).sum() for index, weight in enumerate(weights)).backward()
@@ -153,7 +156,7 @@ def test_one_tensor_or_several_are_summed_in_place_in_one_call() -> None:
 
 def test_a_bucket_is_updated_while_backward_goes_on() -> None:
     module, weights = layers()
-    reducer = BucketReducer(weights, lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), bucket_mib=1, in_backward=True)
+    reducer = BucketReducer(weights, sgd, Wire(0, 1), bucket_mib=1, in_backward=True)
     last, first = weights[-1].detach().clone(), weights[0].detach().clone()
     seen = []
     weights[0].register_hook(lambda gradient: seen.append((not torch.equal(weights[-1], last), torch.equal(weights[0], first))))
@@ -163,9 +166,8 @@ def test_a_bucket_is_updated_while_backward_goes_on() -> None:
 
 
 def test_a_scaled_loss_waits_for_all_buckets() -> None:
-    scale = LossScale(torch.device("cpu"), 128)
-    with pytest.raises(ValueError, match="checked for overflows over all buckets"):
-        BucketReducer(parameters(1), lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), scale=scale, in_backward=True)
+    more = {"scale": LossScale(torch.device("cpu"), 128), "in_backward": True}
+    refused("checked for overflows over all buckets", BucketReducer, parameters(1), sgd, Wire(0, 1), **more)
 
 
 class ThreadWire(Wire):
@@ -197,15 +199,8 @@ def train(transport: MemoryTransport, run: Run, overflow_in: tuple[int, ...], ov
         (loss,) = trainer.step([feed.shard(step)])
         if hook:
             hook.remove()
-        scale = getattr(trainer, "scale", None)
-        found.append(
-            {
-                "loss": float(loss),
-                "values": trainer.full_values(),
-                "skipped": trainer.skipped_steps(),
-                "scale": None if scale is None else float(scale.scale),
-            }
-        )
+        scale = None if trainer.scale is None else float(trainer.scale.scale)
+        found.append({"loss": float(loss), "values": trainer.full_values(), "skipped": trainer.skipped_steps(), "scale": scale})
     return found
 
 

@@ -15,6 +15,7 @@ from multigpu.measure.held import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
 from tests.equivalence.cases import Case, dispatched, predicted_of, reference_of, train_dispatched
+from tests.refusals import refused
 
 gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
 ONE = [p.name for p in placements().values() if any((e.framework, e.processes) == ("torch", "one") for e in p.engines)]
@@ -37,8 +38,7 @@ def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not run in 'torch' with processes 'one'"):
         make_run("ddp")
     run = make_run("independent").model_copy(update={"placement": "ddp"})
-    with pytest.raises(Unsupported, match="merges during backward"):
-        dispatched(run, tmp_path)
+    refused("merges during backward", dispatched, run, tmp_path, error=Unsupported)
 
 
 @gpu

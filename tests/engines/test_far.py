@@ -19,6 +19,7 @@ from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.measure.plan import Plan
 from multigpu.run import Run
 from tests.factory import make_machine
+from tests.refusals import refused
 
 JOINS = "import sys, time; from multigpu.engines.tensorflow.members import join; join(sys.argv[1], int(sys.argv[2])).recv()"
 
@@ -111,11 +112,9 @@ def test_who_does_not_know_the_launch_is_not_let_in(met: Any, monkeypatch: pytes
     gathering = met[0]
 
     def stranger() -> None:
-        with pytest.raises(AuthenticationError, match="rejected") as refused:
-            join(gathering.place, 1)
-        told.append(refused.value)
+        told.append(refused("rejected", join, gathering.place, 1, error=AuthenticationError))
 
-    told: list[BaseException] = []
+    told: list[str] = []
     monkeypatch.setenv(KEY_VARIABLE, "another")
     thread = threading.Thread(target=stranger)
     thread.start()
@@ -184,16 +183,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_worker_that_ends_before_it_comes_is_noticed(opened: Any) -> None:
     gathering = Elsewhere(ended=[1])
-    with pytest.raises(processes.Lost, match="ended on its host before it came"):
-        opened[0](gathering)
+    refused("ended on its host before it came", opened[0], gathering, error=processes.Lost)
     assert gathering.asked[-1] == ("end", None)
 
 
 def test_replicas_are_dealt_out_host_after_host_and_tf_config_names_their_addresses(opened: Any) -> None:
     session, here = opened
     gathering = Elsewhere()
-    with pytest.raises(TimeoutError, match=r"workers \[2, 3\] did not come from their hosts within 90% of 0.5 s"):
-        session(gathering)
+    refused(r"workers \[2, 3\] did not come from their hosts within 90% of 0.5 s", session, gathering, error=TimeoutError)
     there = [content for word, content in gathering.asked if word == "start"]
     assert gathering.asked[-1] == ("end", None), "what was started there is ended"
     tasks = [how["task"] for how in (*here, *there)]

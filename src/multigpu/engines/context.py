@@ -52,12 +52,10 @@ class RunContext:
 
     @property
     def rule(self) -> Optimizer:
-        """The Run's update rule: the workload's own, or a plain one by name."""
         return self.run.rule
 
     @property
     def captured(self) -> bool:
-        """Whether the step will be one CUDA graph."""
         return "captured" in self.run.execution
 
 

@@ -50,11 +50,7 @@ class Configuration(ctypes.Structure):
 
 @functools.cache
 def driver() -> ctypes.CDLL:
-    """The CUDA driver.
-
-    Raises:
-        Unavailable: there is none.
-    """
+    """The CUDA driver; raises `Unavailable` where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -84,7 +84,6 @@ class Feed(Feeding[list[Shard]]):
         self.devices, self.join, self.ranks = devices, join, devices.ranks
 
     def shards(self, step: int) -> list[Shard]:
-        """The shard of every replica in step `step`, by rank."""
         return self.given(step)
 
     def put_all(self, batches: list[Batch]) -> list[Shard]:

@@ -174,7 +174,6 @@ class Gathering:
         return self.outposts[host].address if host else self.address
 
     def ports(self, host: int, count: int) -> list[int]:
-        """Free ports of a host."""
         return self.outposts[host].ask("ports", count) if host else free_ports(count)
 
 

@@ -62,7 +62,6 @@ class Session(RunSession):
             self.devices.synchronise()
 
     def warm_up(self) -> None:
-        """The first step, whose bytes are counted, and the rest of the warm-up."""
         began = time.perf_counter()
         self.stage("warm-up")
 
@@ -77,7 +76,6 @@ class Session(RunSession):
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps, and all that is known of each replica, as plain numbers, by rank."""
         self.stage("timed")
         first = self.run.warmup_steps
         window = run_window(self.step, first, self.run.timed_steps, self.devices, self.barrier)
@@ -128,7 +126,6 @@ class Session(RunSession):
         return parts
 
     def close(self) -> None:
-        """Free what this Run holds; the process goes on to the next."""
         self.feed.close()
         if hasattr(self, "trainer"):
             del self.trainer

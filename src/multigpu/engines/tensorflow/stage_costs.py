@@ -102,7 +102,6 @@ class PassClock:
         return lambda: call(*arguments)
 
     def each(self, call: Callable[[], Any]) -> float:
-        """One call, until the device has finished."""
         for _ in range(3):
             call()
         self.devices.synchronise()

@@ -224,7 +224,6 @@ class BucketReducer:
             bucket.work = start_all_reduce(bucket.travelling)
 
     def start(self) -> None:
-        """Before a backward: no gradients yet."""
         for bucket in self.buckets:
             bucket.missing, bucket.arrivals, bucket.work = len(bucket.parameters), {}, None
             bucket.messages, bucket.travelling, bucket.kept = [], [], []

@@ -133,7 +133,6 @@ class DeviceStore(Store):
                 optimizer.step()
 
     def _merge(self) -> None:
-        """Add up all replicas' gradients where each variable is updated."""
         for owner, received in self.received.items():
             own = self.gradients[owner][self.segments[owner]]
             for gradient in received.values():

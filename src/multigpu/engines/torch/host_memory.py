@@ -54,7 +54,6 @@ class SharedMemory:
             self.locked.append(tensor)
 
     def close(self) -> None:
-        """Unlock the pages."""
         for tensor in self.locked:
             torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())))
         self.locked.clear()

@@ -85,7 +85,6 @@ class HostStore(Store):
         self.host.barrier.wait()
 
     def _merge(self) -> None:
-        """Add up this process's share of all replicas' gradients."""
         self.merged.copy_(self.host.tensors["gradient-0"][self.part])
         for rank in range(1, self.replicas):
             self.merged += self.host.tensors[f"gradient-{rank}"][self.part]

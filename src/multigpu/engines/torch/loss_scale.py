@@ -41,7 +41,6 @@ class LossScale:
                     optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
     def start(self) -> None:
-        """Before a backward: no overflow yet."""
         self.overflow.zero_()
 
     def take_off(self, gradients: Sequence[Tensor]) -> None:

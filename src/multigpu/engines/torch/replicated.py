@@ -128,7 +128,6 @@ class ReplicatedTrainer(Trainer):
         return [loss]
 
     def _scaled(self, loss: Tensor) -> Tensor:
-        """The loss to be differentiated."""
         return loss if self.scale is None else loss * self.scale.scale
 
     def _computed_and_merged(self, shard: Shard, terms: int | Tensor) -> Tensor:

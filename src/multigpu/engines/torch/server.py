@@ -76,7 +76,6 @@ class ServerTrainer(Trainer):
         return rows
 
     def finish(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
-        """Gradients to where they merge, and the update."""
         with phase("merge"):
             for store in self.stores:
                 store.collect(ids, rows)
@@ -110,5 +109,5 @@ class ServerTrainer(Trainer):
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         mine = super().full_values(rank)
-        gathered: list[dict[str, Tensor]] = told.everyone(mine) if self.devices.processes > 1 else [mine]
+        gathered = told.everyone(mine) if self.devices.processes > 1 else [mine]
         return {name: value for part in gathered for name, value in part.items()}

@@ -64,11 +64,9 @@ class Session(RunSession):
 
     @property
     def device(self) -> Device:
-        """This process's first."""
         return self.devices.each[0]
 
     def shards(self, index: int) -> list[Shard]:
-        """The shard of each replica in step `index`."""
         return self.counted(index, [feed.shard(index) for feed in self.feeds])
 
     def step(self, index: int) -> list[Tensor]:
@@ -77,7 +75,6 @@ class Session(RunSession):
         return self.trainer.step(self.shards(index))
 
     def warm_up(self) -> None:
-        """The first step (or cycle of steps), whose bytes are counted, and the rest of the warm-up."""
         began = time.perf_counter()
         self.stage("warm-up")
 
@@ -94,7 +91,6 @@ class Session(RunSession):
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps, and all that is known of each replica in this process, as plain numbers, by rank."""
         self.stage("timed")
         run, skipped = self.run, [self.trainer.skipped_steps()]
         window = run_window(self.step, run.warmup_steps, run.timed_steps, self.devices, barrier)

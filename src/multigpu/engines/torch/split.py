@@ -187,7 +187,6 @@ class SplitTrainer(Trainer):
         self.optimizer = make_optimizer(context.rule, list(self.parameters.values()))
 
     def piece(self, name: str, value: Tensor) -> Tensor:
-        """This device's part of a whole variable."""
         axis = self.axes.get(name)
         if axis is None:
             return value

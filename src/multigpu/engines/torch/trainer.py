@@ -46,7 +46,6 @@ class Context(RunContext):
 
     @property
     def rank(self) -> int:
-        """Of this process's first replica."""
         return self.devices.ranks[0]
 
 
@@ -116,13 +115,11 @@ class Trainer(ABC):
                 module.compile_parts()
 
     def loss(self, rank: int, shard: Shard, terms: int | Tensor, rows: Rows | None = None) -> Tensor:
-        """A replica's loss over `terms`, to be differentiated."""
         with self.devices.of(rank).autocast():
             total = self.modules[rank](shard.device, rows)
         return total / terms
 
     def forward(self, rank: int, shard: Shard, terms: int, rows: Rows | None = None) -> Tensor:
-        """One tower: its `loss`."""
         with phase("forward"), self.devices.at(rank):
             return self.loss(rank, shard, terms, rows)
 
@@ -186,5 +183,4 @@ class Trainer(ABC):
         return {name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own}
 
     def close(self) -> None:
-        """Give back what outlives Python's own memory."""
         self.context.closing.close()

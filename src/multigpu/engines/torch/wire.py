@@ -42,7 +42,6 @@ class HostLink:
         self.counts: Counter[str] = Counter()
 
     def to_device(self, target: Tensor, source: Tensor) -> None:
-        """Copy from host memory; the host goes on at once."""
         self.counts["host_to_device"] += source.nbytes
         target.copy_(source, non_blocking=True)
 
@@ -84,7 +83,6 @@ class Wire(HostLink):
         return dist.batch_isend_irecv(operations) if operations else []
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Sum over replicas, in place."""
         if self.replicas > 1:
             self.count_all_reduce(tensor.nbytes)
             dist.all_reduce(tensor)
