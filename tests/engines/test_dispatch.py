@@ -14,7 +14,7 @@ from multigpu.engines.torch.wire import Copy, OneProcessWire
 from multigpu.measure.held import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
-from tests.equivalence.cases import Case, dispatched, predicted_of, reference_of, train_dispatched
+from tests.equivalence.cases import dispatched, predicted_of, reference_of, train_dispatched
 from tests.refusals import refused
 
 gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
@@ -51,10 +51,10 @@ def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: st
         pytest.skip("predictions are gathered of images only")
     devices = min(4, torch.cuda.device_count())
     run = make_run(placement, workload, devices=devices, device_type="cuda", batch_size=4 * devices + 1, optimizer="momentum")
-    parts = train_dispatched(Case(run), memory)
-    assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(Case(run), parts[0])
+    parts = train_dispatched(run, memory)
+    assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(run, parts[0])
     shared = placements()[placement].semantics.facts.loss_is_shared
-    reference = reference_of(Case(run))
+    reference = reference_of(run)
     start = {v.name: x.cpu() for v, x in initial_values(run.description, run.seed, torch.device("cuda", 0), torch.float32)}
     for rank, (values, losses) in enumerate(zip(reference["values"], reference["losses"], strict=True)):
         difference = sum(float((parts[rank]["values"][name].double() - values[name].double()).square().sum()) for name in start)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import Any
@@ -74,14 +75,17 @@ def test_a_host_starts_members_that_come_by_themselves_and_ends_them(met: Any) -
     assert ended == [None], "the launch is over, and no failure"
 
 
-@pytest.mark.parametrize(
-    "said", [b"", b"\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04wrong"], ids=["silent", "half", "web", "wrong"]
-)
-def test_one_that_says_nothing_of_use_keeps_no_member_out(met: Any, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+SAID = (b"", b"\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04wrong")
+"""Nothing, half of a length, a page of the web, a wrong answer."""
+
+
+def test_those_that_say_nothing_of_use_keep_no_member_out(met: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "GREETING_S", 0.5)
     gathering, began = met[0], time.monotonic()
-    with socket.create_connection(("127.0.0.1", int(gathering.place.split(":")[1]))) as visitor:
-        visitor.sendall(said)
+    with ExitStack() as visitors:
+        for said in SAID:
+            visitor = visitors.enter_context(socket.create_connection(("127.0.0.1", int(gathering.place.split(":")[1]))))
+            visitor.sendall(said)
         time.sleep(0.1)
         with pytest.raises(TimeoutError):
             gathering.accept(time.monotonic() + 0.2)
@@ -170,7 +174,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def start(**how: Any) -> Any:
         here.append({name: value for name, value in how.items() if name not in ("words", "files")})
-        return subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(2)"])
+        return subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(0.2)"])
 
     monkeypatch.setattr(processes, "start_member", start)
     monkeypatch.setattr(processes, "this_machine", lambda: machine)

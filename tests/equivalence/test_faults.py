@@ -13,7 +13,7 @@ from multigpu.engines.torch.replicated import TRAINED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
-from tests.equivalence.cases import LOCAL, Case, answers, reference_of, replica, steps_of
+from tests.equivalence.cases import LOCAL, answers, reference_of, replica, steps_of
 from tests.equivalence.test_placements import distance
 
 DEVICES = 2
@@ -128,8 +128,7 @@ def found():
 
 def apart(found, name: str, fault: str) -> float:
     """From the reference, in norms of its update."""
-    case = Case(RUNS[name])
-    return distance(case, found[0][name, fault]["values"], reference_of(case)["values"][0])
+    return distance(RUNS[name], found[0][name, fault]["values"], reference_of(RUNS[name])["values"][0])
 
 
 def moves_as_predicted(found, name: str, fault: str) -> bool:
