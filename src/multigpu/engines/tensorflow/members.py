@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
@@ -185,7 +185,9 @@ def attend(plan: Plan) -> None:
     """
     os.environ[KEY_VARIABLE] = plan.launch_id
     connection = join(plan.gathering, plan.host, plan.address)
-    with _members() as members:
+    members: list[Any] = []
+    with ExitStack() as ending:
+        ending.callback(end_members, members)
         while True:
             try:
                 word, content = connection.recv()
@@ -204,13 +206,3 @@ def attend(plan: Plan) -> None:
                 end_members(members)
                 members.clear()
             connection.send(answer)
-
-
-@contextmanager
-def _members() -> Iterator[list[Any]]:
-    """Processes that end when this is left."""
-    members: list[Any] = []
-    try:
-        yield members
-    finally:
-        end_members(members)

@@ -27,7 +27,7 @@ BUCKET_MIB = 25.0
 
 
 class Bucket:
-    """Gradients that travel together.
+    """Gradients that travel together; `work` is what to wait for.
 
     Several are packed into `flat`, and their `.grad` then are views of it. A parameter alone in its bucket travels from where backward
     left its gradient, and so do all of them if the bucket is `grouped`: as many messages, in one call.
@@ -35,18 +35,19 @@ class Bucket:
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped
-        self.missing = len(parameters)
+        self.start()
+        self.flat: Tensor | None = None
+        if not grouped and len(parameters) > 1:
+            self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
+            self.views = views_of(self.flat, parameters)
+
+    def start(self) -> None:
+        """Before a backward: no gradient has come."""
+        self.missing, self.work = len(self.parameters), None
         self.arrivals: dict[int, torch.cuda.Event] = {}
-        self.work: Any = None
         self.messages: list[Tensor] = []
         self.travelling: list[Tensor] = []
         self.kept: list[Tensor] = []
-        self.flat: Tensor | None = None
-        self.views: list[Tensor] = []
-        if grouped or len(parameters) == 1:
-            return
-        self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
-        self.views = views_of(self.flat, parameters)
 
     def note_arrival(self) -> None:
         """A gradient is there, on the current stream; with the last one, this stream waits for all others.
@@ -225,8 +226,7 @@ class BucketReducer:
 
     def start(self) -> None:
         for bucket in self.buckets:
-            bucket.missing, bucket.arrivals, bucket.work = len(bucket.parameters), {}, None
-            bucket.messages, bucket.travelling, bucket.kept = [], [], []
+            bucket.start()
             for parameter in bucket.parameters:
                 parameter.grad = None
 

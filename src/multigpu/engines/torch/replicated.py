@@ -127,9 +127,6 @@ class ReplicatedTrainer(Trainer):
                 self.scale.end()
         return [loss]
 
-    def _scaled(self, loss: Tensor) -> Tensor:
-        return loss if self.scale is None else loss * self.scale.scale
-
     def _computed_and_merged(self, shard: Shard, terms: int | Tensor) -> Tensor:
         """Forward, backward and merge, part by part of the shard; buckets may still be on their way. The loss over `terms`."""
         parts, losses = self.parts(shard), []
@@ -143,7 +140,8 @@ class ReplicatedTrainer(Trainer):
                     losses.append(self._forward(part, terms))
                 with phase("backward"):
                     # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
-                    self._scaled(losses[-1] * self.replicas if self.wrapped is not None else losses[-1]).backward()
+                    loss = losses[-1] * self.replicas if self.wrapped is not None else losses[-1]
+                    (loss if self.scale is None else loss * self.scale.scale).backward()
             if self.gradients is None or not (last or each):
                 continue
             with phase("merge"):

@@ -83,18 +83,13 @@ def trace(
     return [read_events(events, rank, cuda, len(ranks) > 1, run.bucket_update == "in_backward") for rank in ranks]
 
 
-class _Ranges:
-    """Ranges on the host by time: which of them holds a moment, the innermost first."""
-
-    def __init__(self, ranges: Iterable[tuple[int, int, Any]]) -> None:
-        self.ranges = sorted(ranges, key=lambda r: r[0])
-        self.starts = [start for start, _, _ in self.ranges]
-
-    def at(self, moment: int) -> Any:
-        for start, end, value in reversed(self.ranges[: bisect.bisect_right(self.starts, moment)]):
-            if start <= moment <= end:
-                return value
-        return None
+def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
+    """What tells which of these ranges on the host, (start, end, value), holds a moment: the value of the innermost one."""
+    ordered = sorted(ranges, key=lambda r: r[0])
+    starts = [start for start, _, _ in ordered]
+    return lambda moment: next(
+        (value for start, end, value in reversed(ordered[: bisect.bisect_right(starts, moment)]) if start <= moment <= end), None
+    )
 
 
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
@@ -114,13 +109,13 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     marks = [event for event in events if event.get("cat") == "user_annotation"]
     steps = sorted(span(event) for event in marks if event["name"] == STEP)
-    step_at = _Ranges((start, end, index) for index, (start, end) in enumerate(steps))
+    step_at = holder((start, end, index) for index, (start, end) in enumerate(steps))
     found = [(*span(event), match) for event in marks if (match := RANGE.match(event["name"]))]
-    phase_at = _Ranges((start, end, match[1]) for start, end, match in found)
+    phase_at = holder((start, end, match[1]) for start, end, match in found)
     host = [
         Host(index, cast(Phase, match[1]), start, end)
         for start, end, match in found
-        if match[2] and cuda and (index := step_at.at(start)) is not None
+        if match[2] and cuda and (index := step_at(start)) is not None
     ]
     missing: Missing = {}
     if cuda:
@@ -136,7 +131,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
             if launch:
                 leads.append(start - moment)
             # without its launch an activity is the latest step's that had begun by then
-            index = step_at.at(moment) if launch else _latest(steps, start)
+            index = step_at(moment) if launch else _latest(steps, start)
             activities.append(
                 Activity(
                     event["name"],
@@ -144,7 +139,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
                     start,
                     end,
                     index,
-                    phase_at.at(moment) if launch else None,
+                    phase_at(moment) if launch else None,
                     arguments.get("correlation") if launch else None,
                     int(arguments.get("bytes", 0)),
                     event["cat"] == "kernel",
@@ -162,7 +157,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
 
 
 def _host_activities(
-    events: list[dict[str, Any]], span: Callable[[Any], tuple[int, int]], step_at: _Ranges, phase_at: _Ranges
+    events: list[dict[str, Any]], span: Callable[[Any], tuple[int, int]], step_at: Callable[[int], Any], phase_at: Callable[[int], Any]
 ) -> list[Activity]:
     """On a CPU: the outermost `aten::` operations that are no mere views, and gloo's transfers (whose waiting is included)."""
     activities: list[Activity] = []
@@ -180,7 +175,7 @@ def _host_activities(
             if start < ends.get(event["tid"], 0):
                 continue  # inside another one
             ends[event["tid"]] = end
-        activities.append(Activity(name, kind, start, end, step_at.at(start), phase_at.at(start), len(activities), 0, kind == "compute"))
+        activities.append(Activity(name, kind, start, end, step_at(start), phase_at(start), len(activities), 0, kind == "compute"))
     return activities
 
 
