@@ -288,19 +288,18 @@ def worker(rank: int, cases: list[Run], folder: str) -> None:
 
 def train_world(rank: int, world: int, cases: list[Run], folder: str) -> None:
     """Every case of one world size."""
-    results = {}
-    for index, run in enumerate(cases):
-        if run.devices != world:
-            continue
-        shared = Path(folder) / f"shared{index}"
-        shared.mkdir(exist_ok=True)
-        try:
-            results[name_of(run)] = train_case(run, rank, shared)
-        except Exception as error:
-            results[name_of(run)] = {"error": f"{type(error).__name__}: {error}"}
-            torch.save(results, f"{folder}/result{world}-{rank}.pt")
-            raise
-    torch.save(results, f"{folder}/result{world}-{rank}.pt")
+    results: dict[str, dict[str, Any]] = {}
+    try:
+        for index, run in enumerate(cases):
+            if run.devices == world:
+                shared = Path(folder) / f"shared{index}"
+                shared.mkdir(exist_ok=True)
+                results[name_of(run)] = train_case(run, rank, shared)
+    except Exception as error:
+        results[name_of(run)] = {"error": f"{type(error).__name__}: {error}"}
+        raise
+    finally:
+        torch.save(results, f"{folder}/result{world}-{rank}.pt")
 
 
 def run_all(cases: list[Run]) -> dict[str, list[dict[str, Any]]]:

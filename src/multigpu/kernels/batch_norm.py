@@ -97,12 +97,11 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation for what they are, x's own.
 
-    Args:
-        weight, bias: (C,) in the exact type.
-        after: added to what is normalised; like x, or None.
-        mean, inverse, arrivals: of `batch_moments`.
-        pool: a `Pool`'s numbers, or none.
-        twice: whether the result is used twice (`SecondUse`).
+    weight, bias: (C,) in the exact type.
+    after: added to what is normalised; like x, or None.
+    mean, inverse, arrivals: of `batch_moments`.
+    pool: a `Pool`'s numbers, or none.
+    twice: whether the result is used twice (`SecondUse`).
 
     Returns:
         The result; for each window which of its places was the largest (uint8; empty where nothing is pooled); and what takes the gradient

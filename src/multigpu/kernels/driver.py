@@ -68,10 +68,9 @@ def check(result: int, what: str) -> None:
 class Kernel:
     """One function of a built source on one GPU.
 
-    Args:
-        device: index of the GPU, whose context PyTorch has made.
-        source, name, options: a file of this package, a function in it, and NVRTC's options.
-        threads: of a block. shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
+    device: index of the GPU, whose context PyTorch has made.
+    source, name, options: a file of this package, a function in it, and NVRTC's options.
+    threads: of a block. shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
 
     Raises:
         Unavailable: it cannot be built.

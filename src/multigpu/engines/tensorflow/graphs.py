@@ -134,9 +134,8 @@ def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[s
 
     Copies of a step's arguments are feeding, not placement, except those of the ids that are looked up.
 
-    Args:
-        ids: names of the arguments that hold ids.
-        unknown: "<table>_<replica>" -> distinct rows, for what the trace cannot size.
+    ids: names of the arguments that hold ids.
+    unknown: "<table>_<replica>" -> distinct rows, for what the trace cannot size.
 
     Raises:
         LookupError: the size of something that travels cannot be known; the sentence names it.

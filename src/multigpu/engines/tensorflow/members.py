@@ -50,10 +50,9 @@ def device_environment(device_type: str, place: int) -> dict[str, str]:
 def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequence[str], files: Sequence[int] = ()) -> Any:
     """Start a process of the cluster on this host.
 
-    Args:
-        task: what TF_CONFIG says to it: the cluster's addresses by role, and which of them it is.
-        place: of its GPU on this host, -1 for none.
-        words: by which it finds who asks it (`member.py`). files: open ones that it inherits.
+    task: what TF_CONFIG says to it: the cluster's addresses by role, and which of them it is.
+    place: of its GPU on this host, -1 for none.
+    words: by which it finds who asks it (`member.py`). files: open ones that it inherits.
     """
     environment = os.environ | device_environment(device_type, place)
     environment |= {"TF_CONFIG": json.dumps(task), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}

@@ -135,17 +135,16 @@ def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = N
 class BucketReducer:
     """Sums gradients over replicas, bucket by bucket, as backward produces them.
 
-    Args:
-        parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
-        make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
-            while the last ones still travel. With `small_last` all but the last bucket share one, unless they are updated in backward.
-        bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
-        wire_type: in which gradients travel; None: in their own.
-        scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
-        in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
-        grouped: send a bucket's gradients from where backward left them, in one call, instead of packing them into one message, and
-            wait for nothing that the order of a stream ensures.
-        small_last: end the buckets so that the last one is small, instead of the first (`with_small_last`).
+    parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
+    make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
+        while the last ones still travel. With `small_last` all but the last bucket share one, unless they are updated in backward.
+    bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
+    wire_type: in which gradients travel; None: in their own.
+    scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
+    in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
+    grouped: send a bucket's gradients from where backward left them, in one call, instead of packing them into one message, and
+        wait for nothing that the order of a stream ensures.
+    small_last: end the buckets so that the last one is small, instead of the first (`with_small_last`).
     """
 
     def __init__(

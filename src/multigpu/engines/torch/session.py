@@ -155,9 +155,8 @@ def measure_energy(
     Where steps turn out faster than the timed ones, all train on until the shortest of the replicas' windows is long enough. Each knows
     that one, so that none trains on without the others.
 
-    Args:
-        step_time_s: of a timed step, the same value on every replica.
-        counter: device -> joules so far, None where the device counts none.
+    step_time_s: of a timed step, the same value on every replica.
+    counter: device -> joules so far, None where the device counts none.
 
     Raises:
         Unsupported: the GPU has no counter of energy.

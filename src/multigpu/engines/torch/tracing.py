@@ -95,10 +95,9 @@ def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
     """One replica's part (see `measure.traced`) from a trace in Chrome's format.
 
-    Args:
-        cuda: read what GPUs did; otherwise the host's own operations stand for kernels, and gloo's ranges for collectives.
-        shared: the trace holds several replicas' devices; this one's is number `rank`.
-        update_in_backward: see `named_phases`.
+    cuda: read what GPUs did; otherwise the host's own operations stand for kernels, and gloo's ranges for collectives.
+    shared: the trace holds several replicas' devices; this one's is number `rank`.
+    update_in_backward: see `named_phases`.
     """
     base = int(trace.get("baseTimeNanoseconds", 0))
 

@@ -123,8 +123,7 @@ def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
 def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False) -> torch.optim.Optimizer:
     """The rule over these parameters, in the library's fused kernels (one pass over memory, on CPUs too).
 
-    Args:
-        capturable: whether a step may become part of a CUDA graph (all that it counts must then live on the device).
+    capturable: whether a step may become part of a CUDA graph (all that it counts must then live on the device).
     """
     if rule.name != "sgd":
         kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
