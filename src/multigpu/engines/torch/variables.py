@@ -140,11 +140,7 @@ def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: 
 
 
 def distances(
-    run: Run,
-    owned: Mapping[str, Tensor],
-    device: torch.device,
-    dtype: torch.dtype,
-    piece: Callable[[str, Tensor], Tensor] = lambda name, value: value,
+    run: Run, owned: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, piece: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Any]:
     """How far each of these variables is from its start, and a fingerprint of where it is: a Record's evidence of training.
 
