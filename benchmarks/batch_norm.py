@@ -15,7 +15,7 @@ from torch import Tensor
 
 from multigpu.kernels import batch_norm_launch as launch
 from multigpu.kernels.batch_norm import library_instead
-from multigpu.kernels.batch_norm_launch import Plan, Pool
+from multigpu.kernels.batch_norm_launch import Norm, Plan, Pool
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.torch import build
 from multigpu.workloads.cnn.torch_fused import FusedNorm
@@ -59,10 +59,10 @@ class Layer:
 
         def forward() -> tuple[Tensor, Tensor]:
             found = launch.moments(x, mean, variance, arrivals, 0.1, 1e-5)
-            return launch.forward(x, weight, bias, after, *found, self.relu, self.pool)
+            return launch.forward(x, Norm(weight, bias, *found), after, self.relu, self.pool)
 
         y, taps = forward()
-        kept = (dy, more, x, y if self.added else None, weight, bias, mean, variance, taps, arrivals, self.relu, self.pool)
+        kept = (dy, more, x, y if self.added else None, Norm(weight, bias, mean, variance), taps, arrivals, self.relu, self.pool)
         return forward, lambda: launch.backward(*kept)
 
 
@@ -72,7 +72,7 @@ def layers(model: str, batch: int, device: str) -> list[Layer]:
     module = build(description, "channels_last", "fused").to(device)
     for norm in (part for part in module.modules() if isinstance(part, FusedNorm)):
         norm.register_forward_pre_hook(
-            lambda norm, given: found.append(Layer(tuple(given[0].shape), len(given) > 1, norm.relu, Pool.of([*norm.numbers]), norm.twice))
+            lambda norm, given: found.append(Layer(tuple(given[0].shape), len(given) > 1, norm.relu, Pool(*norm.numbers), norm.twice))
         )
     with torch.no_grad(), torch.autocast(device, dtype=torch.bfloat16):
         module.logits(torch.zeros(batch, *description.config.image_shape, device=device))

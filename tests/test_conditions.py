@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch import energy
-from multigpu.engines.torch.energy import SPARE, measure_energy
+from multigpu.engines.torch import session as engine
+from multigpu.engines.torch.session import SPARE, measure_energy
 from multigpu.measure.machine import EnergyWindow
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.timed import check_devices
@@ -166,8 +166,8 @@ def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_
         meeting.wait()
         return found
 
-    monkeypatch.setattr(energy, "barrier", meeting.wait)
-    monkeypatch.setattr(energy, "largest", largest)
+    monkeypatch.setattr(engine, "barrier", meeting.wait)
+    monkeypatch.setattr(engine, "largest", largest)
     sessions = Planted(20, 2.0, meeting.wait), Planted(20, 1.5, meeting.wait)
     with ThreadPoolExecutor(2) as pool:
         windows = list(pool.map(lambda session: session.measured(7), sessions))

@@ -21,28 +21,31 @@ from multigpu.engines.torch.wire import Wire
 from multigpu.run import Run
 from tests.collectives.memory import MemoryTransport, run_ranks
 from tests.equivalence.cases import answers, replica
+from tests.refusals import refused
+
+
+def sgd(group: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(group, lr=1.0)
 
 
 def parameters(*mib: float) -> list[nn.Parameter]:
     return [nn.Parameter(torch.zeros(int(size * 2**18))) for size in mib]
 
 
-def sizes(groups: list[list[nn.Parameter]]) -> list[list[float]]:
-    return [[p.numel() / 2**18 for p in group] for group in groups]
+GROUPS = [
+    (group_by_size, (4, 1), [0.5, 0.5, 1, 2, 2, 9, 1, 4, 0.5], [[0.5, 0.5], [1, 2, 2], [9], [1], [4], [0.5]]),
+    (group_by_size, (4, 1), [9, 9], [[9], [9]]),
+    (group_by_size, (25, 1), [0.25], [[0.25]]),
+    # in the order in which backward makes them: the last ones until they reach 1 MiB, the others up to the limit
+    (with_small_last, (4,), [3, 2, 2, 9, 0.75, 0.5, 0.25, 0.5], [[3, 2], [2], [9], [0.75], [0.5, 0.25, 0.5]]),
+    (with_small_last, (25,), [2, 30], [[2], [30]]),  # what comes last may be large: it travels alone
+    (with_small_last, (25,), [0.25, 0.25], [[0.25, 0.25]]),
+]
 
 
-def test_groups_close_at_their_limit_and_large_ones_stand_alone() -> None:
-    found = group_by_size(parameters(0.5, 0.5, 1, 2, 2, 9, 1, 4, 0.5), limit_mib=4, first_mib=1)
-    assert sizes(found) == [[0.5, 0.5], [1, 2, 2], [9], [1], [4], [0.5]]
-    assert sizes(group_by_size(parameters(9, 9), 4, 1)) == [[9], [9]]
-    assert sizes(group_by_size(parameters(0.25), 25, 1)) == [[0.25]]
-
-
-def test_the_last_group_is_the_small_one() -> None:
-    """In the order in which backward makes them: the last ones until they reach 1 MiB, the others up to the limit."""
-    assert sizes(with_small_last(parameters(3, 2, 2, 9, 0.75, 0.5, 0.25, 0.5), limit_mib=4)) == [[3, 2], [2], [9], [0.75], [0.5, 0.25, 0.5]]
-    assert sizes(with_small_last(parameters(2, 30), 25)) == [[2], [30]], "what comes last may be large: it travels alone"
-    assert sizes(with_small_last(parameters(0.25, 0.25), 25)) == [[0.25, 0.25]]
+@pytest.mark.parametrize(("rule", "limits", "given", "expected"), GROUPS)
+def test_groups_close_at_their_limit_and_large_ones_stand_alone(rule: Any, limits: Any, given: list[float], expected: Any) -> None:
+    assert [[p.numel() / 2**18 for p in group] for group in rule(parameters(*given), *limits)] == expected
 
 
 def test_a_small_last_bucket_leaves_two_updates() -> None:
@@ -68,7 +71,7 @@ def test_a_small_last_bucket_leaves_two_updates() -> None:
 
 def test_one_bucket_alone_is_not_packed_and_several_are_views_of_one_stretch() -> None:
     weights = parameters(3, 0.5, 0.5, 1)
-    reducer = BucketReducer(weights, lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), bucket_mib=2)
+    reducer = BucketReducer(weights, sgd, Wire(0, 1), bucket_mib=2)
     for _ in range(2):  # a second step starts anew
         reducer.start()
         sum(((index + 1) * weight).sum() for index, weight in enumerate(weights)).backward()
@@ -124,12 +127,19 @@ def test_buckets_updated_in_backward_or_sent_unpacked_train_as_the_usual_ones(re
         module, weights = layers()
         start, wire = [weight.detach().clone() for weight in weights], Wire(0, replicas)
         reducer = BucketReducer(weights, lambda group: torch.optim.Adam(group, lr=1e-3), wire, 1, None, None, early, grouped, last)
+        seen: list[tuple[bool, bool]] = []
+
+        def look(gradient: Tensor, weights: Any = weights, start: Any = start, seen: Any = seen) -> None:
+            seen.append((torch.equal(weights[-1], start[-1]), torch.equal(weights[0], start[0])))
+
+        weights[0].register_hook(look)
         for batch in batches:
             reducer.start()
             module(batch).square().mean().backward()
             changed = [bool((a.detach() != b).any()) for a, b in zip(weights, start, strict=True)]
             assert all(changed) if early else len(reducer.buckets) > 2
             reducer.update()
+        assert seen[0] == (not early, True), "the last layer's variables change before the first layer's gradient is there"
         ends.append([weight.detach().clone() for weight in weights])
         counted.append(dict(wire.counts))
         assert any(bucket.messages for bucket in reducer.buckets) == (replicas > 1 or not early), "a lone replica packs nothing"
@@ -151,21 +161,9 @@ def test_one_tensor_or_several_are_summed_in_place_in_one_call() -> None:
     assert answers(summed, 2) == [[3.0] * 15] * 2
 
 
-def test_a_bucket_is_updated_while_backward_goes_on() -> None:
-    module, weights = layers()
-    reducer = BucketReducer(weights, lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), bucket_mib=1, in_backward=True)
-    last, first = weights[-1].detach().clone(), weights[0].detach().clone()
-    seen = []
-    weights[0].register_hook(lambda gradient: seen.append((not torch.equal(weights[-1], last), torch.equal(weights[0], first))))
-    reducer.start()
-    module(torch.ones(2, 300, dtype=torch.float64)).sum().backward()
-    assert seen == [(True, True)], "the last layer's variables have changed before the first layer's gradient is there"
-
-
 def test_a_scaled_loss_waits_for_all_buckets() -> None:
-    scale = LossScale(torch.device("cpu"), 128)
-    with pytest.raises(ValueError, match="checked for overflows over all buckets"):
-        BucketReducer(parameters(1), lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), scale=scale, in_backward=True)
+    more = {"scale": LossScale(torch.device("cpu"), 128), "in_backward": True}
+    refused("checked for overflows over all buckets", BucketReducer, parameters(1), sgd, Wire(0, 1), **more)
 
 
 class ThreadWire(Wire):
@@ -197,15 +195,8 @@ def train(transport: MemoryTransport, run: Run, overflow_in: tuple[int, ...], ov
         (loss,) = trainer.step([feed.shard(step)])
         if hook:
             hook.remove()
-        scale = getattr(trainer, "scale", None)
-        found.append(
-            {
-                "loss": float(loss),
-                "values": trainer.full_values(),
-                "skipped": trainer.skipped_steps(),
-                "scale": None if scale is None else float(scale.scale),
-            }
-        )
+        scale = None if trainer.scale is None else float(trainer.scale.scale)
+        found.append({"loss": float(loss), "values": trainer.full_values(), "skipped": trainer.skipped_steps(), "scale": scale})
     return found
 
 

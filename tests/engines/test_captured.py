@@ -12,6 +12,7 @@ from multigpu.engines.torch.feed import Feed
 from multigpu.record import Record
 from multigpu.run import Run
 from tests.equivalence.cases import make_context, replica
+from tests.refusals import refused
 
 
 def tiny(**fields: object) -> Run:
@@ -26,8 +27,7 @@ def feed_of(run: Run) -> Feed:
 
 def test_a_cpu_has_no_graph() -> None:
     trainer, feed = replica(tiny(device_type="cpu", placement="independent"), 0, Path())
-    with pytest.raises(Unsupported, match="which a CPU does not have"):
-        CapturedTrainer(trainer)
+    refused("which a CPU does not have", CapturedTrainer, trainer, error=Unsupported)
     feed.close()
 
 

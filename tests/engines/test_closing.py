@@ -2,6 +2,8 @@
 
 import gc
 import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.split import Group
 from multigpu.engines.torch.trainer import Context
 from multigpu.run import Run
+from tests.refusals import refused
 from tests.training.cases import Case, session_of, training
 
 
@@ -65,36 +68,28 @@ def build(run: Run, folder: Path) -> Session:
 
 PLACES = ["multigpu.engines.torch.server.materialise", "multigpu.engines.torch.host_memory.HostBarrier.wait"]
 """Calls that come after the store has stood, and within its building, when its pages are locked already."""
+TRAINED = [{"devices": 1}, {"devices": 2, "processes": "one"}]
+"""A process a device, and one for all."""
+OPENED: list[tuple[str, Callable[[Path], Session]]] = [
+    *((place, partial(build, host_run(placement))) for placement in ("exp1", "exp2") for place in PLACES),
+    # the trainer stands by then
+    *(("multigpu.training.session.FileWatch", partial(session_of, Case("one", training("exp2", **shape)), 0)) for shape in TRAINED),
+]
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("placement", ["exp1", "exp2"])
+@pytest.mark.parametrize(("place", "opened"), OPENED, ids=lambda part: part.rpartition(".")[2] if isinstance(part, str) else "")
 def test_pages_are_unlocked_where_building_fails(
-    placement: str, place: str, pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, opened: Callable[[Path], Session], pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as planted:
         planted.setattr(place, fail)
-        with pytest.raises(MemoryError, match="planted"):
-            build(host_run(placement), tmp_path)
-    assert pages.calls and not pages.locked
-    session = build(host_run(placement), tmp_path)
+        refused("planted", opened, tmp_path, error=MemoryError)
+        assert pages.calls and not pages.locked
+        planted.setattr(pages, "cudaHostUnregister", lambda address: 1 / 0)
+        refused("planted", opened, tmp_path, error=MemoryError)  # an error of closing does not hide why building failed
+    pages.locked.clear()
+    session = opened(tmp_path)
     assert pages.locked, "a Run that stands keeps its pages"
-    session.close()
-    assert not pages.locked
-
-
-@pytest.mark.parametrize("shape", [{"devices": 1}, {"devices": 2, "processes": "one"}], ids=["process a device", "one process"])
-def test_pages_are_unlocked_where_building_a_training_fails(
-    shape: dict[str, Any], pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = Case("one", training("exp2", **shape))
-    with monkeypatch.context() as planted:
-        planted.setattr("multigpu.training.session.FileWatch", fail)  # the trainer stands by then
-        with pytest.raises(MemoryError, match="planted"):
-            session_of(case, 0, tmp_path)
-    assert pages.calls and not pages.locked
-    session = session_of(case, 0, tmp_path)
-    assert pages.locked
     session.close()
     assert not pages.locked
 
@@ -130,16 +125,8 @@ def test_groups_of_parts_end_where_building_fails(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(split, "materialise", fail)
     monkeypatch.setattr(dist, "destroy_process_group", ended.append)
     run = Run(workload="stacks", model="mlp_tiny", placement="tensor_split", devices=2, device_type="cpu", batch_size=8)
-    with pytest.raises(MemoryError, match="planted"):
-        build(run, tmp_path)
+    refused("planted", build, run, tmp_path, error=MemoryError)
     assert ended == ["sharing"] and groups[0].group is None
-
-
-def test_an_error_of_closing_does_not_hide_why_building_failed(pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PLACES[0], fail)
-    monkeypatch.setattr(pages, "cudaHostUnregister", lambda address: 1 / 0)
-    with pytest.raises(MemoryError, match="planted"):
-        build(host_run("exp2"), tmp_path)
 
 
 def test_an_ended_run_leaves_no_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.split import Group, GroupParts
+from multigpu.engines.torch.split import Group
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements.refusals import IN_LAYERS, refusal
 from multigpu.placements.tensor_split import PLACEMENT as TENSOR_SPLIT
@@ -87,7 +87,7 @@ def test_compiled_steps_train_as_eager_ones_on_a_gpu(job: dict[str, Any], placem
 
 def test_a_matrix_over_devices_is_refused_for_the_reason_that_torch_compile_gives() -> None:
     """Its collectives count bytes in a dictionary of the host inside autograd functions."""
-    parts = GroupParts(Group(Wire(0, 2), [0, 1], None))
+    parts = Group(Wire(0, 2), [0, 1], None)
     with pytest.raises(torch._dynamo.exc.Unsupported, match="side effect"):
         torch.compile(lambda x: parts.total(parts.spread(x) * 2).sum(), fullgraph=True, backend="eager")(torch.ones(2, requires_grad=True))
     found = refusal(TENSOR_SPLIT, "torch", "per_device", "compiled")

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch.wire import Wire
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.variables import initial_values
-from multigpu.engines.torch.wire import Copy
+from multigpu.engines.torch.wire import Copy, OneProcessWire
 from multigpu.measure.held import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
-from tests.equivalence.cases import Case, dispatched, predicted_of, reference_of, train_dispatched
+from tests.equivalence.cases import dispatched, predicted_of, reference_of, train_dispatched
+from tests.refusals import refused
 
 gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
 ONE = [p.name for p in placements().values() if any((e.framework, e.processes) == ("torch", "one") for e in p.engines)]
@@ -38,8 +38,7 @@ def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not run in 'torch' with processes 'one'"):
         make_run("ddp")
     run = make_run("independent").model_copy(update={"placement": "ddp"})
-    with pytest.raises(Unsupported, match="merges during backward"):
-        dispatched(run, tmp_path)
+    refused("merges during backward", dispatched, run, tmp_path, error=Unsupported)
 
 
 @gpu
@@ -52,10 +51,10 @@ def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: st
         pytest.skip("predictions are gathered of images only")
     devices = min(4, torch.cuda.device_count())
     run = make_run(placement, workload, devices=devices, device_type="cuda", batch_size=4 * devices + 1, optimizer="momentum")
-    parts = train_dispatched(Case(run), memory)
-    assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(Case(run), parts[0])
+    parts = train_dispatched(run, memory)
+    assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(run, parts[0])
     shared = placements()[placement].semantics.facts.loss_is_shared
-    reference = reference_of(Case(run))
+    reference = reference_of(run)
     start = {v.name: x.cpu() for v, x in initial_values(run.description, run.seed, torch.device("cuda", 0), torch.float32)}
     for rank, (values, losses) in enumerate(zip(reference["values"], reference["losses"], strict=True)):
         difference = sum(float((parts[rank]["values"][name].double() - values[name].double()).square().sum()) for name in start)
@@ -83,7 +82,8 @@ def test_exp1_updates_on_gpus_and_exp2_on_the_host(memory: Path) -> None:
 @pytest.mark.gpu
 def test_copies_wait_for_what_is_written_and_for_what_is_read() -> None:
     """A slow kernel before a copy's source is ready, and one that still reads its target: neither may be overtaken."""
-    wire = Wire(all_devices(make_run("independent", device_type="cuda"), threads=1))
+    run = make_run("independent", device_type="cuda")
+    wire = OneProcessWire(Devices([Device(run, rank, threads=1) for rank in (0, 1)]))
     source, target = torch.zeros(1 << 22, device="cuda:0"), torch.full((1 << 22,), 2.0, device="cuda:1")
     copy = Copy(0, source, 1, target)
     wire.copy_all([copy])  # libraries and links warm up

@@ -9,9 +9,6 @@ import torch
 from multigpu.run import Run
 from tests.equivalence.cases import dispatched
 
-UNNORMALISED = "alexnet_cifar_tiny"
-"""A model without batch norm: what a tower computes of an image does not depend on the others of its slice."""
-
 WAYS = ("make_parallel", "ps_gpu0")
 """Predictions concatenated, and gradients averaged."""
 
@@ -52,37 +49,3 @@ def test_only_the_first_device_has_a_loss_and_images_travel_to_the_others(tmp_pa
     config, parameters = run.description.config, run.description.parameters
     images, predictions = 6 * config.channels * config.image_size**2 * 4, 6 * config.classes * 4
     assert counted == {"device_to_device": 2 * 2 * parameters * 4 + images + 2 * predictions}
-
-
-@pytest.mark.parametrize("model", ["resnet_tiny", UNNORMALISED])
-@pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu"])
-def test_the_single_model_is_saved_predicts_and_is_loaded(placement: str, model: str, tmp_path: Path) -> None:
-    trainer, feeds = dispatched(make_run(placement, model=model), tmp_path)
-    shards = [feed.shard(0) for feed in feeds]
-    for _ in range(2):
-        trainer.step(shards)
-    single = trainer.single()
-    torch.save(single.state_dict(), tmp_path / "single.pt")
-    saved = torch.load(tmp_path / "single.pt")
-    later = [float(trainer.step(shards)[0]) for _ in range(2)]
-
-    other, _ = dispatched(make_run(placement, model=model, seed=7), tmp_path)
-    values = {name: saved[name] for name, _ in single.named_parameters()}
-    other.load(values, {name: saved[name] for name, _ in single.named_buffers()})
-    assert [float(other.step(shards)[0]) for _ in range(2)] == pytest.approx(later, rel=1e-12)
-
-    images = torch.cat([shard.device["images"] for shard in shards])
-    labels = torch.cat([shard.device["labels"] for shard in shards])
-    fresh, _ = dispatched(make_run(placement, model=model, devices=1, seed=7), tmp_path)
-    fresh.load(values)
-    alone = fresh.single()
-    with torch.no_grad():
-        loss = float(alone.loss_of(alone.logits(images), labels)) / len(labels)  # type: ignore[operator]
-    if model == UNNORMALISED:  # batch norm's statistics are those of a tower's slice, and no single model has them
-        assert loss == pytest.approx(later[0], rel=1e-12)
-    else:
-        assert alone.state_dict().keys() == saved.keys() and all(
-            torch.equal(value, saved[name]) for name, value in alone.named_parameters()
-        )
-    with pytest.raises(ValueError, match="load the same model's variables"):
-        other.load({name: value[:1] for name, value in values.items()})

@@ -109,7 +109,7 @@ def in_tensorflow(
 
     try:
         with patch.object(tf.raw_ops, "CudnnRNNV3", written_lstm):  # no CPU has it
-            loss, of_dense, of_rows = tf.function(passes, autograph=False)()
+            loss, of_dense, of_rows = passes()
     except tf.errors.OpError as error:
         if as_on_gpus and "NHWC" in str(error):
             pytest.skip("TensorFlow's convolutions of channels first run on CPUs through oneDNN alone")

@@ -4,7 +4,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import product
@@ -87,25 +86,18 @@ def micro_steps_of(run: Run) -> list[dict[str, Any]]:
     return [more for more in wanted if (merged or "micro_sync" not in more) and not long]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One placement on one workload with one rule and one number of replicas."""
-
-    run: Run
-
-    @property
-    def name(self) -> str:
-        run = self.run
-        form = "" if run.execution == "eager" else f"-{run.execution}"
-        form += "-one" if run.processes == "one" else ""
-        form += "".join(f"-{value}" for value in (run.all_reduce_spec, run.wire_dtype, run.recurrence, run.batch_norm) if value)
-        form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
-        form += f"-by{run.model_parallel}" if run.model_parallel else ""
-        return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
+def name_of(run: Run) -> str:
+    """Of one placement on one workload with one rule and one number of replicas."""
+    form = "" if run.execution == "eager" else f"-{run.execution}"
+    form += "-one" if run.processes == "one" else ""
+    form += "".join(f"-{value}" for value in (run.all_reduce_spec, run.wire_dtype, run.recurrence, run.batch_norm) if value)
+    form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
+    form += f"-by{run.model_parallel}" if run.model_parallel else ""
+    return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
 
 @cache
-def all_cases() -> list[Case]:
+def all_cases() -> list[Run]:
     """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes.
 
     For each workload and number of devices one rule, and for the other shape of processes the other: each placement meets every pair of
@@ -117,7 +109,7 @@ def all_cases() -> list[Case]:
         if not shapes:
             continue
         if placement.compute in PARTITIONED:
-            cases += [Case(run) for run in partitioned_runs(placement)]
+            cases += partitioned_runs(placement)
             continue
         for workload, model, inputs, batch in POINTS:
             if placement.loss == "gpu0" and workload != "cnn":
@@ -149,22 +141,22 @@ def all_cases() -> list[Case]:
                 few = placement.staged or placement.loss == "gpu0"
                 turn = (number + devices + [point[0] for point in POINTS].index(workload) + (optimizer == "adam")) % 2
                 if ("per_device" in shapes or precision == "fp64") and (few or not turn):
-                    cases.append(Case(run))
+                    cases.append(run)
                 if shapes == {"one", "per_device"} and precision == "fp64" and (few or turn):
-                    cases.append(Case(run.model_copy(update={"processes": "one"})))
+                    cases.append(run.model_copy(update={"processes": "one"}))
                 if placement.name in ("ddp", "replicated_allreduce") and workload == "cnn" and precision == "fp64" and devices > 1:
-                    cases += [Case(run.model_copy(update=more)) for more in TRAVELLING[placement.name, optimizer]]
+                    cases += [run.model_copy(update=more) for more in TRAVELLING[placement.name, optimizer]]
                 if workload == "nmt" and devices == 2 and (optimizer, precision) == ("momentum", "fp64"):
-                    cases.append(Case(run.model_copy(update={"recurrence": "persistent"})))  # written out on CPUs
+                    cases.append(run.model_copy(update={"recurrence": "persistent"}))  # written out on CPUs
                 if placement.name in ("ddp", "exp4") and workload == "cnn" and run.layout and precision == "fp64":
-                    cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
+                    cases.append(run.model_copy(update={"batch_norm": "fused"}))  # written out on CPUs
                 if "per_device" in shapes:
-                    cases += [Case(run.model_copy(update=more)) for more in micro_steps_of(run)]
+                    cases += [run.model_copy(update=more) for more in micro_steps_of(run)]
                 if placement.overlap and any("captured" in engine.executions for engine in placement.engines):
                     # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
                     fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
                     held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
-                    cases += [Case(run.model_copy(update={"execution": "captured"} | more)) for more in ([fused] if turn else []) + held]
+                    cases += [run.model_copy(update={"execution": "captured"} | more) for more in ([fused] if turn else []) + held]
     return cases
 
 
@@ -191,27 +183,27 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     return trainer, [Feed(source, run.copy_of(rank), devices.each[0] if sliced else device) for rank, device in enumerate(devices.each)]
 
 
-def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
+def train_case(run: Run, rank: int, shared: Path) -> dict[str, Any]:
     """The steps of one replica: variables, losses, the counted bytes of the first of them, or of the first cycle."""
-    trainer, feed = replica(case.run, rank, shared)
+    trainer, feed = replica(run, rank, shared)
     losses, counted = [], Counter[str]()
-    for step in range(steps_of(case.run)):
+    for step in range(steps_of(run)):
         shard = feed.shard(step)
-        if step < case.run.semantics.every:
+        if step < run.semantics.every:
             (loss,), own = trainer.counted_step([shard])
             counted.update(own)
         else:
             (loss,) = trainer.step([shard])
         losses.append(float(loss))
-    values, lookups = trainer.full_values(), feed.source.batch(0, case.run.copy_of(rank)).lookups
+    values, lookups = trainer.full_values(), feed.source.batch(0, run.copy_of(rank)).lookups
     feed.close()
     trainer.close()
     return {"values": values, "losses": losses, "counted": dict(counted), "lookups": lookups}
 
 
-def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
+def train_dispatched(run: Run, shared: Path) -> list[dict[str, Any]]:
     """What `train_case` does, all replicas in this process; a result a rank."""
-    trainer, feeds = dispatched(case.run, shared)
+    trainer, feeds = dispatched(run, shared)
     first, counted = trainer.counted_step([feed.shard(0) for feed in feeds])
     steps = [first, *(trainer.step([feed.shard(step) for feed in feeds]) for step in range(1, STEPS))]
     losses = [[float(share) for share in shares] for shares in steps]
@@ -219,7 +211,7 @@ def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
     for rank, feed in enumerate(feeds):
         feed.close()
         mine = {"losses": [shares[rank] for shares in losses], "counted": counted if rank == 0 else {}}
-        found.append({**mine, "values": trainer.full_values(rank), "lookups": feed.source.batch(0, case.run.copy_of(rank)).lookups})
+        found.append({**mine, "values": trainer.full_values(rank), "lookups": feed.source.batch(0, run.copy_of(rank)).lookups})
     trainer.context.closing.close()
     return found
 
@@ -238,9 +230,8 @@ def average_once(run: Run, every: int) -> list[tuple[dict[str, torch.Tensor], li
     return train_averaged(context, source, 2 * every + 1, run.devices, every)
 
 
-def reference_of(case: Case) -> dict[str, Any]:
+def reference_of(run: Run) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
-    run = case.run
     row = placements()[run.placement]
     groups = [tuple(range(run.copies))] if row.semantics.facts.is_one_model else [(rank,) for rank in range(run.devices)]
     plain = {"placement": "" if row.loss == "replica" else run.placement, "processes": "per_device"}
@@ -287,37 +278,36 @@ def answers(work: Callable[[int, Path], Any], world: int) -> list[Any]:
         return [torch.load(f"{folder}/{rank}.pt") for rank in range(world)]
 
 
-def worker(rank: int, cases: list[Case], folder: str) -> None:
+def worker(rank: int, cases: list[Run], folder: str) -> None:
     """One process of every world size that has this rank, largest first, so that none waits for the others; results saved by rank."""
-    for world in sorted({case.run.devices for case in cases}, reverse=True):
+    for world in sorted({run.devices for run in cases}, reverse=True):
         if rank < world:
             with group(rank, world, folder):
                 train_world(rank, world, cases, folder)
 
 
-def train_world(rank: int, world: int, cases: list[Case], folder: str) -> None:
+def train_world(rank: int, world: int, cases: list[Run], folder: str) -> None:
     """Every case of one world size."""
-    results = {}
-    for index, case in enumerate(cases):
-        if case.run.devices != world:
-            continue
-        shared = Path(folder) / f"shared{index}"
-        shared.mkdir(exist_ok=True)
-        try:
-            results[case.name] = train_case(case, rank, shared)
-        except Exception as error:
-            results[case.name] = {"error": f"{type(error).__name__}: {error}"}
-            torch.save(results, f"{folder}/result{world}-{rank}.pt")
-            raise
-    torch.save(results, f"{folder}/result{world}-{rank}.pt")
+    results: dict[str, dict[str, Any]] = {}
+    try:
+        for index, run in enumerate(cases):
+            if run.devices == world:
+                shared = Path(folder) / f"shared{index}"
+                shared.mkdir(exist_ok=True)
+                results[name_of(run)] = train_case(run, rank, shared)
+    except Exception as error:
+        results[name_of(run)] = {"error": f"{type(error).__name__}: {error}"}
+        raise
+    finally:
+        torch.save(results, f"{folder}/result{world}-{rank}.pt")
 
 
-def run_all(cases: list[Case]) -> dict[str, list[dict[str, Any]]]:
+def run_all(cases: list[Run]) -> dict[str, list[dict[str, Any]]]:
     """Results of these cases, by name, a list by rank; of a case that failed or was never reached, what went wrong."""
     found: dict[str, list[dict[str, Any]]] = {}
     stopped = ""
-    apart = [case for case in cases if case.run.processes == "per_device"]
-    worlds = {case.run.devices for case in apart}
+    apart = [run for run in cases if run.processes == "per_device"]
+    worlds = {run.devices for run in apart}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         try:
             fork_processes(worker, (apart, folder), max(worlds, default=0))
@@ -328,12 +318,12 @@ def run_all(cases: list[Case]) -> dict[str, list[dict[str, Any]]]:
                 file = Path(folder) / f"result{world}-{rank}.pt"
                 for name, result in torch.load(file).items() if file.exists() else ():
                     found.setdefault(name, []).append(result)
-        for case in cases:
-            if case.run.processes == "one":
-                found[case.name] = train_dispatched(case, Path(folder))
-    return {case.name: found.get(case.name, [{"error": stopped}]) for case in cases}
+        for run in cases:
+            if run.processes == "one":
+                found[name_of(run)] = train_dispatched(run, Path(folder))
+    return {name_of(run): found.get(name_of(run), [{"error": stopped}]) for run in cases}
 
 
-def predicted_of(case: Case, result: dict[str, Any]) -> dict[str, int]:
+def predicted_of(run: Run, result: dict[str, Any]) -> dict[str, int]:
     """The placement's own prediction for the first step of this case."""
-    return step_bytes(case.run, result["lookups"])
+    return step_bytes(run, result["lookups"])

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,10 @@ SHORT = 35
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One placement on one workload with one rule and one number of replicas."""
-
-    run: Run
-
-    @property
-    def name(self) -> str:
-        run = self.run
-        more = [word for word in (run.execution, run.inputs, run.embedding_gradients) if word not in (None, "graph", "synthetic")]
-        return "-".join([run.placement, run.model, str(run.devices), run.optimizer, run.precision, *more])
+def name_of(run: Run) -> str:
+    """Of one placement on one workload with one rule and one number of replicas."""
+    more = [word for word in (run.execution, run.inputs, run.embedding_gradients) if word not in (None, "graph", "synthetic")]
+    return "-".join([run.placement, run.model, str(run.devices), run.optimizer, run.precision, *more])
 
 
 def _run(workload: str, placement: str, devices: int, **more: Any) -> Run:
@@ -67,7 +59,7 @@ EVEN = {"mirrored_hierarchical": 4}
 """Replicas of those that refuse three."""
 
 
-def all_cases() -> list[Case]:
+def all_cases() -> list[Run]:
     """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices (plain images where only these have
     predictions) in float64, with momentum on one device and with Adam on two and three; the same in bfloat16 on two; in float32 residual
     images on three or, with every other placement, translation on two. Each other form of execution, length and gradient once, translation
@@ -112,10 +104,10 @@ def all_cases() -> list[Case]:
             ("deepconn", "replicated_allreduce", "momentum", "fp64"),
         )
     ]
-    return [Case(run) for run in cases]
+    return cases
 
 
-def device_cases(device_type: str, devices: int) -> list[Case]:
+def device_cases(device_type: str, devices: int) -> list[Run]:
     """Every placement on these devices, whose joined batches do not divide: translation, also in bfloat16, and images, in float32; two
     placements with a stack of each kind; Exp4's two towers of tables compiled, and with sparse gradients.
     """
@@ -132,17 +124,17 @@ def device_cases(device_type: str, devices: int) -> list[Case]:
             cases.append(_run("deepconn", placement.name, count, precision="fp32", embedding_gradients="sparse", **common))
         if placement.loss != "gpu0":
             cases += [_run("nmt", placement.name, count, precision=precision, **common) for precision in ("fp32", "bf16")]
-    return [Case(run) for run in cases]
+    return cases
 
 
-REFUSED = Case(_run("deepconn", "mirrored_hierarchical", 3, optimizer="adam", precision="fp64"))
+REFUSED = _run("deepconn", "mirrored_hierarchical", 3, optimizer="adam", precision="fp64")
 """What the library would compute without the last device's gradients."""
 
 
-def process_cases() -> list[Case]:
+def process_cases() -> list[Run]:
     """Runs over several processes: training on the joined batch, and what must equal it when it is alone."""
     form = {"processes": "per_device", "timed_steps": STEPS - 1, "optimizer": "adam", "precision": "fp64"}
-    return [Case(_run("deepconn", "multi_worker", 2, **form)), Case(_run("deepconn", "parameter_server_async", 1, **form))]
+    return [_run("deepconn", "multi_worker", 2, **form), _run("deepconn", "parameter_server_async", 1, **form)]
 
 
 REFERENCES: dict[tuple[Any, ...], Any] = {}
@@ -176,7 +168,7 @@ def where_ops_ran(nodes: list[Any], devices: Any) -> list[tuple[str, str, str, i
     return [(own[0], own[1], node.op, devices.place(node.device)) for own, node in parts if own[0] in PARTS and len(own) > 2]
 
 
-def train_case(case: Case) -> dict[str, Any]:
+def train_case(run: Run) -> dict[str, Any]:
     """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, what was
     compiled where, and the reference."""
     from multigpu.engines.tensorflow.build import build_trainer
@@ -185,7 +177,6 @@ def train_case(case: Case) -> dict[str, Any]:
     from multigpu.engines.tensorflow.trainer import Context
     from multigpu.engines.tensorflow.variables import initial_values
 
-    run = case.run
     source = open_source(run)
     devices = Devices(run)
     context = Context(run, devices, is_even(source, run.devices), dynamic=source.period != 1)
@@ -212,10 +203,10 @@ def train_case(case: Case) -> dict[str, Any]:
     }
 
 
-UNSIZED = Case(_run("deepconn", "exp2", 2, optimizer="sgd", precision="fp32"))
+UNSIZED = _run("deepconn", "exp2", 2, optimizer="sgd", precision="fp32")
 
 
-def unsized_case(case: Case) -> dict[str, Any]:
+def unsized_case(run: Run) -> dict[str, Any]:
     """A counted step one of whose gradients nobody can size: what is counted, and what is said of it."""
     from multigpu.engines.tensorflow import trainer as engine
     from multigpu.engines.tensorflow.build import build_trainer
@@ -229,68 +220,16 @@ def unsized_case(case: Case) -> dict[str, Any]:
         next(node for node in graphs.nodes if node.name == sent).op = "MadeByAnOptimiser"
         return Graphs(graphs.nodes, {name: outputs for name, outputs in graphs.outputs.items() if name != sent})
 
-    source = open_source(case.run)
-    devices = Devices(case.run)
-    trainer = build_trainer(engine.Context(case.run, devices, even=True, dynamic=False))
+    source = open_source(run)
+    devices = Devices(run)
+    trainer = build_trainer(engine.Context(run, devices, even=True, dynamic=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "collected", forgotten)
         counted = trainer.counted_step(Feed(source, devices).shards(0))
     return {"counted": counted, "uncounted": trainer.uncounted, "steps": trainer.steps_done}
 
 
-def saved_cases() -> list[Case]:
-    """One model behind three towers, on a device and on the host."""
-    form = {"model": "alexnet_cifar_tiny", "optimizer": "sgd", "precision": "fp64", "timed_steps": 2}
-    return [Case(_run("cnn", name, 3, **form)) for name in ("make_parallel", "make_parallel_cpu")]
-
-
-def saved_case(case: Case) -> dict[str, Any]:
-    """What two steps more come to after two, in the same trainer and in one that loaded the single model from its checkpoint; and
-    losses of the joined batch by the towers and by the single model.
-    """
-    import tensorflow as tf
-
-    from multigpu.engines.tensorflow.build import build_trainer
-    from multigpu.engines.tensorflow.devices import Devices
-    from multigpu.engines.tensorflow.feed import make_feed
-    from multigpu.engines.tensorflow.parallel import ParallelTrainer, Single
-    from multigpu.engines.tensorflow.trainer import Context
-
-    def made(run: Run) -> ParallelTrainer:
-        trainer = build_trainer(Context(run, devices, even=False, dynamic=False))
-        assert isinstance(trainer, ParallelTrainer)
-        return trainer
-
-    def losses(trainer: ParallelTrainer) -> list[float]:
-        return [sum(shares) for shares in zip(*trainer.loss_shares(), strict=True)]
-
-    run = case.run
-    source, devices = open_source(run), Devices(run)
-    shards, trainer, other = make_feed(source, devices).shards(0), made(run), made(run.model_copy(update={"seed": 7}))
-    for _ in range(2):
-        trainer.step(shards)
-    single = trainer.single()
-    joined = shards[0].tensors
-    with devices.at(0):
-        alone = trainer.model.loss_of(single.logits(joined["images"]), joined["labels"]) / shards[0].batch.joined_loss_terms
-    with tempfile.TemporaryDirectory() as folder:
-        path = tf.train.Checkpoint(model=single).write(f"{folder}/single")
-        again: Single = other.single()
-        tf.train.Checkpoint(model=again).read(path).assert_consumed()
-    other.load(again)
-    for one in (trainer, other):
-        for _ in range(2):
-            one.step(shards)
-    again.weights.popitem()
-    try:
-        other.load(again)
-        said = ""
-    except ValueError as error:
-        said = str(error)
-    return {"trained": losses(trainer), "loaded": losses(other), "alone": float(alone), "said": said}
-
-
-def expect_case(case: Case) -> dict[str, Any]:
+def expect_case(run: Run) -> dict[str, Any]:
     """What a Run over several processes must equal: losses, and of each variable its sum and its distance from the start."""
     import numpy as np
 
@@ -299,7 +238,6 @@ def expect_case(case: Case) -> dict[str, Any]:
     from multigpu.engines.tensorflow.trainer import Context
     from multigpu.engines.tensorflow.variables import initial_values
 
-    run = case.run
     source = open_source(run)
     context = Context(run, Devices(run), is_even(source, run.devices), dynamic=source.period != 1)
     values, losses = reference(context, source, list(range(run.devices)))
@@ -308,11 +246,11 @@ def expect_case(case: Case) -> dict[str, Any]:
     return {"losses": losses, "prints": {name: float(value.sum()) for name, value in values.items()}, "distance": distance}
 
 
-def measured_case(case: Case, folder: Path) -> list[dict[str, Any]]:
+def measured_case(run: Run, folder: Path) -> list[dict[str, Any]]:
     """What the processes of a Run over several know at its end, by rank."""
     from multigpu.measure.session import open_session
 
-    session = open_session(case.run, 0, 2, folder, 240.0, 0.0, lambda stage: None)
+    session = open_session(run, 0, 2, folder, 240.0, 0.0, lambda stage: None)
     try:
         session.warm_up()
         return session.time()
@@ -320,14 +258,14 @@ def measured_case(case: Case, folder: Path) -> list[dict[str, Any]]:
         session.close()
 
 
-def results_of(work: list[tuple[Case, Callable[[Case], dict[str, Any]]]]) -> dict[str, dict[str, Any]]:
+def results_of(work: list[tuple[Run, Callable[[Run], dict[str, Any]]]]) -> dict[str, dict[str, Any]]:
     """What each action says of its case, by the case's name; an error is told as a sentence."""
     results = {}
-    for case, action in work:
+    for run, action in work:
         try:
-            results[case.name] = action(case)
+            results[name_of(run)] = action(run)
         except Exception as error:
-            results[case.name] = {"error": f"{type(error).__name__}: {error}"}
+            results[name_of(run)] = {"error": f"{type(error).__name__}: {error}"}
     return results
 
 
@@ -337,7 +275,7 @@ def main() -> None:
 
     kind, count = sys.argv[1].split(":")
     prepare(kind, int(count))
-    Path(sys.argv[2]).write_bytes(pickle.dumps(results_of([(case, train_case) for case in device_cases(kind, int(count))])))
+    Path(sys.argv[2]).write_bytes(pickle.dumps(results_of([(run, train_case) for run in device_cases(kind, int(count))])))
 
 
 def run_devices(device_type: str, devices: int) -> dict[str, dict[str, Any]]:
@@ -354,14 +292,14 @@ def run_devices(device_type: str, devices: int) -> dict[str, dict[str, Any]]:
 
 def run_cases(names: set[str]) -> dict[str, dict[str, Any]]:
     """Results of these cases, by name, from this process; of Runs over several processes also what those told."""
-    work = [(case, train_case) for case in [*all_cases(), REFUSED]] + [(case, expect_case) for case in process_cases()]
-    work += [(UNSIZED, unsized_case), *((case, saved_case) for case in saved_cases())]
-    found = results_of([(case, action) for case, action in work if case.name in names])
+    work = [(run, train_case) for run in [*all_cases(), REFUSED]] + [(run, expect_case) for run in process_cases()]
+    work.append((UNSIZED, unsized_case))
+    found = results_of([(run, action) for run, action in work if name_of(run) in names])
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
-        for case in process_cases():
-            if case.name in names:
-                found[case.name]["parts"] = measured_case(case, Path(folder))
+        for run in process_cases():
+            if name_of(run) in names:
+                found[name_of(run)]["parts"] = measured_case(run, Path(folder))
     return found
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from multigpu.placements import placements
 from multigpu.placements.traffic import REPLICA, assign
-from tests.equivalence.tensorflow_cases import Case
+from multigpu.run import Run
+from tests.equivalence.tensorflow_cases import name_of
 
 LOSS_TOLERANCE = {"fp64": 1e-10, "fp32": 1e-4, "bf16": 2e-2}
 """Of each step's joined loss, relative."""
@@ -17,9 +18,9 @@ PASSES = ("MatMul", "Conv2D", "Tanh")
 """Operations of a forward pass; a CPU's own begin with _MklNative."""
 
 
-def result_of(case: Case, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def result_of(run: Run, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """What the case's process wrote of it, which must be no error."""
-    result = results[case.name]
+    result = results[name_of(run)]
     assert "error" not in result, result["error"]
     return result
 
@@ -31,13 +32,13 @@ def distance(ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]
     return (difference / update) ** 0.5
 
 
-def check_equality(case: Case, result: Mapping[str, Any], tolerance: float) -> None:
+def check_equality(run: Run, result: Mapping[str, Any], tolerance: float) -> None:
     """It trained as the joined batch on one device (an independent replica: as its own shard there), and copies are equal.
 
     tolerance: the largest `distance` after the steps.
     """
-    close = LOSS_TOLERANCE[case.run.precision]
-    if not placements()[case.run.placement].semantics.facts.is_one_model:
+    close = LOSS_TOLERANCE[run.precision]
+    if not placements()[run.placement].semantics.facts.is_one_model:
         for values, losses, (reference, expected) in zip(result["values"], result["losses"], result["references"], strict=True):
             assert distance(values, reference, result["start"]) < tolerance
             assert losses == pytest.approx(expected, rel=close)
@@ -49,9 +50,8 @@ def check_equality(case: Case, result: Mapping[str, Any], tolerance: float) -> N
         assert all(np.array_equal(values[name], value) for name, value in result["values"][0].items())
 
 
-def check_places(case: Case, result: Mapping[str, Any]) -> None:
+def check_places(run: Run, result: Mapping[str, Any]) -> None:
     """Each look-up, tower, merge and update ran where the placement's row says, as the partitioned graphs tell."""
-    run = case.run
     found: dict[tuple[str, str], set[int]] = {}
     for part, name, op, place in result["ran"]:
         sparse = run.embedding_gradients == "sparse" and name.endswith(("_embedding", "_embeddings"))
@@ -76,18 +76,18 @@ def check_places(case: Case, result: Mapping[str, Any]) -> None:
                 assert found.get(("merge", name), {a.update}) == {a.update}
 
 
-def check_compiled(case: Case, result: Mapping[str, Any]) -> None:
+def check_compiled(run: Run, result: Mapping[str, Any]) -> None:
     """Under `xla` each tower is one call that XLA must compile, on the tower's device, with the passes inside; else there is none."""
-    towers = range(case.run.devices) if case.run.execution == "xla" else []
+    towers = range(run.devices) if run.execution == "xla" else []
     assert sorted(result["compiled"]) == [("compute", str(rank), rank) for rank in towers]
     outside = {op for part, _, op, _ in result["ran"] if part == "compute" and op.endswith(PASSES)}
     assert not (towers and outside), f"{outside} were left to the graph"
 
 
-def check(case: Case, results: Mapping[str, dict[str, Any]], tolerance: float) -> None:
+def check(run: Run, results: Mapping[str, dict[str, Any]], tolerance: float) -> None:
     """It trained as its semantics says, moved what its row predicts, ran each part where the row says, and compiled what was asked for."""
-    result = result_of(case, results)
-    check_equality(case, result, tolerance)
+    result = result_of(run, results)
+    check_equality(run, result, tolerance)
     assert result["counted"] == result["predicted"]
-    check_places(case, result)
-    check_compiled(case, result)
+    check_places(run, result)
+    check_compiled(run, result)

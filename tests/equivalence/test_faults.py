@@ -13,7 +13,7 @@ from multigpu.engines.torch.replicated import TRAINED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
-from tests.equivalence.cases import LOCAL, Case, answers, reference_of, replica, steps_of
+from tests.equivalence.cases import LOCAL, answers, reference_of, replica, steps_of
 from tests.equivalence.test_placements import distance
 
 DEVICES = 2
@@ -31,10 +31,6 @@ RUNS = {
 }
 
 
-def not_scattered(trainer: Any) -> None:
-    trainer.wire.reduce_scatter = lambda own, whole: None
-
-
 def only_own(trainer: Any) -> None:
     class Own(CountedScatter):
         def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
@@ -43,27 +39,20 @@ def only_own(trainer: Any) -> None:
     trainer.module.set_custom_reduce_scatter(Own(trainer.wire))
 
 
-def updated_twice(trainer: Any) -> None:
-    once = trainer.optimizer.step
-    trainer.optimizer.step = lambda: (once(), once())
+def twice(owner: str, name: str) -> Callable[[Any], None]:
+    """What the trainer, or a part of it, does once a step is done twice."""
+
+    def plant(trainer: Any) -> None:
+        part = getattr(trainer, owner) if owner else trainer
+        once = getattr(part, name)
+        setattr(part, name, lambda: (once(), once()))
+
+    return plant
 
 
 def last_part_only(trainer: Any) -> None:
     every = trainer.parts
     trainer.parts = lambda shard, rows=None: every(shard, rows)[-1:]
-
-
-def merged_at_each(trainer: Any) -> None:
-    trainer._unmerged = nullcontext
-
-
-def merged_twice(trainer: Any) -> None:
-    once = trainer._merge_after_backward
-    trainer._merge_after_backward = lambda: (once(), once())
-
-
-def averaged_late(trainer: Any) -> None:
-    trainer.optimizer.param_groups[0][TRAINED] = -1
 
 
 def averaged_once(trainer: Any) -> None:
@@ -77,17 +66,15 @@ def averaged_once(trainer: Any) -> None:
 
 
 FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
-    ("zero1", "not scattered"): not_scattered,
-    ("zero1", "updated twice"): updated_twice,
+    ("zero1", "not scattered"): lambda trainer: setattr(trainer.wire, "reduce_scatter", lambda own, whole: None),
+    ("zero1", "updated twice"): twice("optimizer", "step"),
     ("fsdp2", "not scattered"): only_own,
-    ("fsdp2", "updated twice"): updated_twice,
-    ("ddp in parts", "last part only"): last_part_only,
-    ("zero1 in parts", "last part only"): last_part_only,
-    ("exp4 in parts", "last part only"): last_part_only,
-    ("zero1 in parts", "merged twice"): merged_twice,
-    ("local_sgd", "averaged a step late"): averaged_late,
+    ("fsdp2", "updated twice"): twice("optimizer", "step"),
+    **{(name, "last part only"): last_part_only for name in ("ddp in parts", "zero1 in parts", "exp4 in parts")},
+    ("zero1 in parts", "merged twice"): twice("", "_merge_after_backward"),
+    ("local_sgd", "averaged a step late"): lambda trainer: trainer.optimizer.param_groups[0].update({TRAINED: -1}),
     ("local_sgd", "averaged in the first cycle only"): averaged_once,
-    ("ddp in parts", "merged at each"): merged_at_each,
+    ("ddp in parts", "merged at each"): lambda trainer: setattr(trainer, "_unmerged", nullcontext),
 }
 """(run, fault) -> what plants it; the last of them trains right and moves too much."""
 EVERY = {**{(name, ""): (lambda trainer: None) for name in RUNS}, **FAULTS}
@@ -128,16 +115,12 @@ def found():
 
 def apart(found, name: str, fault: str) -> float:
     """From the reference, in norms of its update."""
-    case = Case(RUNS[name])
-    return distance(case, found[0][name, fault]["values"], reference_of(case)["values"][0])
+    return distance(RUNS[name], found[0][name, fault]["values"], reference_of(RUNS[name])["values"][0])
 
 
 def moves_as_predicted(found, name: str, fault: str) -> bool:
-    counted: dict[str, int] = {}
-    for part in found:
-        for kind, count in part[name, fault]["counted"].items():
-            counted[kind] = counted.get(kind, 0) + count
-    return counted == step_bytes(RUNS[name], found[0][name, fault]["lookups"])
+    counted = sum((Counter(part[name, fault]["counted"]) for part in found), Counter[str]())
+    return dict(counted) == step_bytes(RUNS[name], found[0][name, fault]["lookups"])
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -8,7 +8,8 @@ import os
 import pytest
 
 from multigpu.measure.machine import gpu_count
-from tests.equivalence.tensorflow_cases import Case, device_cases, run_devices
+from multigpu.run import Run
+from tests.equivalence.tensorflow_cases import device_cases, name_of, run_devices
 from tests.equivalence.tensorflow_checks import check
 
 STAND_INS = int(os.environ.get("MULTIGPU_STAND_INS", "0"))
@@ -27,6 +28,6 @@ def results():
     return run_devices(KIND, DEVICES)
 
 
-@pytest.mark.parametrize("case", device_cases(KIND, max(2, DEVICES)), ids=lambda case: case.name)
-def test_trains_as_one_gpu_on_the_joined_batch_and_moves_and_runs_as_its_row_says(case: Case, results) -> None:
-    check(case, results, TOLERANCE[case.run.precision])
+@pytest.mark.parametrize("run", device_cases(KIND, max(2, DEVICES)), ids=name_of)
+def test_trains_as_one_gpu_on_the_joined_batch_and_moves_and_runs_as_its_row_says(run: Run, results) -> None:
+    check(run, results, TOLERANCE[run.precision])

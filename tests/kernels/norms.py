@@ -50,6 +50,10 @@ class Inputs:
     first: Tensor
     second: Tensor
 
+    def leaves(self, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """x, what is added, scale and shift, which collect gradients."""
+        return [value.to(dtype, copy=True).requires_grad_() for value in (self.x, self.after, self.weight, self.bias)]
+
 
 def inputs(case: Case, dtype: torch.dtype, device: str = "cpu", seed: int = 0) -> Inputs:
     generator = torch.Generator().manual_seed(seed)
@@ -57,29 +61,25 @@ def inputs(case: Case, dtype: torch.dtype, device: str = "cpu", seed: int = 0) -
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    def image(shape: tuple[int, ...]) -> Tensor:
-        return normal(*shape).to(device, dtype).contiguous(memory_format=torch.channels_last)
+    def image(values: Tensor) -> Tensor:
+        return values.to(device, dtype).contiguous(memory_format=torch.channels_last)
 
     batch, channels = case.shape[:2]
     exact = torch.promote_types(dtype, torch.float32)
     result = (batch, channels, *case.numbers[5:]) if case.pool else case.shape
-    x = (normal(*case.shape) * 2 + 3 * normal(1, channels, 1, 1)).to(device, dtype).contiguous(memory_format=torch.channels_last)
+    x = image(normal(*case.shape) * 2 + 3 * normal(1, channels, 1, 1))
     vectors = (normal(channels).abs() + 0.5).to(device, exact), normal(channels).to(device, exact)
-    return Inputs(x, image(case.shape), *vectors, image(result), image(result))
+    return Inputs(x, image(normal(*case.shape)), *vectors, image(normal(*result)), image(normal(*result)))
 
 
 def fused(case: Case, given: Inputs) -> dict[str, Tensor]:
     """Results and gradients by the operators."""
-    channels = case.shape[1]
-    leaves = {"x": given.x, "after": given.after, "weight": given.weight, "bias": given.bias}
-    leaves = {name: value.clone().requires_grad_() for name, value in leaves.items()}
+    x, after, weight, bias = leaves = given.leaves()
     running = torch.zeros_like(given.weight), torch.ones_like(given.weight)
-    arrivals = torch.zeros(channels, dtype=torch.int32, device=given.x.device)
-    mean, inverse = batch_moments(leaves["x"].detach(), *running, arrivals, MOMENTUM, EPSILON)
-    after = leaves["after"] if case.after else None
-    y, _, second = batch_norm(
-        leaves["x"], leaves["weight"], leaves["bias"], after, mean, inverse, arrivals, case.relu, case.numbers, case.twice
-    )
+    arrivals = torch.zeros(case.shape[1], dtype=torch.int32, device=given.x.device)
+    mean, inverse = batch_moments(x.detach(), *running, arrivals, MOMENTUM, EPSILON)
+    added = after if case.after else None
+    y, _, second = batch_norm(x, weight, bias, added, mean, inverse, arrivals, case.relu, case.numbers, case.twice)
     loss = (y * given.first).sum()
     if case.twice:
         loss = loss + (SecondUse.apply(y.detach(), second) * given.second).sum()
@@ -90,11 +90,10 @@ def fused(case: Case, given: Inputs) -> dict[str, Tensor]:
 
 def written_out(case: Case, given: Inputs) -> dict[str, Tensor]:
     """The same in float64, by the library's operations."""
-    leaves = {"x": given.x, "after": given.after, "weight": given.weight, "bias": given.bias}
-    leaves = {name: value.double().clone().requires_grad_() for name, value in leaves.items()}
-    running = torch.zeros_like(leaves["weight"]).detach(), torch.ones_like(leaves["weight"]).detach()
-    y = F.batch_norm(leaves["x"], *running, leaves["weight"], leaves["bias"], True, MOMENTUM, EPSILON)
-    y = y + leaves["after"] if case.after else y
+    x, after, weight, bias = leaves = given.leaves(torch.float64)
+    running = torch.zeros_like(weight).detach(), torch.ones_like(weight).detach()
+    y = F.batch_norm(x, *running, weight, bias, True, MOMENTUM, EPSILON)
+    y = y + after if case.after else y
     y = y.relu() if case.relu else y
     if case.pool:
         y = y + (y.to(given.x.dtype).double() - y).detach()  # which is the largest is asked of what is written
@@ -105,9 +104,10 @@ def written_out(case: Case, given: Inputs) -> dict[str, Tensor]:
     return told(y, running, leaves, (y * weights).sum())
 
 
-def told(y: Tensor, running: tuple[Tensor, Tensor], leaves: dict[str, Tensor], loss: Tensor) -> dict[str, Tensor]:
+def told(y: Tensor, running: tuple[Tensor, Tensor], leaves: list[Tensor], loss: Tensor) -> dict[str, Tensor]:
     loss.backward()
-    gradients = {f"gradient of {name}": value.grad for name, value in leaves.items() if value.grad is not None}
+    named = zip(("x", "after", "weight", "bias"), leaves, strict=True)
+    gradients = {f"gradient of {name}": value.grad for name, value in named if value.grad is not None}
     return {"y": y.detach(), "running mean": running[0], "running variance": running[1], **gradients}
 
 

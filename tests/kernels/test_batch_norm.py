@@ -13,6 +13,7 @@ from multigpu.workloads.cnn.description import SMALL
 from multigpu.workloads.cnn.torch import build
 from multigpu.workloads.cnn.torch_fused import FusedNorm
 from tests.kernels.norms import CASES, EPSILON, MOMENTUM, Case, distance, fused, inputs, written_out
+from tests.refusals import refused
 
 TRITON = importlib.util.find_spec("triton") is not None
 WITH_NORMS = [model for model in SMALL.values() if any(variable.kind == "norm" for variable in model.variables)]
@@ -93,14 +94,14 @@ def test_the_operators_pass_the_librarys_checks(case: Case) -> None:
 def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     given = inputs(Case((2, 4, 3, 3)), torch.float32)
     arrivals, vector = torch.zeros(4, dtype=torch.int32), torch.zeros(4)
-    with pytest.raises(ValueError, match=r"x is \(1, 4, 1, 1\): batch norm takes .* more than one value a channel"):
-        batch_moments(given.x[:1, :, :1, :1], vector, vector.clone(), arrivals, MOMENTUM, EPSILON)
-    with pytest.raises(ValueError, match=r"running_mean is torch.float64 \(4,\): it must be torch.float32 \(4,\) beside x"):
-        batch_moments(given.x, vector.double(), vector.clone(), arrivals, MOMENTUM, EPSILON)
-    with pytest.raises(ValueError, match=r"what is added is torch.float32 \(1, 4, 3, 3\): it must be"):
-        batch_norm(given.x, vector, vector, given.after[:1], vector, vector, arrivals, True, [], False)
-    with pytest.raises(ValueError, match="a sum is not pooled in one piece"):
-        batch_norm(given.x, vector, vector, given.after, vector, vector, arrivals, True, [2, 2, 1, 0, 0, 2, 2], False)
+    moments, after = (vector.clone(), arrivals, MOMENTUM, EPSILON), (vector, vector, arrivals, True)
+    alone = r"x is \(1, 4, 1, 1\): batch norm takes .* more than one value a channel"
+    refused(alone, batch_moments, given.x[:1, :, :1, :1], vector, *moments)
+    wide = r"running_mean is torch.float64 \(4,\): it must be torch.float32 \(4,\) beside x"
+    refused(wide, batch_moments, given.x, vector.double(), *moments)
+    short = r"what is added is torch.float32 \(1, 4, 3, 3\): it must be"
+    refused(short, batch_norm, given.x, vector, vector, given.after[:1], *after, [], False)
+    refused("a sum is not pooled", batch_norm, given.x, vector, vector, given.after, *after, [2, 2, 1, 0, 0, 2, 2], False)
 
 
 @pytest.mark.parametrize("model", WITH_NORMS, ids=lambda model: model.name)

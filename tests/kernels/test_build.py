@@ -11,6 +11,7 @@ from multigpu.engines.torch.trainer import substituted
 from multigpu.kernels import build, driver, lstm_launch
 from multigpu.kernels.build import Unavailable
 from multigpu.run import Run
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -28,23 +29,19 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return sources
 
 
-def test_what_was_built_once_is_read(compiled: list[str]) -> None:
+def test_what_was_built_once_is_read_but_of_no_other_source_option_or_compiler(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     first = build.built("lstm.cu", ("-a",))
     assert build.built("lstm.cu", ("-a",)) == first and len(compiled) == 1
     assert build.built("lstm.cu", ("-b",)) != first and len(compiled) == 2
     assert {path.suffix for path in build.cache_folder().iterdir()} == {".cubin"}
-
-
-def test_another_source_or_compiler_is_never_served_from_the_cache(
-    compiled: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    build.built("lstm.cu", ())
     monkeypatch.setattr(build, "version", lambda: "13.1")
-    build.built("lstm.cu", ())
+    build.built("lstm.cu", ("-a",))
     (tmp_path / "lstm.cu").write_text("another source")
     monkeypatch.setattr(build, "SOURCES", tmp_path)
-    build.built("lstm.cu", ())
-    assert len(compiled) == 3 and compiled[-1] == "another source"
+    build.built("lstm.cu", ("-a",))
+    assert len(compiled) == 4 and compiled[-1] == "another source"
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", None], ids=["empty", "cut off", "a bit turned"])
@@ -67,8 +64,7 @@ def test_a_folder_that_cannot_be_written_costs_a_build(compiled: list[str], monk
 def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "library_names", lambda folders: ["libnvrtc.so.none"])
     build.nvrtc.cache_clear()
-    with pytest.raises(Unavailable, match=r"NVRTC .* is not installed"):
-        build.nvrtc()
+    refused("NVRTC .* is not installed", build.nvrtc, error=Unavailable)
     build.nvrtc.cache_clear()
 
 
@@ -88,8 +84,8 @@ def test_the_kernels_are_built_where_there_is_a_compiler() -> None:
     for kind, shapes in (("FORWARD", lstm_launch.FORWARD), ("BACKWARD", lstm_launch.BACKWARD), ("PREPARE", ((16, 1),))):
         for shape in shapes:
             assert build.compile_source(source, lstm_launch.options(kind, *shape)).startswith(b"\x7fELF")
-    with pytest.raises(Unavailable, match=r"NVRTC does not build the kernels: .*unrecognized option"):
-        build.compile_source(source, ["--no-such-option"])
+    wrong = ["--no-such-option"]
+    refused("NVRTC does not build the kernels: .*unrecognized option", build.compile_source, source, wrong, error=Unavailable)
 
 
 GPUS = [
@@ -107,15 +103,21 @@ def test_what_a_gpu_lacks_is_named(cuda: str | None, capability: tuple[int, int]
     assert (found is None) if sentence is None else sentence in str(found)
 
 
+REMEMBERED = (
+    *(lstm_launch.unavailable, lstm_launch.clusters),
+    *(lstm_launch.forward_kernel, lstm_launch.backward_kernel, lstm_launch.prepare_kernel),
+)
+
+
 @pytest.fixture
 def hopper(monkeypatch: pytest.MonkeyPatch):
     """A machine that says it has the right GPU under the right CUDA."""
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    for remembered in (lstm_launch.unavailable, lstm_launch.clusters, lstm_launch.forward_kernel, lstm_launch.backward_kernel):
+    for remembered in REMEMBERED:
         remembered.cache_clear()
     yield monkeypatch
-    for remembered in (lstm_launch.unavailable, lstm_launch.clusters, lstm_launch.forward_kernel, lstm_launch.backward_kernel):
+    for remembered in REMEMBERED:
         remembered.cache_clear()
 
 
@@ -129,21 +131,19 @@ def test_a_record_says_why_the_library_computed(hopper: pytest.MonkeyPatch) -> N
     def fail(*arguments: object) -> None:
         raise Unavailable("NVRTC is not installed")
 
-    hopper.setattr(driver, "built", fail)
-    sentence = substituted(PERSISTENT, GPU)
-    assert sentence == "recurrence 'persistent' was left to the library: NVRTC is not installed"
+    with hopper.context() as planted:
+        planted.setattr(driver, "built", fail)
+        assert substituted(PERSISTENT, GPU) == "recurrence 'persistent' was left to the library: NVRTC is not installed"
     assert substituted(PERSISTENT.model_copy(update={"recurrence": None}), GPU) is None
     assert substituted(PERSISTENT, torch.device("cpu")) is None
-
-
-def test_a_gpu_that_holds_no_cluster_is_left_to_the_library(hopper: pytest.MonkeyPatch) -> None:
-    hopper.setattr(lstm_launch, "Kernel", lambda *arguments: SimpleNamespace(most_clusters=lambda: 0))
-    assert "holds no cluster of 16 thread blocks" in str(substituted(PERSISTENT, GPU))
-
-
-def test_a_gpu_that_runs_them_substitutes_nothing(hopper: pytest.MonkeyPatch) -> None:
-    hopper.setattr(lstm_launch, "Kernel", lambda *arguments: SimpleNamespace(most_clusters=lambda: 7))
-    assert lstm_launch.clusters(0) == 7 and substituted(PERSISTENT, GPU) is None
+    for most, sentence in (
+        (0, "recurrence 'persistent' was left to the library: this GPU holds no cluster of 16 thread blocks"),
+        (7, None),
+    ):
+        hopper.setattr(lstm_launch, "Kernel", lambda *arguments, most=most: SimpleNamespace(most_clusters=lambda: most))
+        for remembered in REMEMBERED:
+            remembered.cache_clear()
+        assert substituted(PERSISTENT, GPU) == sentence and lstm_launch.clusters(0) == most
 
 
 def test_doctor_says_which_lstm_runs(hopper: pytest.MonkeyPatch, compiled: list[str], tmp_path: Path) -> None:

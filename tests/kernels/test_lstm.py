@@ -15,8 +15,8 @@ from torch._subclasses import FakeTensorMode
 from multigpu.kernels import lstm_launch
 from multigpu.kernels.lstm import by_gate, interleave, lstm, lstm_layer
 from multigpu.record import Record
-from multigpu.run import Run
 from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results, written_out
+from tests.refusals import refused
 
 UNITS = 3
 
@@ -43,7 +43,9 @@ def test_results_and_gradients_equal_a_layer_written_out(lengths: list[int], pad
 def test_only_what_is_asked_for_needs_a_gradient() -> None:
     values = [value.requires_grad_() for value in arguments(4, 2, UNITS)]
     for number in range(3):
-        mine = torch.autograd.grad(layer(values, None)[number].sum(), values)
+        total = layer(values, None)[number].sum()
+        mine = torch.autograd.grad(total, values, retain_graph=True)
+        assert all(torch.equal(a, b) for a, b in zip(mine, torch.autograd.grad(total, values), strict=True)), "twice over"
         plain = [value.detach().requires_grad_() for value in values]
         theirs = torch.autograd.grad(written_out(plain, None)[number].sum(), plain, allow_unused=True)
         for one, other in zip(mine, theirs, strict=True):
@@ -81,13 +83,6 @@ def test_nothing_depends_on_what_stands_behind_a_sentences_end() -> None:
     assert not mine[0][behind].any() and not mine[3][behind].any()
 
 
-def test_a_pass_can_be_differentiated_twice_over() -> None:
-    values = [value.requires_grad_() for value in arguments(4, 2, UNITS)]
-    total = sum(one.sum() for one in layer(values, None))
-    first = torch.autograd.grad(total, values, retain_graph=True)
-    assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(total, values), strict=True))
-
-
 def test_float32_variables_get_float32_gradients_of_16_bit_arithmetic() -> None:
     values, gradients = arguments(20, 8, 16, dtype=torch.bfloat16), incoming(20, 8, 16)
     mine, theirs = results(layer, values, None, gradients), reference(values, None, gradients)
@@ -115,8 +110,7 @@ WRONG = [
 def test_arguments_that_do_not_fit_are_refused(place: int, value: Tensor, sentence: str) -> None:
     values: list[Tensor | None] = [*arguments(4, 2, UNITS), None]
     values[place] = value
-    with pytest.raises(ValueError, match=sentence):
-        lstm(*values, 1)
+    refused(sentence, lstm, *values, 1)
 
 
 @given(st.integers(1, 2000), st.integers(1, 9), st.sampled_from([lstm_launch.FORWARD, lstm_launch.BACKWARD]))
@@ -151,13 +145,9 @@ def test_a_kernels_gradient_taken_apart_is_the_same(monkeypatch: pytest.MonkeyPa
 STEPS = 300
 
 
-def curve_of(run: Run) -> tuple[str, str | None, int]:
-    return run.precision, run.recurrence, run.seed
-
-
 def test_losses_stay_as_near_float32_as_the_librarys_do_in_16_bits(committed: list[Record]) -> None:
     curves = {
-        curve_of(record.run): np.array(record.measurement.loss)
+        (record.run.precision, record.run.recurrence, record.run.seed): np.array(record.measurement.loss)
         for record in committed
         if record.measurement and (record.run.model, record.run.inputs, record.run.batch_size) == ("nmt000", "catalogs", 64)
         if record.run.warmup_steps + record.run.timed_steps == STEPS and record.machine.name == "1x-nvidia-h200"

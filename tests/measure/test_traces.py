@@ -201,11 +201,9 @@ def test_a_tracer_knows_whether_its_run_updates_in_backward(more: dict[str, Any]
     for name in ("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI"):
         monkeypatch.setenv(name, "1")  # which tracing a captured step sets: it ends with this test
     run = traced_run(0, "ddp", device_type="cuda", execution="captured", cross_entropy="fused", warmup_steps=4, **more)
-    tracer = tracing.Tracer(run, [0])
-    tracer.cuda = False  # there is none to trace
     device = SimpleNamespace(synchronise=lambda: None)
-    tracer.trace(lambda index: None, 8, device, lambda: None)  # type: ignore[arg-type]
-    assert asked == [(0, False, False, early)]
+    tracing.trace(run, [0], lambda index: None, 8, device, lambda: None)  # type: ignore[arg-type]
+    assert asked == [(0, True, False, early)]
 
 
 @pytest.mark.parametrize(

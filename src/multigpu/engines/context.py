@@ -4,24 +4,29 @@ Imports no framework.
 """
 
 import importlib
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from multigpu.inputs.batch import Batch, Source
+from multigpu.measure.machine import DeviceState
+from multigpu.measure.session import Stage
+from multigpu.measure.timing import Window
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import Assigned, assign
 from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of
-from multigpu.workloads import part_of, workloads
+from multigpu.workloads import open_source, part_of, workloads
 from multigpu.workloads.base import Model, Optimizer
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """A trainer's Run, its model, placement and rule. Engines add their devices.
+    """All that a trainer may know of its Run. Engines add their devices.
 
     closing: what must be given back when the Run ends, however far its building came.
     """
@@ -47,12 +52,10 @@ class RunContext:
 
     @property
     def rule(self) -> Optimizer:
-        """The Run's update rule: the workload's own, or a plain one by name."""
         return self.run.rule
 
     @property
     def captured(self) -> bool:
-        """Whether the step will be one CUDA graph."""
         return "captured" in self.run.execution
 
 
@@ -68,15 +71,52 @@ def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
     return staged.arrays, {array: places[stage.name] for stage in graph.stages for array in stage.arrays}
 
 
-class OneShard:
-    """A session of one shard a step, however many devices work on it: units and the loss are counted once, with the first device's part."""
+class RunSession:
+    """What sessions of all frameworks share: one process's side of one Run, from its building to the numbers of all its replicas.
 
-    def shards(self, index: int) -> list[Any]:
-        shards: list[Any] = super().shards(index)  # type: ignore[misc]
-        own: Any = self
-        counted = own.batches[index][0]
-        own.batches[index] = [counted, *(replace(counted, units=0, padded_units=0) for _ in own.devices.ranks[1:])]
+    one_shard: a step has one shard, however many devices work on it: units are counted once, with the first device's part.
+    told: what else the part of every replica says.
+    """
+
+    one_shard = False
+    devices: Any
+    trainer: Any
+    moved: dict[str, int]
+    warmup_s: float
+    build_s: float
+
+    def __init__(self, run: Run, threads: int, startup_s: float, stage: Stage) -> None:
+        self.began = time.perf_counter()
+        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
+        self.source: Source = open_source(run)
+        self.batches: dict[int, list[Batch]] = {}
+        self.told: dict[str, Any] = {}
+
+    def counted(self, index: int, shards: list[Any]) -> list[Any]:
+        """The shards of step `index`, whose counts are kept for the Record."""
+        found = [replace(shard.batch, arrays={}) for shard in shards]
+        if self.one_shard:
+            found += [replace(found[0], units=0, padded_units=0) for _ in self.devices.ranks[1:]]
+        self.batches[index] = found
         return shards
+
+    def part(self, place: int, window: Window, state: DeviceState | None) -> dict[str, Any]:
+        """What is known in every framework of the replica at `place` among those of this process, after the timed steps."""
+        first, leads = self.run.warmup_steps, self.run.leads(self.devices.ranks[place])
+        batches = [self.batches[index][place] for index in range(first, first + self.run.timed_steps)]
+        return {
+            "wall_s": window.wall_s,
+            "units": sum(b.units for b in batches) * leads,
+            "padded_units": sum(b.padded_units for b in batches) * leads,
+            "lookups": self.batches[0][place].lookups,
+            "moved": self.moved if place == 0 else {},
+            "state": state.model_dump() if state else None,
+            "threads": self.threads,
+            "startup_s": self.startup_s,
+            "build_s": self.build_s,
+            "warmup_s": self.warmup_s,
+            **self.told,
+        }
 
 
 STEPS = 3

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from multigpu.kernels import batch_norm_launch
-from multigpu.kernels.batch_norm_launch import Pool
+from multigpu.kernels.batch_norm_launch import Norm, Pool
 from multigpu.kernels.lstm import exact_type, stand_in
 
 LAST = torch.channels_last
@@ -68,10 +68,8 @@ def batch_moments(
 ) -> tuple[Tensor, Tensor]:
     """Mean and inverse deviation of each of x's channels, both (C,) in the exact type, in one reading of x.
 
-    Args:
-        x: (B, C, H, W).
-        running_mean, running_var: (C,) in the exact type; moved by `momentum` towards the batch's.
-        arrivals: (C,) int32 zeros, and zeros again afterwards: no two calls may use it at once.
+    running_mean, running_var: (C,) in the exact type; moved by `momentum` towards the batch's.
+    arrivals: (C,) int32 zeros, and zeros again afterwards: no two calls may use it at once.
     """
     check_arguments(x, {"running_mean": running_mean, "running_var": running_var})
     with torch.autocast(x.device.type, enabled=False):
@@ -99,12 +97,11 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation for what they are, x's own.
 
-    Args:
-        weight, bias: (C,) in the exact type.
-        after: added to what is normalised; like x, or None.
-        mean, inverse, arrivals: of `batch_moments`.
-        pool: a `Pool`'s numbers, or none.
-        twice: whether the result is used twice (`SecondUse`).
+    weight, bias: (C,) in the exact type.
+    after: added to what is normalised; like x, or None.
+    mean, inverse, arrivals: of `batch_moments`.
+    pool: a `Pool`'s numbers, or none.
+    twice: whether the result is used twice (`SecondUse`).
 
     Returns:
         The result; for each window which of its places was the largest (uint8; empty where nothing is pooled); and what takes the gradient
@@ -115,15 +112,14 @@ def batch_norm(
         x = x.contiguous(memory_format=LAST)
         after = None if after is None else after.contiguous(memory_format=LAST)
         run = batch_norm_launch.forward if x.is_cuda else forward
-        y, taps = run(x, weight, bias, after, mean, inverse, relu, Pool.of(pool))
+        y, taps = run(x, Norm(weight, bias, mean, inverse), after, relu, Pool(*pool))
         return y, taps, stand_in(y.new_empty(1), y.shape) if twice else y.new_empty((0,))
 
 
 @batch_norm.register_fake
 def _(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
     *_, pool, twice = others
-    shape = Pool.of(pool).shape(x)
-    y = x.new_empty(shape).contiguous(memory_format=LAST)
+    y = x.new_empty(Pool(*pool).shape(x)).contiguous(memory_format=LAST)
     taps = torch.empty_like(y, dtype=torch.uint8) if pool else x.new_empty((0,), dtype=torch.uint8)
     return y, taps, stand_in(y.new_empty(1), y.shape) if twice else y.new_empty((0,))
 
@@ -151,7 +147,7 @@ def batch_norm_backward(
         x, dy = x.contiguous(memory_format=LAST), dy.to(x.dtype).contiguous(memory_format=LAST)
         more = None if more is None else more.to(x.dtype).contiguous(memory_format=LAST)
         run = batch_norm_launch.backward if x.is_cuda else backward
-        return run(dy, more, x, y, weight, bias, mean, inverse, taps, arrivals, relu, Pool.of(pool))
+        return run(dy, more, x, y, Norm(weight, bias, mean, inverse), taps, arrivals, relu, Pool(*pool))
 
 
 @batch_norm_backward.register_fake
@@ -207,11 +203,9 @@ def moments(
     return mean, torch.rsqrt(variance + epsilon)
 
 
-def forward(
-    x: Tensor, weight: Tensor, bias: Tensor, after: Tensor | None, mean: Tensor, inverse: Tensor, relu: bool, pool: Pool
-) -> tuple[Tensor, Tensor]:
+def forward(x: Tensor, norm: Norm, after: Tensor | None, relu: bool, pool: Pool) -> tuple[Tensor, Tensor]:
     """What the kernels compute, written out."""
-    y = normalised(x.to(weight.dtype), weight, bias, mean, inverse) + (0 if after is None else after)
+    y = normalised(x.to(norm.weight.dtype), norm) + (0 if after is None else after)
     y = (y.relu() if relu else y).to(x.dtype)
     taps = x.new_empty((0,), dtype=torch.uint8)
     if pool.sides:
@@ -221,33 +215,22 @@ def forward(
 
 
 def backward(
-    dy: Tensor,
-    more: Tensor | None,
-    x: Tensor,
-    y: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    taps: Tensor,
-    arrivals: Tensor,
-    relu: bool,
-    pool: Pool,
+    dy: Tensor, more: Tensor | None, x: Tensor, y: Tensor | None, norm: Norm, taps: Tensor, arrivals: Tensor, relu: bool, pool: Pool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the kernels compute, written out."""
-    exact, dz = x.to(weight.dtype), dy.to(weight.dtype)
+    exact, dz = x.to(norm.weight.dtype), dy.to(norm.weight.dtype)
     if more is not None:
         dz = dz + more
     if pool.sides:
         dz = pool.spread(dz, taps, x)
     if relu:
-        out = normalised(exact, weight, bias, mean, inverse).to(x.dtype) if y is None else y
+        out = normalised(exact, norm).to(x.dtype) if y is None else y
         dz = torch.where(out <= 0, 0, dz)
     dafter = x.new_empty((0,)) if y is None else dz.to(x.dtype).contiguous(memory_format=LAST)
-    along = (exact - wide(mean)) * wide(inverse)
+    along = (exact - wide(norm.mean)) * wide(norm.inverse)
     dbias, dweight = dz.sum((0, 2, 3)), (dz * along).sum((0, 2, 3))
     count = x.numel() // x.shape[1]
-    dx = wide(weight * inverse) * (dz - wide(dbias / count) - along * wide(dweight / count))
+    dx = wide(norm.weight * norm.inverse) * (dz - wide(dbias / count) - along * wide(dweight / count))
     return dx.to(x.dtype).contiguous(memory_format=LAST), dafter, dweight, dbias
 
 
@@ -256,6 +239,6 @@ def wide(vector: Tensor) -> Tensor:
     return vector[:, None, None]
 
 
-def normalised(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> Tensor:
+def normalised(x: Tensor, norm: Norm) -> Tensor:
     """Deviations from the mean, scaled and shifted."""
-    return (x - wide(mean)) * wide(inverse * weight) + wide(bias)
+    return (x - wide(norm.mean)) * wide(norm.inverse * norm.weight) + wide(norm.bias)

@@ -6,6 +6,7 @@ import functools
 import importlib
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +35,15 @@ MOMENTS, SUMS = Plan(4096, 8, stages=4, programs=2), Plan(4096, 4, stages=4, pro
 NORMALISE = GRADIENTS = Plan(2048, 4, tiles=2)
 
 
+class Norm(NamedTuple):
+    """Scale and shift, the batch's mean and inverse deviation, (C,) each in the exact type, in the order of the kernels' arguments."""
+
+    weight: Tensor
+    bias: Tensor
+    mean: Tensor
+    inverse: Tensor
+
+
 @dataclass(frozen=True)
 class Pool:
     """Max-pooling: sides of its window (0 and 0: none), stride, pads at the top and the left, windows downwards and across."""
@@ -45,10 +55,6 @@ class Pool:
     left: int = 0
     high: int = 1
     wide: int = 1
-
-    @classmethod
-    def of(cls, numbers: list[int]) -> Pool:
-        return cls(*numbers)
 
     @property
     def sides(self) -> tuple[int, int] | None:
@@ -87,7 +93,6 @@ class Pool:
 
     @property
     def constants(self) -> dict[str, int]:
-        """As the kernels name them."""
         return {"STRIDE": self.stride, "TOP": self.top, "LEFT": self.left, "DOWN": self.down, "ACROSS": self.across}
 
 
@@ -152,19 +157,13 @@ def blocks(channels: int, share: Share) -> tuple[int]:
 
 
 def moments(
-    x: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    arrivals: Tensor,
-    momentum: float,
-    epsilon: float,
-    programs: int | None = None,
+    x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Mean and inverse deviation. programs: of a sum at once, where a CPU interprets the kernels."""
+    """Mean and inverse deviation."""
     channels = x.shape[1]
     rows = x.numel() // channels
     mean, inverse = torch.empty_like(running_mean), torch.empty_like(running_mean)
-    share = share_for_sums(rows, channels, programs or programs_of(x.device.index, MOMENTS.programs), MOMENTS.tile)
+    share = share_for_sums(rows, channels, programs_of(x.device.index, MOMENTS.programs), MOMENTS.tile)
     means, squares = mean.new_empty(2, share.count, channels).unbind()
     kernels().moments[blocks(channels, share)](
         x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
@@ -173,9 +172,7 @@ def moments(
     return mean, inverse
 
 
-def forward(
-    x: Tensor, weight: Tensor, bias: Tensor, after: Tensor | None, mean: Tensor, inverse: Tensor, relu: bool, pool: Pool
-) -> tuple[Tensor, Tensor]:
+def forward(x: Tensor, norm: Norm, after: Tensor | None, relu: bool, pool: Pool) -> tuple[Tensor, Tensor]:
     """The result and its taps."""
     channels, height, width = x.shape[1:]
     rows = x.numel() // channels
@@ -185,52 +182,39 @@ def forward(
         outputs = y.numel() // channels
         share = share_for_map(outputs, channels, NORMALISE.tile // 2, 1)
         kernels().normalise_pool[blocks(channels, share)](
-            x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, pool.high, pool.wide,
+            x, *norm, y, taps, outputs, channels, height, width, pool.high, pool.wide,
             **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(x.device),
         )  # fmt: skip
         return y, taps
     share = share_for_map(rows, channels, NORMALISE.tile, NORMALISE.tiles)
     kernels().normalise[blocks(channels, share)](
-        x, x if after is None else after, weight, bias, mean, inverse, y, rows, channels, share.tiles,
+        x, x if after is None else after, *norm, y, rows, channels, share.tiles,
         RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(x.device),
     )  # fmt: skip
     return y, x.new_empty((0,), dtype=torch.uint8)
 
 
 def backward(
-    dy: Tensor,
-    more: Tensor | None,
-    x: Tensor,
-    y: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    taps: Tensor,
-    arrivals: Tensor,
-    relu: bool,
-    pool: Pool,
-    programs: int | None = None,
+    dy: Tensor, more: Tensor | None, x: Tensor, y: Tensor | None, norm: Norm, taps: Tensor, arrivals: Tensor, relu: bool, pool: Pool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of x, of what was added (empty where `y` is None), of weight and bias."""
     channels, height, width = x.shape[1:]
     rows = x.numel() // channels
     added = y is not None
-    programs = programs or programs_of(x.device.index, SUMS.programs)
-    share = share_for_sums(rows, channels, programs, SUMS.tile // 2 if pool.sides else SUMS.tile)
-    partial = weight.new_empty(2, share.count, channels)
+    share = share_for_sums(rows, channels, programs_of(x.device.index, SUMS.programs), SUMS.tile // 2 if pool.sides else SUMS.tile)
+    partial = norm.weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
-    dweight, dbias, dx = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
+    dweight, dbias, dx = torch.empty_like(norm.weight), torch.empty_like(norm.weight), torch.empty_like(x)
     place = height, width, pool.high, pool.wide
     kernels().gradient_sums[blocks(channels, share)](
-        dy, dy if more is None else more, x, y if added else x, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
+        dy, dy if more is None else more, x, y if added else x, *norm, taps, dz, partial, arrivals, dweight, dbias,
         rows, channels, share.tiles, share.count, *place,
         **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
         ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUMS.stages, num_warps=SUMS.warps, EARLY=early(x.device),
     )  # fmt: skip
     share = share_for_map(rows, channels, GRADIENTS.tile, GRADIENTS.tiles)
     kernels().gradients[blocks(channels, share)](
-        dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
+        dz if added else dy, x, *norm, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
         **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,
         ROWS=share.rows, CHANNELS=share.channels, num_warps=GRADIENTS.warps, **second_pass(x.device),
     )  # fmt: skip

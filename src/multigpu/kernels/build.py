@@ -35,11 +35,7 @@ def library_names(folders: Iterable[str]) -> list[str]:
 
 @functools.cache
 def nvrtc() -> ctypes.CDLL:
-    """NVIDIA's run-time compiler.
-
-    Raises:
-        Unavailable: it is not here.
-    """
+    """NVIDIA's run-time compiler; raises `Unavailable` where it is not here."""
     for name in library_names(sys.path):
         with suppress(OSError):
             return ctypes.CDLL(name)
@@ -73,11 +69,7 @@ def compile_source(source: str, options: Sequence[str]) -> bytes:
 
 
 def version() -> str:
-    """Of NVRTC.
-
-    Raises:
-        Unavailable: it is not here.
-    """
+    """Of NVRTC; raises `Unavailable` where it is not here."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     nvrtc().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return f"{major.value}.{minor.value}"
@@ -93,15 +85,6 @@ def read_cached(path: Path) -> bytes | None:
     return image if image and hashlib.sha256(image).digest() == expected else None
 
 
-def write_cached(path: Path, image: bytes) -> bool:
-    """Keep what was built, whole or not at all; False where the folder cannot be written, which costs a second in every process."""
-    try:
-        write_whole(path, hashlib.sha256(image).digest() + image, replace=True, synced=False)
-    except OSError:
-        return False
-    return True
-
-
 def writable(folder: Path) -> bool:
     """Whether what is built can be kept in this folder."""
     try:
@@ -115,9 +98,6 @@ def built(name: str, options: Sequence[str]) -> bytes:
     """The cubin of `name` (a file beside this one) under these options, from the cache or from NVRTC.
 
     The cache's key holds the source, the options and NVRTC's version, so that nothing built from another one is ever taken.
-
-    Raises:
-        Unavailable: NVRTC is missing or refuses.
     """
     source = (SOURCES / name).read_text()
     key = hashlib.sha256("\0".join([source, *options, version()]).encode()).hexdigest()
@@ -125,5 +105,6 @@ def built(name: str, options: Sequence[str]) -> bytes:
     image = read_cached(path)
     if image is None:
         image = compile_source(source, options)
-        write_cached(path, image)
+        with suppress(OSError):  # a folder that cannot be written costs a second in every process
+            write_whole(path, hashlib.sha256(image).digest() + image, replace=True, synced=False)
     return image

@@ -50,11 +50,7 @@ class Configuration(ctypes.Structure):
 
 @functools.cache
 def driver() -> ctypes.CDLL:
-    """The CUDA driver.
-
-    Raises:
-        Unavailable: there is none.
-    """
+    """The CUDA driver; raises `Unavailable` where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -72,10 +68,9 @@ def check(result: int, what: str) -> None:
 class Kernel:
     """One function of a built source on one GPU.
 
-    Args:
-        device: index of the GPU, whose context PyTorch has made.
-        source, name, options: a file of this package, a function in it, and NVRTC's options.
-        threads: of a block. shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
+    device: index of the GPU, whose context PyTorch has made.
+    source, name, options: a file of this package, a function in it, and NVRTC's options.
+    threads: of a block. shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
 
     Raises:
         Unavailable: it cannot be built.

@@ -67,15 +67,14 @@ def lstm(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One layer over all positions.
 
-    Args:
-        x: (T, B, n).
-        h0, c0: (B, n), the second in the exact type, as the next three are.
-        kernel: (2, 4 n, n), of inputs and of outputs, gates in the order i f g o.
-        bias, more_bias: (4 n,), added up.
-        lengths: (B,) int32 on x's device, each from 1 to T: where each sentence ends; None: all at T.
-        beside: how many such layers run at once on other streams, this one counted: they share the GPU.
-        products: (T, B, 4 n), never read: what takes the gradient of the gates' products in place of `kernel`, which then gets none
-            (`lstm_layer`).
+    x: (T, B, n).
+    h0, c0: (B, n), the second in the exact type, as the next three are.
+    kernel: (2, 4 n, n), of inputs and of outputs, gates in the order i f g o.
+    bias, more_bias: (4 n,), added up.
+    lengths: (B,) int32 on x's device, each from 1 to T: where each sentence ends; None: all at T.
+    beside: how many such layers run at once on other streams, this one counted: they share the GPU.
+    products: (T, B, 4 n), never read: what takes the gradient of the gates' products in place of `kernel`, which then gets none
+        (`lstm_layer`).
 
     Returns:
         y (T, B, n), zeros behind a sentence's end; h and c (B, n) at each sentence's end; and what the backward pass needs:
@@ -199,8 +198,7 @@ def lstm_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """y, h and c of `lstm`.
 
-    Args:
-        side: a stream on which backward computes the kernel's gradient; None: in its turn.
+    side: a stream on which backward computes the kernel's gradient; None: in its turn.
     """
     if side is None or not kernel.requires_grad:
         y, h, c, *_ = lstm(x, h0, c0, kernel, *biases, lengths, beside)

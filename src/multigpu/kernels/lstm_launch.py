@@ -10,7 +10,7 @@ from multigpu.kernels import build
 from multigpu.kernels.build import CUDA, Unavailable
 from multigpu.kernels.driver import Kernel
 
-UNITS, CLUSTER = 512, 16
+CLUSTER = 16
 FORWARD = ((16, 1), (24, 1), (16, 2), (24, 2), (32, 2))
 """Rows of one product and how many such parts a cluster has, from the fewest rows: fewer rows make a shorter step."""
 BACKWARD = ((16, 1), (16, 2), (16, 3), (16, 4))

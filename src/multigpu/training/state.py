@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.torch.captured import CapturedTrainer
+from multigpu.engines.torch.device_store import StagedDeviceStore
+from multigpu.engines.torch.host_store import StagedHostStore
 from multigpu.engines.torch.replicated import ShardedUpdateTrainer
 from multigpu.engines.torch.server import ServerTrainer
-from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
 from multigpu.engines.torch.trainer import Trainer
 
 SCALE = ("scale", "tracker", "left_out")

@@ -17,7 +17,7 @@ from multigpu.engines.tensorflow.feed import Shard, drawn, seed_of
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.session import Session
 from multigpu.engines.tensorflow.strategies import StrategyTrainer
-from multigpu.engines.tensorflow.trainer import Context
+from multigpu.engines.tensorflow.trainer import Context, spec_of
 from multigpu.inputs.batch import Batch, Draw, Source
 from multigpu.measure.session import Stage
 from multigpu.placements.traffic import HOST
@@ -45,8 +45,7 @@ class ClusterDevices(Devices):
         self.coordinator.join()
 
     def peak_memory_gib(self, index: int) -> float:
-        """A worker's memory is told by the worker."""
-        return 0.0
+        return 0.0  # the worker tells it
 
     def state(self, index: int) -> None:
         return None
@@ -61,7 +60,6 @@ class ShardFeed:
         self.waits: dict[int, float] = {}
 
     def shards(self, step: int) -> list[Shard]:
-        """The shard of every replica in step `step`, by rank."""
         if not self.source.period:
             return self._make(step)
         index = step % self.source.period
@@ -104,12 +102,7 @@ class CoordinatedTrainer(StrategyTrainer):
     def _program_for(self, shard: Shard) -> Any:
         """The function of shards like this one; what its input draws it draws itself, from the seed in the array's place."""
         laws = {name: array for name, array in shard.batch.arrays.items() if isinstance(array, Draw)}
-
-        def spec(name: str, tensor: tf.Tensor) -> tf.TensorSpec:
-            shape = [tensor.shape[0], None] if self.context.dynamic and tensor.shape.rank == 2 else tensor.shape
-            return tf.TensorSpec(shape, tensor.dtype, name)
-
-        specs = {name: spec(name, tensor) for name, tensor in shard.tensors.items()}
+        specs = {name: spec_of(name, tensor, self.context.dynamic) for name, tensor in shard.tensors.items()}
         key = (*specs.values(), *((law.shape, law.law, law.classes) for law in laws.values()))
         if key not in self.programs:
 
@@ -132,7 +125,6 @@ class CoordinatedTrainer(StrategyTrainer):
         return self.programs[key]
 
     def step(self, shards: list[Shard]) -> None:
-        """Schedule one function for every shard."""
         scheduled = []
         for rank, shard in enumerate(shards):
             number = self.steps_done * len(shards) + rank
@@ -145,7 +137,6 @@ class CoordinatedTrainer(StrategyTrainer):
         self.steps_done += 1
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """A step; see `uncounted`."""
         self.step(shards)
         return {}
 
@@ -182,7 +173,4 @@ class CoordinatorSession(Session):
 
     def time(self) -> list[dict[str, Any]]:
         """What the coordinator knows of each replica; the workers tell the rest."""
-        parts = super().time()
-        return [
-            {name: value for name, value in part.items() if name not in ("peak_memory_gib", "state")} | {"state": None} for part in parts
-        ]
+        return [{name: value for name, value in part.items() if name != "peak_memory_gib"} for part in super().time()]

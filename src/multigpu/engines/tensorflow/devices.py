@@ -102,7 +102,6 @@ class Devices:
         return int(index) - 1 if int(index) and not self.cuda else HOST
 
     def at(self, place: int) -> Any:
-        """Operations made inside run there."""
         return tf.device(self.name(place))
 
     def mark(self) -> float:
@@ -110,11 +109,9 @@ class Devices:
         return time.perf_counter()
 
     def seconds_between(self, first: float, last: float) -> float:
-        """Time between two marks."""
         return last - first
 
     def synchronise(self) -> None:
-        """Wait until every device has done all that was asked of it."""
         tf.test.experimental.sync_devices()
 
     def peak_memory_gib(self, index: int) -> float:
@@ -124,5 +121,4 @@ class Devices:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     def state(self, index: int) -> DeviceState | None:
-        """Clocks, power and temperature of one GPU now."""
         return device_state(index) if self.cuda else None

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.module import Tensors
-from multigpu.inputs.batch import Batch, Draw, Feeding, Source
+from multigpu.inputs.batch import Batch, Draw, Feeding, Source, plain_arrays
 from multigpu.inputs.encoded import EncodedImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from multigpu.placements import find_placement
@@ -32,13 +32,10 @@ def is_even(source: Source, replicas: int) -> bool:
     """Whether every sentence of every batch has the same length, and no target is padded."""
     if source.period != 1:
         return False
-    batches = [source.batch(0, rank) for rank in range(replicas)]
-    for batch in batches:
-        for name, array in batch.arrays.items():
-            if name.endswith("_length") and isinstance(array, np.ndarray):
-                of = batch.arrays[{"source_length": "source", "target_length": "target_output"}[name]]
-                if isinstance(of, np.ndarray) and (array != of.shape[1]).any():
-                    return False
+    for arrays in (plain_arrays(source.batch(0, rank)) for rank in range(replicas)):
+        for lengths, of in (("source_length", "source"), ("target_length", "target_output")):
+            if lengths in arrays and (arrays[lengths] != arrays[of].shape[1]).any():
+                return False
     return True
 
 
@@ -84,7 +81,6 @@ class Feed(Feeding[list[Shard]]):
         self.devices, self.join, self.ranks = devices, join, devices.ranks
 
     def shards(self, step: int) -> list[Shard]:
-        """The shard of every replica in step `step`, by rank."""
         return self.given(step)
 
     def put_all(self, batches: list[Batch]) -> list[Shard]:
@@ -148,12 +144,8 @@ class DataFeed:
     def _pipeline(self, place: int, rank: int) -> Iterator[Tensors]:
         workers, size, dtype = self.run.input_workers or 0, self.source.size, self.devices.dtype
         with self.devices.at(HOST):
-            signature = (
-                tf.TensorSpec((), tf.string),
-                tf.TensorSpec((), tf.int64),
-                tf.TensorSpec((4,), tf.int32),
-                tf.TensorSpec((), tf.bool),
-            )
+            kinds = ((), tf.string), ((), tf.int64), ((4,), tf.int32), ((), tf.bool)
+            signature = tuple(tf.TensorSpec(shape, kind) for shape, kind in kinds)
             rows = tf.data.Dataset.from_generator(lambda: self._rows(rank), output_signature=signature)
             found = rows.map(
                 lambda file, label, box, flipped: decoded(file, label, box, flipped, size, dtype),

@@ -1,5 +1,7 @@
 """What TensorFlow made of a step: the graphs it partitioned by device, the copies between them, and where each part ran."""
 
+import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -118,10 +120,7 @@ def _size(source: str, nodes: dict[str, Any], graphs: Graphs, dtype: tf.DType, u
         if table is None or shape.count(None) > 1:
             raise LookupError(f"{name!r} has the shape {shape}")
         shape = [unknown[table] if size is None else size for size in shape]
-    count = dtype.size
-    for size in shape:
-        count *= size
-    return count
+    return dtype.size * math.prod(shape)
 
 
 def _belongs(node: str, key: str) -> bool:
@@ -135,24 +134,18 @@ def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[s
 
     Copies of a step's arguments are feeding, not placement, except those of the ids that are looked up.
 
-    Args:
-        ids: names of the arguments that hold ids.
-        unknown: "<table>_<replica>" -> distinct rows, for what the trace cannot size.
+    ids: names of the arguments that hold ids.
+    unknown: "<table>_<replica>" -> distinct rows, for what the trace cannot size.
 
     Raises:
         LookupError: the size of something that travels cannot be known; the sentence names it.
     """
     nodes = {node.name: node for node in graphs.nodes}
-    moved: dict[str, int] = {}
-
-    def add(kind: str, count: int) -> None:
-        if count:
-            moved[kind] = moved.get(kind, 0) + count
-
+    moved = Counter[str]()
     for node in graphs.nodes:
         if node.op in COLLECTIVES:
             dtype = tf.as_dtype(node.attr["T"].type)
-            add("all_reduce", _size(node.name, nodes, graphs, dtype, unknown))
+            moved["all_reduce"] += _size(node.name, nodes, graphs, dtype, unknown)
         if node.op not in ("_Send", "_HostSend"):
             continue
         source, target = (devices.place(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))
@@ -163,5 +156,5 @@ def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[s
         if nodes[name].op == "_Arg" and name not in ids:
             continue
         kind = "host_to_device" if source == HOST else "device_to_host" if target == HOST else "device_to_device"
-        add(kind, _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown))
-    return moved
+        moved[kind] += _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown)
+    return dict(+moved)

@@ -66,7 +66,6 @@ class MemberSession(Session):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), OneDevice(self.run, rank)
 
     def barrier(self) -> None:
-        """Every worker waits here until all have come."""
         self.pipe.send(("barrier", None))
         self.pipe.recv()
 

@@ -13,8 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
@@ -50,10 +50,9 @@ def device_environment(device_type: str, place: int) -> dict[str, str]:
 def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequence[str], files: Sequence[int] = ()) -> Any:
     """Start a process of the cluster on this host.
 
-    Args:
-        task: what TF_CONFIG says to it: the cluster's addresses by role, and which of them it is.
-        place: of its GPU on this host, -1 for none.
-        words: by which it finds who asks it (`member.py`). files: open ones that it inherits.
+    task: what TF_CONFIG says to it: the cluster's addresses by role, and which of them it is.
+    place: of its GPU on this host, -1 for none.
+    words: by which it finds who asks it (`member.py`). files: open ones that it inherits.
     """
     environment = os.environ | device_environment(device_type, place)
     environment |= {"TF_CONFIG": json.dumps(task), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
@@ -174,7 +173,6 @@ class Gathering:
         return self.outposts[host].address if host else self.address
 
     def ports(self, host: int, count: int) -> list[int]:
-        """Free ports of a host."""
         return self.outposts[host].ask("ports", count) if host else free_ports(count)
 
 
@@ -186,7 +184,9 @@ def attend(plan: Plan) -> None:
     """
     os.environ[KEY_VARIABLE] = plan.launch_id
     connection = join(plan.gathering, plan.host, plan.address)
-    with _members() as members:
+    members: list[Any] = []
+    with ExitStack() as ending:
+        ending.callback(end_members, members)
         while True:
             try:
                 word, content = connection.recv()
@@ -205,13 +205,3 @@ def attend(plan: Plan) -> None:
                 end_members(members)
                 members.clear()
             connection.send(answer)
-
-
-@contextmanager
-def _members() -> Iterator[list[Any]]:
-    """Processes that end when this is left."""
-    members: list[Any] = []
-    try:
-        yield members
-    finally:
-        end_members(members)

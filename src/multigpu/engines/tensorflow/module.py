@@ -50,8 +50,7 @@ class StepModule(ABC):
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics that it brought forward.
 
-        Args:
-            values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).
+        values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).
         """
 
 

@@ -99,7 +99,6 @@ class Session:
             raise
 
     def _addresses(self, hosts: list[int]) -> list[str]:
-        """An address for each process, on the host that it is dealt to."""
         if self.gathering is None:
             return [f"127.0.0.1:{port}" for port in free_ports(len(hosts))]
         ports = {host: iter(self.gathering.ports(host, hosts.count(host))) for host in sorted(set(hosts))}
@@ -120,7 +119,6 @@ class Session:
         self.members.append(Member(f"{role} {max(rank, 0)}", rank, process, Line(ours.detach())))
 
     def _receive_far(self, ranks: list[int]) -> None:
-        """The connections of the workers on other hosts, in order of their ranks."""
         found: dict[int, Line] = {}
         while len(found) < len(ranks):
             assert self.gathering
@@ -136,10 +134,7 @@ class Session:
                 raise TimeoutError(f"workers {missing} did not come from their hosts within {SHARE:.0%} of {self.timeout_s:g} s")
         self.members += [Member(f"worker {rank}", rank, None, found[rank]) for rank in ranks]
 
-    # --- what is asked of the members ---------------------------------------------------------------------------------------
-
     def warm_up(self) -> None:
-        """The first step, whose bytes are counted where they can be, and the rest of the warm-up."""
         self._all("warm", self.members)
 
     def time(self) -> list[dict[str, Any]]:

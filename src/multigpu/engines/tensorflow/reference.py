@@ -39,7 +39,6 @@ class PlainRule:
         self.slots: dict[str, list[np.ndarray]] = {}
 
     def apply(self, values: Arrays, gradients: Arrays) -> None:
-        """One update of all variables, in place."""
         rule = self.rule
         self.steps += 1
         for name, value in values.items():

@@ -45,9 +45,7 @@ class ReplicatedTrainer(Trainer):
             for rank in range(context.replicas):
                 device = self.devices.name(rank)
                 self.copies[rank][variable.name] = make_variable(value, self.devices.dtype, device, f"{variable.name}_{rank}")
-                self.slots[rank][variable.name] = [
-                    self._zeros(value.shape, rank, f"{variable.name}_{rank}_{slot}") for slot in rules.slot_names(context.rule)
-                ]
+                self.slots[rank][variable.name] = self._slots(value.shape, rank, f"{variable.name}_{rank}")
 
     def terms(self, shards: list[Shard]) -> list[int]:
         if self.merge != "none":
@@ -97,7 +95,6 @@ class ReplicatedTrainer(Trainer):
                         rules.apply_rows(self.context.rule, copy, slots, ids, rows, numbers)
 
     def _merged(self, gradients: list[Tensors]) -> list[Tensors]:
-        """The sums of all replicas' gradients, on every replica."""
         if self.merge == "none" or len(gradients) == 1:
             return gradients
         names = list(gradients[0])
@@ -118,7 +115,6 @@ class ReplicatedTrainer(Trainer):
         return merged
 
     def _all_reduce(self, flat: tf.Tensor, instance: int) -> tf.Tensor:
-        """This replica's side of the collective sum."""
         # the older of the two ops: a trace would put the newer one's instances into sequence, and each waits for all
         return tf.raw_ops.CollectiveReduce(
             input=flat,

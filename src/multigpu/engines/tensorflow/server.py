@@ -32,7 +32,7 @@ class ServerTrainer(Trainer):
             self.held[name] = make_variable(value, self.devices.dtype, self.devices.name(a.home), name)
             if a.update != a.home:
                 self.mirrors[name] = self._zeros(value.shape, a.update, f"{name}_mirror")
-            self.slots[name] = [self._zeros(value.shape, a.update, f"{name}_{slot}") for slot in rules.slot_names(context.rule)]
+            self.slots[name] = self._slots(value.shape, a.update, name)
         self.read: Tensors = {}
         self.numbers: dict[int, tf.Tensor] = {}
 
@@ -94,7 +94,6 @@ class ServerTrainer(Trainer):
         return tf.reshape(tf.identity(batch[self.module.lookup_arrays[a.variable.name]]), [-1])
 
     def _update(self, a: Assigned, gradient: tf.Tensor, ids: tf.Tensor | None = None) -> None:
-        """Update one variable at its place: by a dense gradient, or by rows with their ids."""
         name, rule, numbers = a.variable.name, self.context.rule, self.numbers[a.update]
         slots, target = self.slots[name], self.mirrors.get(name, self.held[name])
         with tf.name_scope(f"update/{name}/"):

@@ -2,12 +2,12 @@
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from multigpu.engines.context import RunSession
 from multigpu.engines.tensorflow.build import build_trainer
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, make_feed
@@ -15,29 +15,21 @@ from multigpu.engines.tensorflow.tensorboard import folder_of, write_events
 from multigpu.engines.tensorflow.tracing import trace
 from multigpu.engines.tensorflow.trainer import Context, Trainer
 from multigpu.engines.tensorflow.variables import squared_distance
-from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.encoded import EncodedImages
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
 from multigpu.run import Run
-from multigpu.workloads import open_source
 
 
-class Session:
-    """A Run, from its building to the numbers of all its replicas.
-
-    One process has one clock: step durations, and the window's, are the same for all replicas.
-    """
+class Session(RunSession):
+    """One process has one clock: step durations, and the window's, are the same for all replicas."""
 
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
-        self.began = time.perf_counter()
-        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
-        self.source: Source = open_source(run)
+        super().__init__(run, threads, startup_s, stage)
         self.strategy, self.devices = self._set_up(rank)
         dynamic = run.description.unit == "words" and self.source.period != 1 and run.batching != "fixed"
         self.context = Context(run, self.devices, is_even(self.source, len(run.shard_sizes)), dynamic, self.strategy)
         self.feed = self._feed()
-        self.batches: dict[int, list[Batch]] = {}
         stage("build")
         self.trainer: Trainer = self._trainer()
         self.devices.synchronise()
@@ -60,10 +52,7 @@ class Session:
         """Meet the Run's other processes; there are none here."""
 
     def shards(self, index: int) -> list[Shard]:
-        """The shards of step `index`; their counts are kept for the Record."""
-        shards = self.feed.shards(index)
-        self.batches[index] = [replace(shard.batch, arrays={}) for shard in shards]
-        return shards
+        return self.counted(index, self.feed.shards(index))
 
     def step(self, index: int) -> None:
         """One step; the last of a window ends when every device has finished, so that the marks see it."""
@@ -73,7 +62,6 @@ class Session:
             self.devices.synchronise()
 
     def warm_up(self) -> None:
-        """The first step, whose bytes are counted, and the rest of the warm-up."""
         began = time.perf_counter()
         self.stage("warm-up")
 
@@ -88,7 +76,6 @@ class Session:
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps, and all that is known of each replica, as plain numbers, by rank."""
         self.stage("timed")
         first = self.run.warmup_steps
         window = run_window(self.step, first, self.run.timed_steps, self.devices, self.barrier)
@@ -98,27 +85,17 @@ class Session:
         distances = self._distances()
         parts = []
         for place, (rank, state) in enumerate(zip(self.devices.ranks, states, strict=True)):
-            batches = [self.batches[index][place] for index in range(first, first + self.run.timed_steps)]
             part = {
+                **self.part(place, window, state),
                 "rank": rank,
                 "clock": "host",
-                "wall_s": window.wall_s,
                 "event_s": window.event_s,
                 "steps": steps,
                 "losses": losses[place],
-                "units": sum(b.units for b in batches),
-                "padded_units": sum(b.padded_units for b in batches),
-                "lookups": self.batches[0][place].lookups,
                 "gradient_rows": self.gradient_rows,
-                "moved": self.moved if place == 0 else {},
                 "uncounted": self.trainer.uncounted,
                 "peak_memory_gib": self.devices.peak_memory_gib(place),
-                "state": state.model_dump() if state else None,
-                "threads": self.threads,
-                "startup_s": self.startup_s,
                 "input_wait": [round(wait, 7) for _, wait in sorted(self.feed.waits.items())],
-                "build_s": self.build_s,
-                "warmup_s": self.warmup_s,
                 **distances[place],
             }
             parts.append(part)
@@ -149,7 +126,6 @@ class Session:
         return parts
 
     def close(self) -> None:
-        """Free what this Run holds; the process goes on to the next."""
         self.feed.close()
         if hasattr(self, "trainer"):
             del self.trainer

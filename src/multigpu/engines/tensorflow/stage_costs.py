@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -102,7 +103,6 @@ class PassClock:
         return lambda: call(*arguments)
 
     def each(self, call: Callable[[], Any]) -> float:
-        """One call, until the device has finished."""
         for _ in range(3):
             call()
         self.devices.synchronise()
@@ -145,42 +145,41 @@ def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensor
     ahead_host_s, whole_host_s = (clock.seconds(action, *one_row) for action in (forward, passes))
     backward = clock.part(max(0.0, whole_s - ahead_s), max(0.0, whole_host_s - ahead_host_s))
     update = Part(device_s=0.0, host_s=0.0)
-    if any(home == stage.name for home in trainer.graph.variables.values()):
-        own = [name for name, home in trainer.graph.variables.items() if home == stage.name]
+    if own := [name for name, home in trainer.graph.variables.items() if home == stage.name]:
         looked_up = next((one.shape for one in (*inputs, *arrays) if one.dtype.is_integer), ())
-        whole, small = (_Update(trainer, own, looked_up, every) for every in (True, False))
+        whole, small = (_update(trainer, own, looked_up, every) for every in (True, False))
         update = clock.part(clock.seconds(whole), clock.seconds(small))
     return StageCost(name=stage.name, forward=clock.part(ahead_s, ahead_host_s), backward=backward, update=update), forward(inputs, arrays)
 
 
-class _Update:
-    """Updates of variables that live together, as the trainer makes them: a table's rows of all stages that use it are first merged.
+def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[int], every: bool) -> Callable[[], tf.Tensor]:
+    """Updates variables that live together, as the trainer does: a table's rows of all stages that use it are first merged.
 
     every: all elements of them; False: variables and gradients of one element, whose updates cost the host as much.
     looked_up: shape of the ids whose rows each stage looks up.
     """
+    dtype = trainer.devices.dtype
+    numbers = tf.constant(rules.hyper(trainer.context.rule, 0, [1], dtype))
+    known: list[tuple[str, tf.Variable, list[tf.Variable], list[Any]]] = []
+    with trainer.devices.at(0):
+        for name in names:
+            variable, slots = trainer.values[name], trainer.slots[name]
+            if not every:
+                variable, *slots = (tf.Variable(tf.ones([1] * len(variable.shape), dtype)) for _ in range(1 + len(slots)))
+            gradients: list[Any] = [tf.zeros(variable.shape, dtype)]
+            if name in trainer.tables:
+                ids = math.prod(looked_up) if every else 1
+                rows = tf.IndexedSlices(tf.zeros([ids, variable.shape[1]], dtype), tf.range(ids) % variable.shape[0], variable.shape)
+                gradients = [rows for stage in trainer.graph.stages if name in stage.variables]
+            known.append((name, variable, slots, gradients))
 
-    def __init__(self, trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[int], every: bool) -> None:
-        self.trainer, dtype = trainer, trainer.devices.dtype
-        self.numbers = tf.constant(rules.hyper(trainer.context.rule, 0, [1], dtype))
-        self.known: list[tuple[str, tf.Variable, list[tf.Variable], list[Any]]] = []
+    def update() -> tf.Tensor:
         with trainer.devices.at(0):
-            for name in names:
-                variable, slots = trainer.values[name], trainer.slots[name]
-                if not every:
-                    variable, *slots = (tf.Variable(tf.ones([1] * len(variable.shape), dtype)) for _ in range(1 + len(slots)))
-                gradients: list[Any] = [tf.zeros(variable.shape, dtype)]
-                if name in trainer.tables:
-                    ids = math.prod(looked_up) if every else 1
-                    rows = tf.IndexedSlices(tf.zeros([ids, variable.shape[1]], dtype), tf.range(ids) % variable.shape[0], variable.shape)
-                    gradients = [rows for stage in trainer.graph.stages if name in stage.variables]
-                self.known.append((name, variable, slots, gradients))
+            for name, variable, slots, gradients in known:
+                trainer.apply(name, variable, slots, gradients, tf.identity(numbers))
+            return tf.identity(numbers)  # an update returns nothing that the next could wait for
 
-    def __call__(self) -> tf.Tensor:
-        with self.trainer.devices.at(0):
-            for name, variable, slots, gradients in self.known:
-                self.trainer.apply(name, variable, slots, gradients, tf.identity(self.numbers))
-            return tf.identity(self.numbers)  # an update returns nothing that the next could wait for
+    return update
 
 
 def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
@@ -191,32 +190,28 @@ def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
     with devices.at(0):
         source = tf.identity(tf.ones([max(1, size // 4)]))
 
-    def there_and_back(other: int, count: int) -> Callable[[], Any]:
-        def moved(tensor: tf.Tensor) -> tf.Tensor:
-            for turn in range(count):
-                with devices.at(other if turn % 2 == 0 else 0):
-                    tensor = -tensor
+    def there_and_back(other: int, count: int) -> tf.Tensor:
+        tensor = source
+        for turn in range(count):
+            with devices.at(other if turn % 2 == 0 else 0):
+                tensor = -tensor
+        with devices.at(0):
+            return -tensor
+
+    def apart(other: int, count: int) -> tf.Tensor:
+        heads = []
+        for number in range(count):
             with devices.at(0):
-                return -tensor
+                own = source + float(number + 1)
+            with devices.at(other):
+                heads.append(own[:1] + 1.0)
+        with tf.control_dependencies(heads), devices.at(0):
+            return source[:1] + 1.0
 
-        return lambda: moved(source)
-
-    def apart(other: int, count: int) -> Callable[[], Any]:
-        def moved(tensor: tf.Tensor) -> tf.Tensor:
-            heads = []
-            for number in range(count):
-                with devices.at(0):
-                    own = tensor + float(number + 1)
-                with devices.at(other):
-                    heads.append(own[:1] + 1.0)
-            with tf.control_dependencies(heads), devices.at(0):
-                return tensor[:1] + 1.0
-
-        return lambda: moved(source)
-
-    def added_s(form: Callable[[int, int], Callable[[], Any]], count: int) -> float:
+    def added_s(form: Callable[[int, int], tf.Tensor], count: int) -> float:
         """What one crossing adds."""
-        far, near = (_whole(form(other, count), clock.graph) for other in (1, 0))
+        calls: list[Callable[[], Any]] = [partial(form, other, count) for other in (1, 0)]
+        far, near = (tf.function(call, autograph=False) if clock.graph else call for call in calls)
         found = sorted(clock.each(far) - clock.each(near) for _ in range(3))
         return max(0.0, found[1]) / count
 
@@ -224,7 +219,3 @@ def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
     if clock.graph and devices.cuda:
         return CopyCost(bytes=size, device_s=one_s, host_s=min(one_s, host_s))
     return CopyCost(bytes=size, device_s=0.0, host_s=one_s)
-
-
-def _whole(call: Callable[[], Any], graph: bool) -> Callable[[], Any]:
-    return tf.function(call, autograph=False) if graph else call

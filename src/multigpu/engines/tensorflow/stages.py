@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.context import OneShard, functions_of, stage_arrays
+from multigpu.engines.context import functions_of, stage_arrays
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import rules, session
 from multigpu.engines.tensorflow.devices import Devices
@@ -92,18 +92,16 @@ class StagesTrainer(Trainer):
         for variable, value in self.initial():
             name, home = variable.name, self.homes[variable.name]
             self.values[name] = make_variable(value, self.devices.dtype, self.devices.name(home), name)
-            self.slots[name] = [self._zeros(value.shape, home, f"{name}_{slot}") for slot in rules.slot_names(context.rule)]
+            self.slots[name] = self._slots(value.shape, home, name)
         self.words = self._word_table() if any(stage.host for stage in self.graph.stages) else None
 
     def _word_table(self) -> tf.lookup.StaticHashTable:
-        """Word -> id, on the host."""
         with self.devices.at(HOST):
             ids = np.arange(self.context.model.config.vocabulary, dtype=np.int64)
             pairs = tf.lookup.KeyValueTensorInitializer(word_strings(ids), ids, tf.string, tf.int64)
             return tf.lookup.StaticHashTable(pairs, 0)
 
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
-        """One step: every stage forward, then backward in the opposite order, then the updates."""
         (batch,) = batches
         outputs: Tensors = {}
         tapes: dict[str, tuple[tf.GradientTape, Tensors, list[tf.Tensor]]] = {}
@@ -197,14 +195,15 @@ class StagesTrainer(Trainer):
             yield self.homes[variable.name], variable, self.values[variable.name]
 
     def full_values(self, rank: int = 0) -> dict[str, np.ndarray]:
-        """All variables in the description's layout."""
         return {
             name: value for place in range(self.context.replicas) for name, value in super(StagesTrainer, self).full_values(place).items()
         }
 
 
-class Session(OneShard, session.Session):
+class Session(session.Session):
     """As for other placements of one process."""
+
+    one_shard = True
 
     def _feed(self) -> Feed:
         return StageFeed(self.source, self.devices)

@@ -93,8 +93,6 @@ class StrategyTrainer(Trainer):
             self.held[variable.name] = held
         self.numbers: dict[str, tf.Tensor] = {}
 
-    # --- the program --------------------------------------------------------------------------------------------------------
-
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
         self.numbers = {}
 
@@ -165,8 +163,6 @@ class StrategyTrainer(Trainer):
 
             slots = [plain(slot) for slot in self.slots[name]]
             strategy.extended.update(self.held[name], update, args=(gradient, *slots), group=False)
-
-    # --- what is known of it ------------------------------------------------------------------------------------------------
 
     def masters(self) -> Iterator[tuple[int, Variable, tf.Variable]]:
         for variable in self.order:

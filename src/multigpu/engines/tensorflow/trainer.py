@@ -45,7 +45,6 @@ class Context(RunContext):
 
     @property
     def sparse(self) -> bool:
-        """Whether embedding gradients stay deduplicated rows with their ids."""
         return self.run.embedding_gradients == "sparse"
 
 
@@ -73,28 +72,26 @@ class Trainer:
     def __init__(self, context: Context) -> None:
         self.context, self.devices = context, context.devices
         run = context.run
-        self.form = form_of(run, self.devices, context.even)
-        self.module: StepModule = build_module(run, self.form)
+        self.module: StepModule = build_module(run, form_of(run, self.devices, context.even))
         self.steps_done = 0
         steps = most_steps(run)
         # losses stay on their devices until the end: what a function returns passes through the first device
         self.losses = [
             zeros_variable((steps,), self.devices.dtype, self.kept_at(rank), f"losses_{rank}") for rank in range(context.replicas)
         ]
-        self.statistics: list[dict[str, tf.Variable]] = []
-        for rank in range(context.replicas):
-            made = {}
-            for name, (shape, start) in self.module.statistics.items():
-                made[name] = make_variable(np.full(shape, start, np.float32), self.devices.dtype, self.kept_at(rank), f"{name}_{rank}")
-            self.statistics.append(made)
+        self.statistics = [
+            {
+                name: make_variable(np.full(shape, start, np.float32), self.devices.dtype, self.kept_at(rank), f"{name}_{rank}")
+                for name, (shape, start) in self.module.statistics.items()
+            }
+            for rank in range(context.replicas)
+        ]
         self.program: tf.types.experimental.ConcreteFunction | None = None
         self.graphs: Graphs | None = None
 
     def kept_at(self, rank: int) -> str:
         """The device of what a replica keeps for itself: its losses and running statistics."""
         return self.devices.name(rank)
-
-    # --- what placements say ------------------------------------------------------------------------------------------------
 
     def pull(self, rank: int) -> Tensors:
         """Dense values on replica `rank`'s device."""
@@ -112,13 +109,14 @@ class Trainer:
         """(rank of the Record's part that holds it, variable, its master)."""
         raise NotImplementedError
 
-    # --- the program --------------------------------------------------------------------------------------------------------
-
     def _zeros(self, shape: tuple[int, ...], place: int, name: str) -> tf.Variable:
         return zeros_variable(shape, self.devices.dtype, self.devices.name(place), name)
 
+    def _slots(self, shape: tuple[int, ...], place: int, name: str) -> list[tf.Variable]:
+        """What the rule keeps beside a variable that it updates at `place`."""
+        return [self._zeros(shape, place, f"{name}_{slot}") for slot in rules.slot_names(self.context.rule)]
+
     def move(self, tensor: tf.Tensor, place: int) -> tf.Tensor:
-        """`tensor` on the device of `place`."""
         with self.devices.at(place):
             return tf.identity(tensor)
 
@@ -127,11 +125,9 @@ class Trainer:
         return [shard.batch.joined_loss_terms for shard in shards]
 
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
-        """One step of all replicas."""
         self.finish(self._towers(batches, hyper), batches, hyper)
 
     def _towers(self, batches: list[Tensors], hyper: tf.Tensor) -> list[Tower]:
-        """Every replica's pass."""
         return [self._tower(rank, batch, hyper) for rank, batch in enumerate(batches)]
 
     def _tower(self, rank: int, batch: Tensors, hyper: tf.Tensor) -> Tower:
@@ -140,7 +136,11 @@ class Trainer:
         with self.devices.at(rank), tf.name_scope(f"compute/{rank}/"):
             numbers = tf.identity(hyper)
             statistics = {name: variable.read_value() for name, variable in self.statistics[rank].items()}
-            loss, gradients, row_gradients, statistics = self._differentiate(values, batch, rows, statistics, numbers[rules.TERMS + rank])
+            passes = self._passes
+            if self.context.run.execution == "xla":
+                # compiled tower by tower: one compiled function over several devices would silently run on one of them
+                passes = tf.function(self._passes, jit_compile=True, autograph=False)
+            loss, gradients, row_gradients, statistics = passes(values, batch, rows, statistics, numbers[rules.TERMS + rank])
             with tf.name_scope("kept"):  # beside the passes: done whenever the executor finds time
                 for name, value in statistics.items():
                     self.statistics[rank][name].assign(value)
@@ -155,29 +155,18 @@ class Trainer:
                         tower.ids[name], tower.rows[name] = deduplicated(tower.ids[name], tower.rows[name])
         return tower
 
-    def _differentiate(
+    def _passes(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors, terms: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors, Tensors, Tensors]:
         """The shard's loss over `terms`, its gradients by variable and by row, and the new running statistics."""
-
-        def passes(
-            values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors, terms: tf.Tensor
-        ) -> tuple[tf.Tensor, Tensors, Tensors, Tensors]:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([*values.values(), *rows.values()])
-                total, updated = self.module.loss(values, batch, rows, statistics)
-                loss = total / terms
-            with tf.name_scope("backward"):
-                gradients, row_gradients = tape.gradient(loss, (values, rows))
-                gradients = {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}  # a Keras table's is in rows
-            return loss, gradients, row_gradients, updated
-
-        if self.context.run.execution == "xla":
-            # compiled tower by tower: one compiled function over several devices would silently run on one of them
-            return tf.function(passes, jit_compile=True, autograph=False)(values, batch, rows, statistics, terms)
-        return passes(values, batch, rows, statistics, terms)
-
-    # --- running it ---------------------------------------------------------------------------------------------------------
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([*values.values(), *rows.values()])
+            total, updated = self.module.loss(values, batch, rows, statistics)
+            loss = total / terms
+        with tf.name_scope("backward"):
+            gradients, row_gradients = tape.gradient(loss, (values, rows))
+            gradients = {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}  # a Keras table's is in rows
+        return loss, gradients, row_gradients, updated
 
     def _arguments(self, shards: list[Shard], step: int) -> tuple[list[Tensors], tf.Tensor]:
         numbers = rules.hyper(self.context.rule, step, self.terms(shards), self.devices.dtype)
@@ -186,14 +175,9 @@ class Trainer:
 
     def _traced(self, shards: list[Shard], dynamic: bool) -> tf.types.experimental.ConcreteFunction:
         """The program for batches like these; `dynamic` leaves the second axis (positions of sentences) open."""
-
-        def spec(name: str, rank: int, tensor: tf.Tensor) -> tf.TensorSpec:
-            shape = [tensor.shape[0], None] if dynamic and tensor.shape.rank == 2 else tensor.shape
-            return tf.TensorSpec(shape, tensor.dtype, f"{name}_{rank}")
-
         self.traces = next(TRACES)
         batches, hyper = self._arguments(shards, 0)
-        specs = [{name: spec(name, rank, tensor) for name, tensor in batch.items()} for rank, batch in enumerate(batches)]
+        specs = [{name: spec_of(f"{name}_{rank}", tensor, dynamic) for name, tensor in batch.items()} for rank, batch in enumerate(batches)]
         function = tf.function(self._program, autograph=False)
         return function.get_concrete_function(specs, tf.TensorSpec(hyper.shape, hyper.dtype, f"hyper_{self.traces}"))
 
@@ -252,6 +236,11 @@ class Trainer:
     def full_values(self, rank: int = 0) -> dict[str, np.ndarray]:
         """All variables in the description's layout (of replica `rank`, where each has its own)."""
         return {variable.name: from_stored(self.module, variable, m.numpy()) for part, variable, m in self.masters() if part == rank}
+
+
+def spec_of(name: str, tensor: tf.Tensor, dynamic: bool) -> tf.TensorSpec:
+    """Of an argument like this one, its second axis left open where it is `dynamic`."""
+    return tf.TensorSpec([tensor.shape[0], None] if dynamic and tensor.shape.rank == 2 else tensor.shape, tensor.dtype, name)
 
 
 def sized(tensor: tf.Tensor) -> tf.Tensor:

@@ -62,7 +62,6 @@ class Names:
     places: dict[str, int] = field(default_factory=dict)
 
     def phase(self, node: str) -> Phase | None:
-        """The phase of an operation, or None."""
         pieces = node.split("/")
         if KEPT in pieces:
             return None
@@ -193,7 +192,6 @@ def _operations(host: list[Event]) -> Iterator[tuple[Event, str, str]]:
 
 
 def _device_activity(event: Event, rank: int, step: int | None, names: Names, launch: Any) -> Activity:
-    """What a GPU's stream did."""
     details = str(event.stats.get("memcpy_details", ""))
     found = NODE.match(str(event.stats.get("tf_op", "")))
     phase = names.phase(found[1]) if found else None

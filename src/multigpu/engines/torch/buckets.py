@@ -27,7 +27,7 @@ BUCKET_MIB = 25.0
 
 
 class Bucket:
-    """Gradients that travel together.
+    """Gradients that travel together; `work` is what to wait for.
 
     Several are packed into `flat`, and their `.grad` then are views of it. A parameter alone in its bucket travels from where backward
     left its gradient, and so do all of them if the bucket is `grouped`: as many messages, in one call.
@@ -35,18 +35,19 @@ class Bucket:
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped
-        self.missing = len(parameters)
+        self.start()
+        self.flat: Tensor | None = None
+        if not grouped and len(parameters) > 1:
+            self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
+            self.views = views_of(self.flat, parameters)
+
+    def start(self) -> None:
+        """Before a backward: no gradient has come."""
+        self.missing, self.work = len(self.parameters), None
         self.arrivals: dict[int, torch.cuda.Event] = {}
-        self.work: Any = None
         self.messages: list[Tensor] = []
         self.travelling: list[Tensor] = []
         self.kept: list[Tensor] = []
-        self.flat: Tensor | None = None
-        self.views: list[Tensor] = []
-        if grouped or len(parameters) == 1:
-            return
-        self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
-        self.views = views_of(self.flat, parameters)
 
     def note_arrival(self) -> None:
         """A gradient is there, on the current stream; with the last one, this stream waits for all others.
@@ -134,17 +135,16 @@ def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = N
 class BucketReducer:
     """Sums gradients over replicas, bucket by bucket, as backward produces them.
 
-    Args:
-        parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
-        make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
-            while the last ones still travel. With `small_last` all but the last bucket share one, unless they are updated in backward.
-        bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
-        wire_type: in which gradients travel; None: in their own.
-        scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
-        in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
-        grouped: send a bucket's gradients from where backward left them, in one call, instead of packing them into one message, and
-            wait for nothing that the order of a stream ensures.
-        small_last: end the buckets so that the last one is small, instead of the first (`with_small_last`).
+    parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
+    make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
+        while the last ones still travel. With `small_last` all but the last bucket share one, unless they are updated in backward.
+    bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
+    wire_type: in which gradients travel; None: in their own.
+    scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
+    in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
+    grouped: send a bucket's gradients from where backward left them, in one call, instead of packing them into one message, and
+        wait for nothing that the order of a stream ensures.
+    small_last: end the buckets so that the last one is small, instead of the first (`with_small_last`).
     """
 
     def __init__(
@@ -224,10 +224,8 @@ class BucketReducer:
             bucket.work = start_all_reduce(bucket.travelling)
 
     def start(self) -> None:
-        """Before a backward: no gradients yet."""
         for bucket in self.buckets:
-            bucket.missing, bucket.arrivals, bucket.work = len(bucket.parameters), {}, None
-            bucket.messages, bucket.travelling, bucket.kept = [], [], []
+            bucket.start()
             for parameter in bucket.parameters:
                 parameter.grad = None
 

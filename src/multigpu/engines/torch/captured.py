@@ -4,8 +4,9 @@ Batches of sentences of different lengths come in few shapes, so that a captured
 lengths and numbers of loss terms on the device, where a graph reads them anew in every step.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -69,8 +70,8 @@ class Graph:
     loss: Tensor
 
 
-class CapturedTrainer(Trainer):
-    """Another trainer's steps, captured once for each shape of batch and then replayed.
+class CapturedTrainer:
+    """Another trainer's steps, captured once for each shape of batch and then replayed; all else is that trainer's.
 
     New data are copied into the tensors that the graph reads, so every step trains on its own batch. All-reduces and
     copies between GPUs are nodes of the graph.
@@ -78,10 +79,6 @@ class CapturedTrainer(Trainer):
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
-        self.context = trainer.context
-        self.device, self.rank, self.ranks, self.replicas = trainer.device, trainer.rank, trainer.ranks, trainer.replicas
-        self.devices = trainer.devices
-        self.module, self.modules = trainer.module, trainer.modules
         if not self.device.cuda:
             raise Unsupported("a captured step is a CUDA graph, which a CPU does not have: choose execution eager")
         self.stream = torch.cuda.Stream(self.device.torch)
@@ -89,6 +86,9 @@ class CapturedTrainer(Trainer):
         self.seen: dict[Hashable, int] = {}
         self.counted: dict[Hashable, dict[str, int]] = {}
         self.pool = torch.cuda.graph_pool_handle()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.trainer, name)
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         shard = self._fitted(*shards)
@@ -139,18 +139,6 @@ class CapturedTrainer(Trainer):
     def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
         losses = self.step(shards)
         return losses, self.counted[shape_of(self._fitted(*shards))]
-
-    def skipped_steps(self) -> int | None:
-        return self.trainer.skipped_steps()
-
-    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        return self.trainer.owned(rank)
-
-    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        return self.trainer.optimizers_of(rank)
-
-    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
-        return self.trainer.full_values(rank)
 
     def close(self) -> None:
         for known in self.graphs.values():  # before the communicator whose kernels they hold

@@ -1,6 +1,12 @@
-"""Parameter servers whose updates run on GPUs, each variable on one owner; masters live there too, or in host memory."""
+"""Parameter servers whose updates run on GPUs, each variable on one owner; masters live there too, or in host memory.
+
+Where replicas compute with the variables of one step before (tf_cnn_benchmarks' staged_vars; `host_store` has the other such store), step t
+begins with what the step before has fetched, w(t-1), and while it computes it fetches w(t), which its update turns into w(t+1). The first
+step has nothing older than the first values: w(-1) = w(0). So fetching hides behind computing, and gradients are one update old.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +16,7 @@ from multigpu.engines.torch.host_memory import HostMasters
 from multigpu.engines.torch.stores import Ids, Store, gradient_of, leaf, parts_by_place
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Rows
-from multigpu.engines.torch.variables import make_optimizer
+from multigpu.engines.torch.variables import make_optimizer, views_of
 from multigpu.engines.torch.wire import ELSEWHERE, Copy
 from multigpu.placements.traffic import Assigned
 
@@ -52,18 +58,15 @@ class DeviceStore(Store):
         """Replica `rank`'s copy of what `owner` holds."""
         return whole[rank][self.segments[owner]] if rank in whole else ELSEWHERE
 
-    def _pairs(self) -> list[tuple[int, int]]:
-        """Every owner with every other replica, where one of them is in this process."""
-        every = range(self.replicas)
-        return [(owner, peer) for owner in every for peer in every if owner != peer and {owner, peer} & set(self.ranks)]
+    def _peers(self, owner: int) -> list[int]:
+        """Every other replica, where it or the owner is in this process."""
+        return [peer for peer in range(self.replicas) if peer != owner and {owner, peer} & set(self.ranks)]
 
     def _gathered(self, table: Assigned, own: Mapping[int, Tensor], copies: list[Copy]) -> dict[int, Tensor]:
         """Where the table's owner will find every replica's tensor, a row a look-up, once `copies`, which grow, are done."""
         owner, like = table.update, own[self.ranks[0]]
         found = {owner: own[owner]} if owner in own else {}
-        for rank in range(self.replicas):
-            if rank == owner or not {rank, owner} & set(self.ranks):
-                continue
+        for rank in self._peers(owner):
             target = ELSEWHERE
             if owner in self.ranks:
                 shape = (self.counts[rank].get(table.variable.name, 0), *like.shape[1:])
@@ -83,7 +86,8 @@ class DeviceStore(Store):
         super().start(ids, counts)
         dense = [
             Copy(owner, self._segment(self.values, owner, owner), peer, self._segment(self.values, peer, owner))
-            for owner, peer in self._pairs()
+            for owner in range(self.replicas)
+            for peer in self._peers(owner)
         ]
         self.wire.copy_all(dense, self._ids_copies(ids))
         self._send_rows(ids)
@@ -93,9 +97,7 @@ class DeviceStore(Store):
         for table in self.tables:
             name, owner, width = table.variable.name, table.update, table.variable.shape[1]
             sent = {rank: self.masters[name].detach().index_select(0, asked) for rank, asked in self.asked[name].items()}
-            for rank in range(self.replicas):
-                if rank == owner or not {rank, owner} & set(self.ranks):
-                    continue
+            for rank in self._peers(owner):
                 target = ELSEWHERE
                 if rank in self.ranks:
                     count = ids[rank].device[name].numel()
@@ -114,10 +116,9 @@ class DeviceStore(Store):
 
     def _gradient_copies(self, rows: Mapping[int, Rows]) -> list[Copy]:
         copies = [
-            Copy(
-                peer, self._segment(self.gradients, peer, owner), owner, self.received[owner][peer] if owner in self.received else ELSEWHERE
-            )
-            for owner, peer in self._pairs()
+            Copy(peer, self._segment(self.gradients, peer, owner), owner, self.received.get(owner, {}).get(peer, ELSEWHERE))
+            for owner in range(self.replicas)
+            for peer in self._peers(owner)
         ]
         for table in self.tables:
             gradients = {rank: gradient_of(own, table) for rank, own in rows.items()}
@@ -132,7 +133,6 @@ class DeviceStore(Store):
                 optimizer.step()
 
     def _merge(self) -> None:
-        """Add up all replicas' gradients where each variable is updated."""
         for owner, received in self.received.items():
             own = self.gradients[owner][self.segments[owner]]
             for gradient in received.values():
@@ -203,3 +203,44 @@ class MirrorStore(DeviceStore):
         if rank == 0:
             self.devices.synchronise()
             yield from self.host.values()
+
+
+class StagedDeviceStore(DeviceStore):
+    """Variables on GPUs whose owners send them while everyone computes.
+
+    An owner computes with old values too, so its masters lie in memory of their own.
+    """
+
+    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+        super().__init__(context, members, shapes)
+        self.rank = context.rank
+        mine = self.segments[self.rank]
+        self.fetched = self.values[self.rank].clone()
+        self.master = self.values[self.rank][mine].clone()
+        if self.optimizers:
+            parameter = nn.Parameter(self.master)
+            parameter.grad = self.gradients[self.rank][mine]
+            self.optimizers = {self.rank: make_optimizer(context.rule, [parameter], context.captured)}
+        self.coming: list[Any] = []
+
+    def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+        self.values[self.rank].copy_(self.fetched)
+        self.fetched[self.segments[self.rank]].copy_(self.master)
+        peers = [rank for rank in range(self.replicas) if rank != self.rank]
+        self.coming = self.wire.start_exchange(
+            [(peer, self.master) for peer in peers], [(peer, self.fetched[self.segments[peer]]) for peer in peers]
+        )
+
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        return {}
+
+    def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
+        """The masters may change from now on: what was sent has arrived."""
+        for work in self.coming:
+            work.wait()
+        self.coming = []
+        super().collect(ids, rows)
+
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        own = dict(super().owned(rank))
+        yield from zip(own, views_of(self.master, own.values()), strict=True)

@@ -70,7 +70,6 @@ class Device:
         self.held_gib = torch.cuda.memory_allocated(self.torch) / 2**30 if self.cuda else 0.0  # by whatever ran before in this process
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Arithmetic in 16 bits inside, where the Run asks for it."""
         if self.run.precision not in AUTOCAST:
             return contextlib.nullcontext()
         return torch.autocast(self.torch.type, dtype=AUTOCAST[self.run.precision])
@@ -84,11 +83,9 @@ class Device:
         return event
 
     def seconds_between(self, first: Any, last: Any) -> float:
-        """Time between two marks, after `synchronise`."""
         return first.elapsed_time(last) / 1000 if self.cuda else last - first
 
     def synchronise(self) -> None:
-        """Wait until the device has done all that was asked of it."""
         if self.cuda:
             torch.cuda.synchronize(self.torch)
 
@@ -99,7 +96,6 @@ class Device:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     def state(self) -> DeviceState | None:
-        """Clocks, power and temperature now."""
         return device_state(self.index) if self.cuda else None
 
 
@@ -140,15 +136,11 @@ class Devices:
         return max(self.seconds_by_rank(first, last))
 
     def seconds_by_rank(self, first: list[Any], last: list[Any]) -> list[float]:
-        """Time between two marks on each device, after `synchronise`."""
         return [device.seconds_between(a, b) for device, a, b in zip(self.each, first, last, strict=True)]
 
     def synchronise(self) -> None:
-        """Wait until every device has done all that was asked of it."""
         for device in self.each:
             device.synchronise()
-
-    # --- order between devices, and between a device and the host ------------------------------------------------------------
 
     def points(self, ranks: Iterable[int]) -> list[Point]:
         """Where these devices' streams are now (nothing on CPUs, which finish before they return)."""
@@ -161,11 +153,5 @@ class Devices:
                 torch.cuda.current_stream(self.of(rank).torch).wait_event(event)
 
     def wait_on_host(self, points: list[Point]) -> None:
-        """The host waits for `points`."""
         for _, event in points:
             event.synchronize()
-
-
-def all_devices(run: Run, threads: int) -> Devices:
-    """Those of a Run whose one process dispatches for all. threads: of the host, for all replicas together."""
-    return Devices([Device(run, rank, threads) for rank in range(run.devices)])

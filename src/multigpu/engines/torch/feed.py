@@ -93,7 +93,6 @@ class Ahead:
             self.placed.put((step, error, None))
 
     def get(self, step: int) -> Shard:
-        """The shard of this step, which must be the next."""
         found, shard, event = self.placed.get()
         if isinstance(shard, Exception):
             raise shard
@@ -133,7 +132,6 @@ class Feed:
             self.host: Thread | Workers = Thread(source, rank) if device.run.input_workers is None else Workers(device.run, rank)
 
     def shard(self, step: int) -> Shard:
-        """The shard of this replica in step `step`."""
         if self.source.period:
             index = step % self.source.period
             if index not in self.kept:
@@ -193,7 +191,6 @@ class Feed:
         return device
 
     def close(self) -> None:
-        """End whatever makes or places batches."""
         if self.ahead:
             self.ahead.close()
         if not self.source.period:
@@ -221,7 +218,6 @@ class RowFeed(Feeding[Shard], Feed):
         return self.put(batch)
 
     def put(self, batch: Batch) -> Shard:
-        """The batch's arrays on this replica's device."""
         host = {name: self.tensor(array) for name, array in plain_arrays(batch).items()}
         return Shard(batch, {name: self.to_device(tensor, self.device.torch) for name, tensor in host.items()}, host)
 

@@ -67,8 +67,8 @@ class FullyShardedTrainer(ReplicatedTrainer):
         for part in [*(parts if isinstance(self.module, nn.Sequential) else []), self.module]:
             sharded = fully_shard(part, mesh=mesh, reshard_after_forward=True)
             sharded.set_gradient_divide_factor(1.0)  # shards may be unequal: each one's loss is a share of the joined mean
-            sharded.set_custom_all_gather(CountedGather(self.wire))  # type: ignore[arg-type]  # a protocol in all but name
-            sharded.set_custom_reduce_scatter(CountedScatter(self.wire))  # type: ignore[arg-type]
+            sharded.set_custom_all_gather(CountedGather(self.wire))
+            sharded.set_custom_reduce_scatter(CountedScatter(self.wire))
 
     def _local(self, tensor: Tensor) -> Tensor:
         """This replica's piece of a variable or a gradient that the library holds."""

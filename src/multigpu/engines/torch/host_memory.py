@@ -11,7 +11,7 @@ from torch import Tensor
 from multigpu.engines.torch.stores import Ids, Store, leaf
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Rows
-from multigpu.engines.torch.variables import strided_view
+from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import barrier
 from multigpu.placements.traffic import Assigned
 
@@ -54,7 +54,6 @@ class SharedMemory:
             self.locked.append(tensor)
 
     def close(self) -> None:
-        """Unlock the pages."""
         for tensor in self.locked:
             torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())))
         self.locked.clear()
@@ -143,10 +142,7 @@ class HostMasters:
 
     def values(self) -> Iterator[tuple[str, Tensor]]:
         """Every variable by name, as the module shapes it."""
-        start = 0
-        for member in self.store.dense:
-            end = start + member.variable.elements
-            yield member.variable.name, strided_view(self.dense[start:end], self.store.views[self.store.ranks[0]][member.variable.name])
-            start = end
+        like = self.store.views[self.store.ranks[0]]
+        yield from zip(like, views_of(self.dense, like.values()), strict=True)
         for table in self.store.tables:
             yield table.variable.name, self.table(table)

@@ -1,5 +1,6 @@
 """A parameter server in host memory, its work shared among the processes of a Run."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -84,7 +85,6 @@ class HostStore(Store):
         self.host.barrier.wait()
 
     def _merge(self) -> None:
-        """Add up this process's share of all replicas' gradients."""
         self.merged.copy_(self.host.tensors["gradient-0"][self.part])
         for rank in range(1, self.replicas):
             self.merged += self.host.tensors[f"gradient-{rank}"][self.part]
@@ -104,3 +104,21 @@ class HostStore(Store):
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
         return [self.optimizer] if self.optimizer and rank == self.ranks[0] else []
+
+
+class StagedHostStore(HostStore):
+    """Variables in host memory, fetched a step ahead (see `device_store`) on a stream of their own while the device computes."""
+
+    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+        super().__init__(context, members, shapes)
+        self.fetched = self.values[context.rank].clone()
+        self.side = torch.cuda.Stream(context.device.torch) if context.device.cuda else None
+
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        """Compute with what is here, and fetch the next values. `collect` waits for all of the device's streams."""
+        self.values[rank].copy_(self.fetched)
+        if self.side is not None:
+            self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side) if self.side is not None else contextlib.nullcontext():
+            self.wire.to_device(self.fetched, self.host.dense)
+        return {}

@@ -3,7 +3,7 @@
 import itertools
 import multiprocessing
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,21 +25,17 @@ Ready = tuple[dict[str, Tensor], Batch]
 """A shard's arrays as tensors on the host, page-locked where a GPU will read them, and its counts."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """Why a worker has no batch: what a user can read, instead of a traceback from another process."""
-
-    sentence: str
-
-
 class Shards(Dataset[Any]):
-    """The shards of one replica by step. A worker opens the Source itself: a Run travels between processes, files do not."""
+    """The shards of one replica by step, or a sentence: a user can read it, instead of a traceback from another process.
+
+    A worker opens the Source itself: a Run travels between processes, files do not.
+    """
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank = run, rank
         self.source: Source | None = None
 
-    def __getitem__(self, step: int) -> Ready | Fault:
+    def __getitem__(self, step: int) -> Ready | str:
         try:
             if self.source is None:
                 self.source = open_source(self.run)
@@ -47,7 +43,7 @@ class Shards(Dataset[Any]):
             # tensors, since those pass from process to process in shared memory
             return tensors_of(batch), replace(batch, arrays={})
         except Exception as error:
-            return Fault(" ".join(str(error).split()) or type(error).__name__)
+            return " ".join(str(error).split()) or type(error).__name__
 
 
 def tensors_of(batch: Batch) -> dict[str, Tensor]:
@@ -93,8 +89,8 @@ class Workers:
             raise RuntimeError(
                 f"an input worker of replica {self.rank} ended before its batch was ready: {str(error).splitlines()[0]}"
             ) from None
-        if isinstance(found, Fault):
-            raise ValueError(found.sentence)
+        if isinstance(found, str):
+            raise ValueError(found)
         return found
 
     def close(self) -> None:

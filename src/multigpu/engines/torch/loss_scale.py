@@ -21,8 +21,7 @@ GROWTH, BACKOFF, GROWTH_STEPS = 2.0, 0.5, 2000
 class LossScale:
     """One replica's scale and its count of steps left out; all on the device.
 
-    Args:
-        fixed: the scale, never changed; None: found while training.
+    fixed: the scale, never changed; None: found while training.
     """
 
     def __init__(self, device: torch.device, fixed: int | None) -> None:
@@ -41,7 +40,6 @@ class LossScale:
                     optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
     def start(self) -> None:
-        """Before a backward: no overflow yet."""
         self.overflow.zero_()
 
     def take_off(self, gradients: Sequence[Tensor]) -> None:

@@ -1,6 +1,6 @@
 """The reference that every placement is compared with: one process, library parts only, no placement code."""
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +20,12 @@ def _module(context: Context) -> nn.Module:
 
 
 def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimizer:
-    rule = context.rule
-    make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
-    options: dict[str, object] = {"lr": rule.rate, "weight_decay": rule.weight_decay, "foreach": False, "fused": False}
-    if rule.name != "sgd":
-        make = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
-        options |= {"betas": (rule.beta1, rule.beta2), "eps": rule.epsilon}
-    else:
-        options["momentum"] = rule.momentum
-    return make(list(module.parameters()), **options)
+    rule, parameters = context.rule, list(module.parameters())
+    plain: dict[str, Any] = {"lr": rule.rate, "weight_decay": rule.weight_decay, "foreach": False, "fused": False}
+    if rule.name == "sgd":
+        return torch.optim.SGD(parameters, momentum=rule.momentum, **plain)
+    kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
+    return kind(parameters, betas=(rule.beta1, rule.beta2), eps=rule.epsilon, **plain)
 
 
 def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> float:

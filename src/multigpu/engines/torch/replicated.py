@@ -33,17 +33,15 @@ class ReplicatedTrainer(Trainer):
 
     takes_terms = True
     messages: Messages | None = None
+    gradients: Tensor | None = None
+    reducer: BucketReducer | None = None
+    wrapped: DistributedDataParallel | None = None
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         device, dtype = self.device.torch, self.device.dtype
         self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
-        placement = context.placement
-        self.merge, self.algorithm = placement.merge, placement.algorithm
-        self.wrapped: DistributedDataParallel | None = None
-        self.reducer: BucketReducer | None = None
-        self.gradients: Tensor | None = None
-        run = context.run
+        run, placement = context.run, context.placement
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
         if placement.merge == "all_reduce" and placement.overlap and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
@@ -99,13 +97,13 @@ class ReplicatedTrainer(Trainer):
 
     def _flatten_gradients(self) -> None:
         """One stretch of memory under all gradients, so that they travel as one message, or in the messages that the Run asks for."""
-        if self.context.run.all_reduce_spec or self.context.run.wire_dtype:
-            self.messages = Messages(self.context.run, list(self.parameters.values()), self.wire, self.algorithm or LIBRARY)
+        parameters, placement = list(self.parameters.values()), self.context.placement
+        if placement.merge == "all_reduce":
+            self.messages = Messages(self.context.run, parameters, self.wire, placement.algorithm or LIBRARY)
             self.gradients = self.messages.flat
             return
-        self.gradients = flat_gradients(list(self.parameters.values()), self.device.torch, self.device.dtype)
-        copies = self.replicas - 1 if self.merge == "copy" else 0
-        self.received = [torch.empty_like(self.gradients) for _ in range(copies)]
+        self.gradients = flat_gradients(parameters, self.device.torch, self.device.dtype)
+        self.received = [torch.empty_like(self.gradients) for _ in range(self.replicas - 1)]
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         (shard,) = shards
@@ -129,10 +127,6 @@ class ReplicatedTrainer(Trainer):
                 self.scale.end()
         return [loss]
 
-    def _scaled(self, loss: Tensor) -> Tensor:
-        """The loss to be differentiated."""
-        return loss if self.scale is None else loss * self.scale.scale
-
     def _computed_and_merged(self, shard: Shard, terms: int | Tensor) -> Tensor:
         """Forward, backward and merge, part by part of the shard; buckets may still be on their way. The loss over `terms`."""
         parts, losses = self.parts(shard), []
@@ -146,7 +140,8 @@ class ReplicatedTrainer(Trainer):
                     losses.append(self._forward(part, terms))
                 with phase("backward"):
                     # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
-                    self._scaled(losses[-1] * self.replicas if self.wrapped is not None else losses[-1]).backward()
+                    loss = losses[-1] * self.replicas if self.wrapped is not None else losses[-1]
+                    (loss if self.scale is None else loss * self.scale.scale).backward()
             if self.gradients is None or not (last or each):
                 continue
             with phase("merge"):
@@ -182,10 +177,6 @@ class ReplicatedTrainer(Trainer):
         assert self.gradients is not None
         if self.messages is not None:
             self.messages.merge()
-        elif self.algorithm is not None and self.replicas > 1:
-            self.wire.merge(self.gradients, self.algorithm)
-        elif self.merge == "all_reduce":
-            self.wire.all_reduce(self.gradients)
         else:
             peers = [rank for rank in range(self.replicas) if rank != self.rank]
             self.wire.exchange([(peer, self.gradients) for peer in peers], list(zip(peers, self.received, strict=True)))

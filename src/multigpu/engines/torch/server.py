@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch import told
-from multigpu.engines.torch.device_store import DeviceStore, MirrorStore
+from multigpu.engines.torch.device_store import DeviceStore, MirrorStore, StagedDeviceStore
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.host_store import HostStore
-from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
+from multigpu.engines.torch.host_store import HostStore, StagedHostStore
 from multigpu.engines.torch.stores import Ids, Store
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Rows, Trainer, total_of
@@ -77,7 +76,6 @@ class ServerTrainer(Trainer):
         return rows
 
     def finish(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
-        """Gradients to where they merge, and the update."""
         with phase("merge"):
             for store in self.stores:
                 store.collect(ids, rows)
@@ -87,7 +85,7 @@ class ServerTrainer(Trainer):
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         given = dict(zip(self.ranks, shards, strict=True))
-        ids = {rank: Ids(self.lookups(rank, shard.host), self.lookups(rank, shard.device)) for rank, shard in given.items()}
+        ids = {rank: Ids(self.modules[rank].lookups(shard.host), self.modules[rank].lookups(shard.device)) for rank, shard in given.items()}
         self.start(ids, shards[0].batch.lookups)
         rows: dict[int, Rows] = {}
         losses: dict[int, list[Tensor]] = {}
@@ -111,5 +109,5 @@ class ServerTrainer(Trainer):
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         mine = super().full_values(rank)
-        gathered: list[dict[str, Tensor]] = told.everyone(mine) if self.devices.processes > 1 else [mine]
+        gathered = told.everyone(mine) if self.devices.processes > 1 else [mine]
         return {name: value for part in gathered for name, value in part.items()}

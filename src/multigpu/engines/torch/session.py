@@ -1,9 +1,12 @@
-"""One Run in PyTorch, on the replicas of this process: build, warm up, time."""
+"""One Run in PyTorch, on the replicas of this process: build, warm up, time; and the energy that training takes."""
+
+from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,40 +14,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.engines.context import RunSession
+from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
-from multigpu.engines.torch.energy import measure_energy
 from multigpu.engines.torch.feed import Feed, Shard, make_feed
-from multigpu.engines.torch.tracing import Tracer
+from multigpu.engines.torch.tracing import trace
 from multigpu.engines.torch.trainer import open_context, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier, largest
-from multigpu.inputs.batch import Batch, Source
+from multigpu.measure.machine import EnergyWindow, total_energy_j
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
 from multigpu.run import Run
-from multigpu.workloads import open_source
 
 
-class Session:
-    """One process's side of one Run, from its building to the numbers it contributes to the Record.
-
-    together: whether this process has all replicas, for which its one thread dispatches: the host's clock is then one for all.
-    """
+class Session(RunSession):
+    """together: whether this process has all replicas, for which its one thread dispatches: the host's clock is then one for all."""
 
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
-        self.began = time.perf_counter()
-        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
-        self.source: Source = open_source(run)
+        super().__init__(run, threads, startup_s, stage)
         self.together = run.processes == "one"
         self.context = open_context(run, rank, threads, self.source.capacity, shared, timeout_s)
         self.devices = self.context.devices
         self.feeds = self._feeds()
-        self.batches: dict[int, list[Batch]] = {}
         try:
             stage("build")
-            self.trainer: Any = self._trainer()
+            self.trainer = self._trainer()
             self.devices.synchronise()
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the cause
@@ -67,14 +64,10 @@ class Session:
 
     @property
     def device(self) -> Device:
-        """This process's first."""
         return self.devices.each[0]
 
     def shards(self, index: int) -> list[Shard]:
-        """The shard of each replica in step `index`; their counts are kept for the Record."""
-        shards = [feed.shard(index) for feed in self.feeds]
-        self.batches[index] = [replace(shard.batch, arrays={}) for shard in shards]
-        return shards
+        return self.counted(index, [feed.shard(index) for feed in self.feeds])
 
     def step(self, index: int) -> list[Tensor]:
         """Each replica's share of the loss."""
@@ -82,7 +75,6 @@ class Session:
         return self.trainer.step(self.shards(index))
 
     def warm_up(self) -> None:
-        """The first step (or cycle of steps), whose bytes are counted, and the rest of the warm-up."""
         began = time.perf_counter()
         self.stage("warm-up")
 
@@ -99,39 +91,27 @@ class Session:
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps, and all that is known of each replica in this process, as plain numbers, by rank."""
         self.stage("timed")
-        run, first, skipped = self.run, self.run.warmup_steps, [self.trainer.skipped_steps()]
-        window = run_window(self.step, first, run.timed_steps, self.devices, barrier)
+        run, skipped = self.run, [self.trainer.skipped_steps()]
+        window = run_window(self.step, run.warmup_steps, run.timed_steps, self.devices, barrier)
         states = [device.state() for device in self.devices.each]
         skipped.append(self.trainer.skipped_steps())
         windows = (self.first, self.warm, window)
         steps = [self.devices.seconds_by_rank(a, b) for one in windows for a, b in pairwise(one.marks)]
         events = self.devices.seconds_by_rank(window.marks[0], window.marks[-1])
         results = [losses for one in windows for losses in one.results]
-        last = first + run.timed_steps
+        last = run.warmup_steps + run.timed_steps
         parts: list[dict[str, Any]] = []
         waits = [feed.wait_s(last) for feed in self.feeds]
         for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
-            batches = [self.batches[index][place] for index in range(first, last)]
-            leads = run.leads(device.rank)
             part = {
-                "wall_s": window.wall_s,
+                **self.part(place, window, state),
                 "event_s": events[place],
                 "steps": [round(step[place], 7) for step in steps],
                 "losses": torch.stack([losses[place] for losses in results]).double().cpu().tolist(),
-                "units": sum(b.units for b in batches) * leads,
-                "padded_units": sum(b.padded_units for b in batches) * leads,
-                "lookups": self.batches[0][place].lookups,
-                "moved": self.moved if place == 0 else {},
                 "peak_memory_gib": device.peak_memory_gib(),
                 "held_gib": device.held_gib,
-                "state": state.model_dump() if state else None,
-                "threads": self.threads,
                 "skipped": None if skipped[1] is None else skipped,
-                "startup_s": self.startup_s,
-                "build_s": self.build_s,
-                "warmup_s": self.warmup_s,
                 "input_wait": waits[place] if place < len(waits) else [],  # stages share a shard
                 "substituted": substituted(run, device.torch),
                 **distances(run, dict(self.trainer.owned(device.rank)), device.torch, device.dtype, self.trainer.piece),
@@ -141,7 +121,7 @@ class Session:
             energy = measure_energy(self, last, largest(window.wall_s) / run.timed_steps)
             parts[0]["energy"], last = energy.model_dump(), last + energy.steps
         if run.traced_steps:
-            traces = Tracer(run, self.devices.ranks).trace(self.step, last, self.devices, barrier)
+            traces = trace(run, self.devices.ranks, self.step, last, self.devices, barrier)
             parts = [part | {"trace": trace} for part, trace in zip(parts, traces, strict=True)]
         return parts
 
@@ -157,3 +137,45 @@ class Session:
         self.context.closing.close()
         if self.together:
             give_back_memory(self.devices.cuda)
+
+
+SPARE = 1.1
+"""Steps beyond those that the last ones say fill the window: some may be faster."""
+
+
+def measure_energy(
+    session: Session,
+    first: int,
+    step_time_s: float,
+    counter: Callable[[int], float | None] = total_energy_j,
+    clock: Callable[[], float] = time.perf_counter,
+) -> EnergyWindow:
+    """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock; all take the same number of steps.
+
+    Where steps turn out faster than the timed ones, all train on until the shortest of the replicas' windows is long enough. Each knows
+    that one, so that none trains on without the others.
+
+    step_time_s: of a timed step, the same value on every replica.
+    counter: device -> joules so far, None where the device counts none.
+
+    Raises:
+        Unsupported: the GPU has no counter of energy.
+    """
+    wanted = session.run.energy_window_s
+    assert wanted
+    if counter(session.device.index) is None:
+        raise Unsupported(f"GPU {session.device.index} has no counter of energy that NVML could read: leave energy_window_s out")
+    session.device.synchronise()
+    barrier()
+    start_j, began = counter(session.device.index), clock()
+    steps, left_s = 0, float(wanted)
+    while left_s > 0:
+        more = math.ceil(SPARE * left_s / step_time_s)
+        run_window(session.step, first + steps, more, session.device, barrier)
+        steps += more
+        end_j, window_s = counter(session.device.index), clock() - began
+        least_s = -largest(-window_s)
+        left_s, step_time_s = wanted - least_s, least_s / steps
+    assert start_j is not None and end_j is not None
+    units = sum(batch.units for index in range(first, first + steps) for batch in session.batches[index])
+    return EnergyWindow(window_s=window_s, start_j=start_j, end_j=end_j, steps=steps, units=units)

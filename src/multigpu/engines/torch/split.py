@@ -23,13 +23,15 @@ from multigpu.workloads import part_of
 
 
 class Group:
-    """Some of a Run's ranks, in order. group: their process group; None where all ranks (or this one alone) take part."""
+    """Some of a Run's ranks, in order, as `workloads.stacks.torch.Parts` wants them.
+
+    group: their process group; None where all ranks (or this one alone) take part.
+    """
 
     def __init__(self, wire: Wire, ranks: list[int], group: Any) -> None:
         self.wire, self.count, self.index, self.group = wire, len(ranks), ranks.index(wire.rank), group
 
     def all_reduce(self, tensor: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
-        """Joined in place, and returned."""
         if self.count > 1:
             self.wire.counts["all_reduce"] += tensor.nbytes
             dist.all_reduce(tensor, operation, group=self.group)
@@ -52,6 +54,19 @@ class Group:
         part = tensor.new_empty(tensor.shape[0] // self.count, *tensor.shape[1:])
         scatter(part, tensor.contiguous(), group=self.group)
         return part
+
+    def spread(self, x: Tensor) -> Tensor:
+        return _Spread.apply(x, self)
+
+    def total(self, x: Tensor) -> Tensor:
+        return _Total.apply(x, self)
+
+    def gather(self, x: Tensor) -> Tensor:
+        return _Gather.apply(x, self)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+        exact = logits.float() if logits.dtype == torch.bfloat16 else logits
+        return _CrossEntropy.apply(exact, labels, classes, self)
 
 
 def groups_of(wire: Wire, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
@@ -141,26 +156,6 @@ class _CrossEntropy(torch.autograd.Function):
         return gradient * gradients[0], None, None, None
 
 
-class GroupParts:
-    """`workloads.stacks.torch.Parts` over a group of processes."""
-
-    def __init__(self, group: Group) -> None:
-        self.group, self.index, self.count = group, group.index, group.count
-
-    def spread(self, x: Tensor) -> Tensor:
-        return _Spread.apply(x, self.group)
-
-    def total(self, x: Tensor) -> Tensor:
-        return _Total.apply(x, self.group)
-
-    def gather(self, x: Tensor) -> Tensor:
-        return _Gather.apply(x, self.group)
-
-    def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
-        exact = logits.float() if logits.dtype == torch.bfloat16 else logits
-        return _CrossEntropy.apply(exact, labels, classes, self.group)
-
-
 def end_groups(made: list[Any], users: tuple[Group, ...]) -> None:
     """End the groups of a Run: the default group, which goes on, must be the last to end."""
     for user in users:
@@ -184,7 +179,7 @@ class SplitTrainer(Trainer):
         context.closing.callback(end_groups, made, (self.sharing, self.alike))
         workload = importlib.import_module(part_of(context.run.workload, "torch"))
         with torch.device("meta"):
-            self.module = self.modules[self.rank] = workload.build_part(context.model, GroupParts(self.sharing))
+            self.module = self.modules[self.rank] = workload.build_part(context.model, self.sharing)
         device, dtype = self.device.torch, self.device.dtype
         memory = {v.name: self.piece(v.name, x).clone() for v, x in initial_values(context.model, context.run.seed, device, dtype)}
         self.parameters = materialise(self.module, memory, device, dtype)
@@ -192,7 +187,6 @@ class SplitTrainer(Trainer):
         self.optimizer = make_optimizer(context.rule, list(self.parameters.values()))
 
     def piece(self, name: str, value: Tensor) -> Tensor:
-        """This device's part of a whole variable."""
         axis = self.axes.get(name)
         if axis is None:
             return value

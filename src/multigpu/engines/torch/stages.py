@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.context import OneShard, functions_of, stage_arrays
+from multigpu.engines.context import functions_of, stage_arrays
 from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
@@ -144,8 +144,10 @@ class StagesTrainer(Trainer):
         return [self.optimizers[rank]] if rank in self.optimizers else []
 
 
-class Session(OneShard, session.Session):
+class Session(session.Session):
     """As for other placements dispatched by one thread."""
+
+    one_shard = True
 
     def _feeds(self) -> list[Feed]:
         return [StageFeed(self.source, self.run, self.devices)]

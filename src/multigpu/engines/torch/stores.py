@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.trainer import Context, Rows
-from multigpu.engines.torch.variables import initial_value, strided_view
+from multigpu.engines.torch.variables import initial_value, views_of
 from multigpu.placements.traffic import BOUNDARY, Assigned
 
 
@@ -30,9 +30,6 @@ def arranged(dense: list[Assigned], item_bytes: int) -> list[Assigned]:
     What one place updates stays together, since it is one message. There, variables of a multiple of 16 bytes stand before all others,
     and places whose part is such a multiple before those whose part is not; else the order is that of declaration and of places. So with
     one odd variable, all begin aligned; behind a second one, some do not.
-
-    Args:
-        item_bytes: of one element.
     """
 
     def odd(members: list[Assigned]) -> bool:
@@ -51,11 +48,6 @@ def parts_by_place(dense: list[Assigned], places: int) -> list[slice]:
         before = parts[member.update]
         parts[member.update] = slice(start if before.start == before.stop else before.start, end)
     return parts
-
-
-def begins_aligned(tensor: Tensor) -> bool:
-    """Whether its first element's address is a multiple of 16 bytes."""
-    return tensor.data_ptr() % BOUNDARY == 0
 
 
 @dataclass(frozen=True)
@@ -85,21 +77,19 @@ class Store(ABC):
         self.total = sum(m.variable.elements for m in self.dense)
         self.values = {rank: self._zeros(rank) for rank in self.ranks}
         self.gradients = {rank: self._zeros(rank) for rank in self.ranks}
-        self.views: dict[int, dict[str, Tensor]] = {rank: {} for rank in self.ranks}
-        self.gradient_views: dict[int, dict[str, Tensor]] = {rank: {} for rank in self.ranks}
+        like = {member.variable.name: shapes[member.variable.name] for member in self.dense}
+        self.views, self.gradient_views = (
+            {rank: dict(zip(like, views_of(flat, like.values()), strict=True)) for rank, flat in whole.items()}
+            for whole in (self.values, self.gradients)
+        )
         self.counts: Sequence[Mapping[str, int]] = ()
-        start = 0
         for member in self.dense:
-            name, end = member.variable.name, start + member.variable.elements
             value = self.initial(member, self.ranks[0])
             for rank in self.ranks:
-                self.views[rank][name] = strided_view(self.values[rank][start:end], shapes[name])
-                self.gradient_views[rank][name] = strided_view(self.gradients[rank][start:end], shapes[name])
-                self.views[rank][name].copy_(value)
-            start = end
+                self.views[rank][member.variable.name].copy_(value)
         compiled = "compiled" in context.run.execution
         self.apart = {
-            rank: {name: view.clone() for name, view in views.items() if compiled and not begins_aligned(view)}
+            rank: {name: view.clone() for name, view in views.items() if compiled and view.data_ptr() % BOUNDARY}
             for rank, views in self.views.items()
         }
 

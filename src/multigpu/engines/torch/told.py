@@ -27,32 +27,36 @@ def _alone() -> bool:
     return not dist.is_initialized() or dist.get_world_size() == 1
 
 
+def _sizes(mine: Tensor) -> list[int]:
+    """Of every process's bytes, by rank."""
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([len(mine)]))
+    return [int(size) for size in sizes]
+
+
 def everyone(value: Any) -> list[Any]:
     """Every process's value, by rank; tensors of others are on the CPU."""
     if _alone():
         return [value]
-    mine, count = _packed(value), dist.get_world_size()
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(count)]
-    dist.all_gather(sizes, torch.tensor([len(mine)]))
-    most = max(int(size) for size in sizes)
-    parts = [torch.empty(most, dtype=torch.uint8) for _ in range(count)]
-    dist.all_gather(parts, torch.nn.functional.pad(mine, (0, most - len(mine))))
-    return [_unpacked(part[: int(size)]) for part, size in zip(parts, sizes, strict=True)]
+    mine = _packed(value)
+    sizes = _sizes(mine)
+    parts = [torch.empty(max(sizes), dtype=torch.uint8) for _ in sizes]
+    dist.all_gather(parts, torch.nn.functional.pad(mine, (0, max(sizes) - len(mine))))
+    return [_unpacked(part[:size]) for part, size in zip(parts, sizes, strict=True)]
 
 
 def to_first(value: Any) -> list[Any] | None:
     """As `everyone`, in the first process; None in the others."""
     if _alone():
         return [value]
-    mine, count, rank = _packed(value), dist.get_world_size(), dist.get_rank()
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(count)]
-    dist.all_gather(sizes, torch.tensor([len(mine)]))
-    if rank:
+    mine = _packed(value)
+    sizes = _sizes(mine)
+    if dist.get_rank():
         dist.send(mine, 0)
         return None
     found = [value]
-    for other in range(1, count):
-        part = torch.empty(int(sizes[other]), dtype=torch.uint8)
+    for other, size in enumerate(sizes[1:], 1):
+        part = torch.empty(size, dtype=torch.uint8)
         dist.recv(part, other)
         found.append(_unpacked(part))
     return found

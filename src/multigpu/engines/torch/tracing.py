@@ -49,71 +49,55 @@ def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
-class Tracer:
-    """Runs steps under the profiler and makes the Record's trace of them."""
+def trace(
+    run: Run, ranks: Sequence[int], step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]
+) -> list[dict[str, Any]]:
+    """Trace `run.traced_steps` steps after one more that warms the profiler up; the parts of this process's replicas, which are `ranks`.
 
-    def __init__(self, run: Run, ranks: Sequence[int]) -> None:
-        """Args: ranks: of the replicas whose devices this process drives."""
-        self.run, self.ranks, self.cuda = run, list(ranks), run.device_type == "cuda"
-
-    def trace(self, step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]) -> list[dict[str, Any]]:
-        """Trace `run.traced_steps` steps after one more that warms the profiler up; the parts of this process's replicas.
-
-        As in a timed window, replicas meet before the first step and after the last, and nowhere between.
-        """
-        global _tracing
-        first = advance(self.run, step, first)
-        if "captured" in self.run.execution:
-            # a profiler that leaves and comes back breaks graphs (torch.profiler does the same for inductor's)
-            os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
-        _tracing = True
-        try:
-            with profile(activities=activities) as profiler:
-                step(first)
-                device.synchronise()
-                barrier()
-                for index in range(first + 1, first + 1 + self.run.traced_steps):
-                    with record_function(STEP):
-                        step(index)
-                device.synchronise()
-                barrier()
-        finally:
-            _tracing = False
-        handle, name = tempfile.mkstemp(suffix=".json")
-        os.close(handle)
-        try:
-            profiler.export_chrome_trace(name)
-            written = Path(name).read_bytes()
-        finally:
-            os.unlink(name)
-        keep_whole(self.run, f"rank{self.ranks[0]}.json", written)
-        events = json.loads(written.decode(errors="replace"))
-        early = self.run.bucket_update == "in_backward"
-        return [read_events(events, rank, self.cuda, len(self.ranks) > 1, early) for rank in self.ranks]
+    As in a timed window, replicas meet before the first step and after the last, and nowhere between.
+    """
+    global _tracing
+    first, cuda = advance(run, step, first), run.device_type == "cuda"
+    if "captured" in run.execution:
+        # a profiler that leaves and comes back breaks graphs (torch.profiler does the same for inductor's)
+        os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
+    _tracing = True
+    try:
+        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
+            step(first)
+            device.synchronise()
+            barrier()
+            for index in range(first + 1, first + 1 + run.traced_steps):
+                with record_function(STEP):
+                    step(index)
+            device.synchronise()
+            barrier()
+    finally:
+        _tracing = False
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        written = file.read_bytes()
+    keep_whole(run, f"rank{ranks[0]}.json", written)
+    events = json.loads(written.decode(errors="replace"))
+    return [read_events(events, rank, cuda, len(ranks) > 1, run.bucket_update == "in_backward") for rank in ranks]
 
 
-class _Ranges:
-    """Ranges on the host by time: which of them holds a moment, the innermost first."""
-
-    def __init__(self, ranges: Iterable[tuple[int, int, Any]]) -> None:
-        self.ranges = sorted(ranges, key=lambda r: r[0])
-        self.starts = [start for start, _, _ in self.ranges]
-
-    def at(self, moment: int) -> Any:
-        for start, end, value in reversed(self.ranges[: bisect.bisect_right(self.starts, moment)]):
-            if start <= moment <= end:
-                return value
-        return None
+def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
+    """What tells which of these ranges on the host, (start, end, value), holds a moment: the value of the innermost one."""
+    ordered = sorted(ranges, key=lambda r: r[0])
+    starts = [start for start, _, _ in ordered]
+    return lambda moment: next(
+        (value for start, end, value in reversed(ordered[: bisect.bisect_right(starts, moment)]) if start <= moment <= end), None
+    )
 
 
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
     """One replica's part (see `measure.traced`) from a trace in Chrome's format.
 
-    Args:
-        cuda: read what GPUs did; otherwise the host's own operations stand for kernels, and gloo's ranges for collectives.
-        shared: the trace holds several replicas' devices; this one's is number `rank`.
-        update_in_backward: see `named_phases`.
+    cuda: read what GPUs did; otherwise the host's own operations stand for kernels, and gloo's ranges for collectives.
+    shared: the trace holds several replicas' devices; this one's is number `rank`.
+    update_in_backward: see `named_phases`.
     """
     base = int(trace.get("baseTimeNanoseconds", 0))
 
@@ -124,13 +108,13 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
     events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
     marks = [event for event in events if event.get("cat") == "user_annotation"]
     steps = sorted(span(event) for event in marks if event["name"] == STEP)
-    step_at = _Ranges((start, end, index) for index, (start, end) in enumerate(steps))
+    step_at = holder((start, end, index) for index, (start, end) in enumerate(steps))
     found = [(*span(event), match) for event in marks if (match := RANGE.match(event["name"]))]
-    phase_at = _Ranges((start, end, match[1]) for start, end, match in found)
+    phase_at = holder((start, end, match[1]) for start, end, match in found)
     host = [
         Host(index, cast(Phase, match[1]), start, end)
         for start, end, match in found
-        if match[2] and cuda and (index := step_at.at(start)) is not None
+        if match[2] and cuda and (index := step_at(start)) is not None
     ]
     missing: Missing = {}
     if cuda:
@@ -146,7 +130,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
             if launch:
                 leads.append(start - moment)
             # without its launch an activity is the latest step's that had begun by then
-            index = step_at.at(moment) if launch else _latest(steps, start)
+            index = step_at(moment) if launch else _latest(steps, start)
             activities.append(
                 Activity(
                     event["name"],
@@ -154,7 +138,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
                     start,
                     end,
                     index,
-                    phase_at.at(moment) if launch else None,
+                    phase_at(moment) if launch else None,
                     arguments.get("correlation") if launch else None,
                     int(arguments.get("bytes", 0)),
                     event["cat"] == "kernel",
@@ -172,7 +156,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
 
 
 def _host_activities(
-    events: list[dict[str, Any]], span: Callable[[Any], tuple[int, int]], step_at: _Ranges, phase_at: _Ranges
+    events: list[dict[str, Any]], span: Callable[[Any], tuple[int, int]], step_at: Callable[[int], Any], phase_at: Callable[[int], Any]
 ) -> list[Activity]:
     """On a CPU: the outermost `aten::` operations that are no mere views, and gloo's transfers (whose waiting is included)."""
     activities: list[Activity] = []
@@ -190,7 +174,7 @@ def _host_activities(
             if start < ends.get(event["tid"], 0):
                 continue  # inside another one
             ends[event["tid"]] = end
-        activities.append(Activity(name, kind, start, end, step_at.at(start), phase_at.at(start), len(activities), 0, kind == "compute"))
+        activities.append(Activity(name, kind, start, end, step_at(start), phase_at(start), len(activities), 0, kind == "compute"))
     return activities
 
 

@@ -6,17 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.torch.devices import Device, Devices, all_devices
-from multigpu.engines.torch.dispatch import wire as dispatch
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.wire import Wire
+from multigpu.engines.torch.wire import OneProcessWire, Wire
 from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.placements.partition import bounds
 from multigpu.run import Run
@@ -28,7 +27,7 @@ class Context(RunContext):
     """All that a trainer may know of its Run.
 
     devices: of the replicas in this process: of one, or of all where one process dispatches for all.
-    wire: what moves data between these, the host and other processes' (`Wire`, or that of `dispatch`).
+    wire: what moves data between these, the host and other processes' (`Wire` or `OneProcessWire`).
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files, the same for all replicas of this Run.
     timeout_s: how long one process waits for another on the host.
@@ -47,7 +46,6 @@ class Context(RunContext):
 
     @property
     def rank(self) -> int:
-        """Of this process's first replica."""
         return self.devices.ranks[0]
 
 
@@ -57,27 +55,16 @@ def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], sh
     threads: of the host, for this process.
     """
     if run.processes == "one":
-        devices = all_devices(run, threads)
-        return Context(run, devices, dispatch.Wire(devices), capacity, shared, timeout_s)
+        devices = Devices([Device(run, each, threads) for each in range(run.devices)])
+        return Context(run, devices, OneProcessWire(devices), capacity, shared, timeout_s)
     return Context(run, Devices([Device(run, rank, threads)]), Wire(rank, run.devices), capacity, shared, timeout_s)
 
 
-class StepModule(Protocol):
-    """What every workload's module offers beside being one."""
+def build_module(run: Run) -> Any:
+    """The Run's model, an `nn.Module` on the meta device: shapes and layouts, no memory.
 
-    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Embedding variable -> ids of the rows that this batch looks up."""
-        ...
-
-    def compile_parts(self) -> None:
-        """Have the library compile the parts of the model for which it can (at their first call)."""
-        ...
-
-
-def build_module(run: Run) -> nn.Module:
-    """The Run's model on the meta device: shapes and layouts, no memory.
-
-    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest. The workload's
+    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss. `lookups(batch)` says which rows a batch
+    looks up, embedding variable -> ids; `compile_parts()` has the library compile what it can (at the first call). The workload's
     `build(model, ...)` names the fields of the Run that it obeys.
     """
     build = importlib.import_module(part_of(run.workload, "torch")).build
@@ -125,20 +112,14 @@ class Trainer(ABC):
         self.module = self.modules[self.rank]
         if "compiled" in context.run.execution:
             for module in self.modules.values():
-                cast(StepModule, module).compile_parts()
-
-    def lookups(self, rank: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Embedding variable -> ids of the rows that this batch looks up."""
-        return cast(StepModule, self.modules[rank]).lookups(batch)
+                module.compile_parts()
 
     def loss(self, rank: int, shard: Shard, terms: int | Tensor, rows: Rows | None = None) -> Tensor:
-        """A replica's loss over `terms`, to be differentiated."""
         with self.devices.of(rank).autocast():
             total = self.modules[rank](shard.device, rows)
         return total / terms
 
     def forward(self, rank: int, shard: Shard, terms: int, rows: Rows | None = None) -> Tensor:
-        """One tower: its `loss`."""
         with phase("forward"), self.devices.at(rank):
             return self.loss(rank, shard, terms, rows)
 
@@ -202,5 +183,4 @@ class Trainer(ABC):
         return {name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own}
 
     def close(self) -> None:
-        """Give back what outlives Python's own memory."""
         self.context.closing.close()

@@ -123,8 +123,7 @@ def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
 def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False) -> torch.optim.Optimizer:
     """The rule over these parameters, in the library's fused kernels (one pass over memory, on CPUs too).
 
-    Args:
-        capturable: whether a step may become part of a CUDA graph (all that it counts must then live on the device).
+    capturable: whether a step may become part of a CUDA graph (all that it counts must then live on the device).
     """
     if rule.name != "sgd":
         kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
@@ -141,11 +140,7 @@ def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: 
 
 
 def distances(
-    run: Run,
-    owned: Mapping[str, Tensor],
-    device: torch.device,
-    dtype: torch.dtype,
-    piece: Callable[[str, Tensor], Tensor] = lambda name, value: value,
+    run: Run, owned: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, piece: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Any]:
     """How far each of these variables is from its start, and a fingerprint of where it is: a Record's evidence of training.
 
