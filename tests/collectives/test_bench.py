@@ -1,13 +1,12 @@
 """The clock and the check of one process: wrong sums and skipped calls are found. On real processes: `test_measure`."""
 
-from dataclasses import asdict
-
 import pytest
 import torch
 import torch.distributed as dist
 
 from multigpu.collectives.algorithm import Cost
-from multigpu.collectives.bench import Bench, SymmetricMemory, expected_sum, joined, values
+from multigpu.collectives.bench import Bench, SymmetricMemory, expected_sum, values
+from multigpu.collectives.record import joined
 from multigpu.collectives.run import CollectiveRun
 from multigpu.engines.errors import Unsupported
 
@@ -70,7 +69,7 @@ def test_parts_are_joined_by_the_slowest_rank() -> None:
         {"times": [0.8, 0.4, 0.4], "counted": {"0": 400}},
     ]
     found = joined(run(), parts, 1.0)
-    assert found["time_s"] == [0.2, 0.2, 0.1] and found["flags"] == []
-    assert found["counted"] == found["predicted"] == asdict(Cost(2, 400, 400, 800, 800))
+    assert found.time_s == [0.2, 0.2, 0.1] and found.flags == []
+    assert found.counted == found.predicted == Cost(2, 400, 400, 800, 800)
     parts[0]["counted"] = {"1": 404}
-    assert joined(run(), parts, 1.0)["flags"] == ["804 bytes were sent and 800 predicted"]
+    assert joined(run(), parts, 1.0).flags == ["804 bytes were sent and 800 predicted"]

@@ -1,21 +1,21 @@
-"""What an all-reduce algorithm is: a row with its code and its formula; how its messages travel, whatever carries them, with the bytes of
-every link counted; and the arithmetic that several share.
-"""
+"""What an all-reduce algorithm is: a row with its code and its formula; how its messages travel, with the bytes of every link counted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
+else:
+    Tensor = Any  # naming an algorithm imports no framework
 
 Link = tuple[int, int]
 """(source, target): one direction between two processes."""
 
-Messages = Sequence[tuple[int, "Tensor"]]
+Messages = Sequence[tuple[int, Tensor]]
 """(peer, tensor): what to send to a peer, or where to put what a peer sends."""
 
 
@@ -52,11 +52,9 @@ class Transport:
             self.carry(sends, receives)
 
     def send(self, tensor: Tensor, peer: int) -> None:
-        """One message to one process."""
         self.exchange([(peer, tensor)], [])
 
     def receive(self, tensor: Tensor, peer: int) -> None:
-        """One message from one process, into `tensor`."""
         self.exchange([], [(peer, tensor)])
 
 
@@ -82,7 +80,6 @@ class Cost:
     total_bytes: float
 
 
-NOTHING = Cost(0, 0.0, 0.0, 0.0, 0.0)
 WIRE_BYTES = 2
 """Of an element that does not travel in its own type."""
 
@@ -94,14 +91,8 @@ def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
     for (source, target), count in links.items():
         out[source] += count
         into[target] += count
-    ports = [out[rank] + into[rank] for rank in out.keys() | into.keys()]
-    return Cost(
-        latency_terms,
-        float(max(links.values(), default=0)),
-        float(max([*out.values(), *into.values()], default=0)),
-        float(max(ports, default=0)),
-        float(sum(links.values())),
-    )
+    busiest = [max(counts, default=0) for counts in (links.values(), (out | into).values(), (out + into).values())]
+    return Cost(latency_terms, *map(float, busiest), float(sum(links.values())))
 
 
 @dataclass(frozen=True)
@@ -127,7 +118,7 @@ class Algorithm:
 
     def cost(self, elements: int, item_bytes: int, devices: int) -> Cost:
         """Of one call, by the formula: among one process nothing."""
-        return self.formula(elements * (WIRE_BYTES if self.wire else item_bytes), devices) if devices > 1 else NOTHING
+        return self.formula(elements * (WIRE_BYTES if self.wire else item_bytes), devices) if devices > 1 else Cost(0, 0, 0, 0, 0)
 
     def serial_bytes(self, size: int, devices: int) -> float:
         """Bytes that must follow each other in an all-reduce of `size` bytes, the links of a process full duplex: what the busiest process
@@ -157,8 +148,3 @@ def grid_of(size: int) -> tuple[int, int]:
     """(rows, columns) of the most nearly square grid of `size` processes, columns >= rows; a prime size is one row."""
     columns = next(c for c in range(1, size + 1) if size % c == 0 and c * c >= size)
     return size // columns, columns
-
-
-def log2_up(size: int) -> int:
-    """The least k with 2^k >= size."""
-    return (size - 1).bit_length()
