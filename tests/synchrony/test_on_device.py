@@ -14,7 +14,7 @@ from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.on_device import DeviceArithmetic
 from multigpu.synchrony.problems import LinearRegression, Problem
 from multigpu.synchrony.real import run_real
-from multigpu.synchrony.server import Outcome, Server
+from multigpu.synchrony.server import Server
 from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import REGRESSION, trained
@@ -52,7 +52,7 @@ class Single:
         return None
 
 
-def replayed(run: Outcome, problem: Problem, arithmetic: Arithmetic) -> np.ndarray:
+def replayed(run: Server, problem: Problem, arithmetic: Arithmetic) -> np.ndarray:
     found = replay(run.experiment, run.events, problem=problem, arithmetic=arithmetic)
     assert found is not None
     return found
@@ -78,7 +78,7 @@ def test_updates_on_a_device_give_the_bits_of_the_host(device: str, single: bool
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_server_on_a_device_tells_the_host_arrays(device: str) -> None:
-    """Outcome and curve; a vector that was taken does not change with later updates."""
+    """Server and curve; a vector that was taken does not change with later updates."""
     asked = trained("sync", workers=2, updates=4, evaluations=4)
     problem = asked.open()
     server = Server(asked, problem, arithmetic=arithmetic_of(device))
@@ -89,7 +89,7 @@ def test_a_server_on_a_device_tells_the_host_arrays(device: str) -> None:
             gradient = problem.gradient(server.arithmetic.fetch(server.parameters_of(worker)), worker, ticket)
             server.arrived(worker, ticket, server.arithmetic.place(gradient), float(ticket))
     assert isinstance(server.parameters, torch.Tensor) and server.parameters.device.type == device
-    outcome, expected = server.outcome(4.0), simulate(asked)
+    outcome, expected = server.end(4.0), simulate(asked)
     np.testing.assert_array_equal(server.arithmetic.fetch(first), problem.initial(0))
     np.testing.assert_array_equal(outcome.parameters, expected.parameters)
     assert [point.loss for point in outcome.curve] == [point.loss for point in expected.curve]

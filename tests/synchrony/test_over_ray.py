@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multigpu.synchrony.over_ray import RayWorker, run_over_ray
-from multigpu.synchrony.server import LEFT, Outcome
+from multigpu.synchrony.server import LEFT, Server
 from tests.measure.listening import overheard
 from tests.synchrony.cases import trained
 from tests.synchrony.replay import replay
@@ -63,7 +63,7 @@ def ray() -> Iterator[Any]:
     found.shutdown()
 
 
-def check(run: Outcome) -> None:
+def check(run: Server) -> None:
     """Every gradient is accounted for, and arrivals replayed give the same weights."""
     np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
     a, protocol = run.accounts, run.experiment.protocol

@@ -14,10 +14,9 @@ import psutil
 import pytest
 
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.real import run_real
-from multigpu.synchrony.server import LEFT, Outcome
+from multigpu.synchrony.real import Processes, run_real
+from multigpu.synchrony.server import LEFT, Server
 from multigpu.synchrony.simulate import simulate
-from multigpu.synchrony.workers import Processes
 from tests.measure.listening import overheard
 from tests.synchrony.cases import trained
 from tests.synchrony.replay import replay
@@ -31,7 +30,7 @@ def experiment(protocol: str, gradients: int | None = None, **fields: Any) -> Ex
     return trained(protocol, gradients, **{"workers": 2, "clock": "real", "law": SLOW_LAW, "updates": 20, **fields})
 
 
-def disagreement(run: Outcome) -> float:
+def disagreement(run: Server) -> float:
     """Of the median runtime per update, over parts of two updates, from the simulator's on the same draws."""
     simulated = np.median(simulate(run.experiment).block_times_s(10))
     return abs(float(np.median(run.block_times_s(10)) / simulated) - 1)
@@ -117,7 +116,9 @@ def test_all_processes_end_with_the_one_that_started_them(tmp_path: Path) -> Non
 def test_what_cannot_run_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="this experiment has clock 'virtual': simulate it, or choose clock 'real'"):
         run_real(experiment("async", clock="virtual"))
-    with pytest.raises(ValueError, match=r"this experiment has engine 'ray': run it with over_ray\.run_over_ray, or leave engine out"):
+    with pytest.raises(
+        ValueError, match=r"this experiment has engine 'ray': run it with over_ray\.run_over_ray, or choose engine 'processes'"
+    ):
         run_real(experiment("async", engine="ray"))
     with pytest.raises(ValueError, match="65 workers are too many for one machine's real clock: 64 at most"):
         run_real(experiment("async", workers=65))

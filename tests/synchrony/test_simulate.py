@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate, WarmUpRate
-from multigpu.synchrony.server import Outcome
+from multigpu.synchrony.server import Server
 from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import SIX, timed, trained
 
@@ -19,7 +19,7 @@ RULES: tuple[dict[str, Any], ...] = (
 )
 
 
-def assert_equal(one: Outcome, other: Outcome) -> None:
+def assert_equal(one: Server, other: Server) -> None:
     assert one.events == other.events
     np.testing.assert_array_equal(one.update_times_s, other.update_times_s)
     np.testing.assert_array_equal(one.parameters, other.parameters)
@@ -48,7 +48,7 @@ def test_the_same_experiment_gives_the_same_bits(protocol: str, gradients: int |
     assert simulate(trained(protocol, gradients, seed=1)).events != first.events
 
 
-def recursion(run: Outcome) -> np.ndarray:
+def recursion(run: Server) -> np.ndarray:
     """w_j+1 = w_j - sum over the update's gradients of rate g(w_tau) / K, from the arrivals alone, with rules of its own."""
     experiment, problem = run.experiment, run.experiment.open()
     k, rule = experiment.gradients_per_update, experiment.rate
@@ -126,4 +126,3 @@ def test_the_curve_has_its_points() -> None:
 def test_blocks_of_updates() -> None:
     run = simulate(timed("sync", law={"kind": "constant", "time_s": 0.5}, updates=45))
     np.testing.assert_allclose(run.block_times_s(20), [0.5] * 22)
-    np.testing.assert_allclose(run.intervals_s, [0.5] * 44)

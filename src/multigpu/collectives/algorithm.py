@@ -91,8 +91,8 @@ def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
     for (source, target), count in links.items():
         out[source] += count
         into[target] += count
-    busiest = [max(counts, default=0) for counts in (links.values(), (out | into).values(), (out + into).values())]
-    return Cost(latency_terms, *map(float, busiest), float(sum(links.values())))
+    link, way, port = (float(max(counts.values(), default=0)) for counts in (links, out | into, out + into))
+    return Cost(latency_terms, link, way, port, float(sum(links.values())))
 
 
 @dataclass(frozen=True)

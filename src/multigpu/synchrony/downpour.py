@@ -18,11 +18,20 @@ import numpy as np
 from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
+from multigpu.schema import Strict
 from multigpu.synchrony.experiment import Described, ProblemDescription
-from multigpu.synchrony.laws import Law, Outage, Seconds, StepTimes, check_outages
+from multigpu.synchrony.laws import Law, Seconds, StepTimes
 from multigpu.synchrony.problems import Count, Problem, RareFeatures
 from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
 from multigpu.synchrony.server import Point
+
+
+class Outage(Strict):
+    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
+
+    worker: Annotated[int, Field(ge=0)]
+    at_s: Annotated[float, Field(ge=0)]
+    until_s: Seconds | None = None
 
 
 class Downpour(Described):
@@ -58,7 +67,15 @@ class Downpour(Described):
     def _possible(self) -> Self:
         if self.batches is None and self.time_s is None:
             raise ValueError("an experiment needs a budget: give batches, time_s or both")
-        check_outages(self.outages, self.replicas)
+        free_s: dict[int, float] = {}
+        for worker, at_s, until_s in ((one.worker, one.at_s, one.until_s) for one in sorted(self.outages, key=lambda one: one.at_s)):
+            if worker >= self.replicas:
+                raise ValueError(f"there is no worker {worker} of {self.replicas}: the last is {self.replicas - 1}")
+            if until_s is not None and until_s <= at_s:
+                raise ValueError(f"worker {worker} cannot be back at {until_s} s, it leaves at {at_s} s")
+            if at_s < free_s.get(worker, 0.0):
+                raise ValueError(f"worker {worker} cannot leave at {at_s} s, it is away then")
+            free_s[worker] = math.inf if until_s is None else until_s
         return self
 
     @property

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from multigpu.kept import key_of
 from multigpu.schema import Strict
-from multigpu.synchrony.laws import Law, Seconds
+from multigpu.synchrony.laws import Law, Seconds, StepTimes
 from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, Problem, RareFeatures
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
 from multigpu.synchrony.rates import RateRule
@@ -146,8 +146,9 @@ class Experiment(Described):
         on_gpus = getattr(self.problem, "device", "cpu") == "cuda"
         return self.workers if on_gpus else int(self.server_device == "cuda")
 
-    def slowdown_of(self, worker: int) -> float:
-        return self.slowdown[worker] if self.slowdown else 1.0
+    def times_of(self, worker: int) -> StepTimes:
+        """What its batches take by the law."""
+        return StepTimes(self.law, self.seed, worker, self.slowdown[worker] if self.slowdown else 1.0)
 
     def delay_of_s(self, worker: int) -> float:
         return self.delays_s[worker] if self.delays_s else 0.0

@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.laws import Constant, Empirical, Exponential, Law
+from multigpu.synchrony.laws import Empirical, Law
 from multigpu.synchrony.protocol import CANCELS, ProtocolName, check_gradients
 from multigpu.synchrony.record import SynchronyRecord, summarise
 from multigpu.synchrony.simulate import simulate
@@ -40,9 +40,9 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
         return law.order_mean_s(k, workers)
     if protocol in ("async", "k_batch_async") or (protocol == "k_async" and k == 1):
         return k * law.mean_s / workers
-    if isinstance(law, Exponential):
+    if law.kind == "exponential":
         return k * law.mean_s / workers if protocol == "k_batch_sync" else law.order_mean_s(k, workers)
-    if isinstance(law, Constant):
+    if law.kind == "constant":
         return law.time_s * -(-k // workers) if protocol == "k_batch_sync" else law.time_s / (workers // k)
     return None
 
