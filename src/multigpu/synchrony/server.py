@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class Server:
         self._gradients: dict[Job, Vector] = {}
         self._versions: dict[int, tuple[Vector, int]] = {}  # parameters and how many batches need them
         self._since = [0.0] * experiment.workers  # by worker, when its batch started or its gradient arrived
-        self._seconds = {"busy_s": 0.0, "cancelled_s": 0.0, "lost_s": 0.0, "idle_s": 0.0}
+        self._seconds: dict[str, Any] = {"busy_s": 0.0, "cancelled_s": 0.0, "lost_s": 0.0, "idle_s": 0.0}
         self._versions_held = 0
 
     @property
