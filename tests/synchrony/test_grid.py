@@ -75,11 +75,7 @@ def test_measuring_goes_on_where_it_stopped_and_again_where_it_is_asked(tmp_path
     store = SynchronyStore(tmp_path)
     assert sorted(record.place for record in store) == ["averaging", "downpour", "virtual", "virtual"]
     record = store.of_experiment(DOWNPOUR)
-    assert (
-        isinstance(record, DownpourRecord)
-        and record.curve == simulate_downpour(DOWNPOUR, DOWNPOUR.open())[0].curve
-        and record.batches == 30
-    )
+    assert isinstance(record, DownpourRecord) and record.curve == simulate_downpour(DOWNPOUR, DOWNPOUR.open())[0].curve
     assert measure(small(), tmp_path, progress=False, retry=("ok",)).statuses == {"ok": 4}
     assert [one.attempt for one in store] == [1] * 4
 

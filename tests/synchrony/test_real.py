@@ -18,6 +18,7 @@ from multigpu.synchrony.real import Processes, run_real
 from multigpu.synchrony.server import LEFT, Server
 from multigpu.synchrony.simulate import simulate
 from tests.measure.listening import overheard
+from tests.refusals import refused
 from tests.synchrony.cases import trained
 from tests.synchrony.replay import replay
 
@@ -114,11 +115,7 @@ def test_all_processes_end_with_the_one_that_started_them(tmp_path: Path) -> Non
 
 
 def test_what_cannot_run_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match="this experiment has clock 'virtual': simulate it, or choose clock 'real'"):
-        run_real(experiment("async", clock="virtual"))
-    with pytest.raises(
-        ValueError, match=r"this experiment has engine 'ray': run it with over_ray\.run_over_ray, or choose engine 'processes'"
-    ):
-        run_real(experiment("async", engine="ray"))
-    with pytest.raises(ValueError, match="65 workers are too many for one machine's real clock: 64 at most"):
-        run_real(experiment("async", workers=65))
+    refused("this experiment has clock 'virtual': simulate it, or choose clock 'real'", run_real, experiment("async", clock="virtual"))
+    other = "run it with over_ray.run_over_ray, or choose engine 'processes'"
+    refused(f"this experiment has engine 'ray': {other}", run_real, experiment("async", engine="ray"))
+    refused("65 workers are too many for one machine's real clock: 64 at most", run_real, experiment("async", workers=65))

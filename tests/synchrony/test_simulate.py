@@ -42,10 +42,9 @@ def test_protocols_that_are_one(one: tuple[str, int | None], other: tuple[str, i
 
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)
 def test_the_same_experiment_gives_the_same_bits(protocol: str, gradients: int | None) -> None:
-    first = simulate(trained(protocol, gradients))
-    assert_equal(first, simulate(trained(protocol, gradients)))
-    assert first.curve == simulate(trained(protocol, gradients)).curve
-    assert simulate(trained(protocol, gradients, seed=1)).events != first.events
+    first, again = (simulate(trained(protocol, gradients)) for _ in range(2))
+    assert_equal(first, again)
+    assert first.curve == again.curve and simulate(trained(protocol, gradients, seed=1)).events != first.events
 
 
 def recursion(run: Server) -> np.ndarray:

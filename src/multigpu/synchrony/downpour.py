@@ -40,8 +40,8 @@ class Downpour(Described):
     law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
     rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far, element by element; "adagrad_norm" by that of
         their mean over the shard's elements, so that all have one rate; "sgd" does not.
-    local_rate: of a replica's own steps between two fetches (0: it computes on what it fetched).
     outages: replicas that end, with the batch and the gradients not yet pushed, and return: they fetch everything, then start.
+    local_rate: none; Records have it.
     batches, time_s: the budget, over all replicas; what is reached first ends the run.
     """
 
@@ -56,7 +56,7 @@ class Downpour(Described):
     problem: ProblemDescription
     rule: Literal["adagrad", "adagrad_norm", "sgd"] = "adagrad"
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    local_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    local_rate: Annotated[float, Field(ge=0, le=0)] = 0.0
     outages: tuple[Outage, ...] = ()
     batches: Count | None = None
     time_s: Seconds | None = None
@@ -118,7 +118,7 @@ def first_time_s(curve: Iterable[Point], error: float) -> float | None:
 def simulate_downpour(experiment: Downpour, problem: Problem) -> tuple[DownpourRecord, np.ndarray]:
     """The Record of a run, and the parameters at its end; the same experiment gives the same bits.
 
-    With fetch and push every batch, no latency, "sgd" and no local steps it is async. The shards take no time.
+    With fetch and push every batch, no latency and "sgd" it is async. The shards take no time.
     """
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         simulation = _Simulation(experiment, problem)
@@ -227,15 +227,13 @@ class _Simulation:
             self.points.append((now_s, updates, gradients, self.parameters.copy()))
 
     def _begin(self, number: int, _: Any, now_s: float) -> None:
-        replica, e = self.replicas[number], self.experiment
+        replica = self.replicas[number]
         replica.gradient = self.problem.gradient(replica.parameters, number, replica.batch)
         if replica.count == 0:
             replica.oldest = list(replica.versions)
         self.spread[max(replica.versions) - min(replica.versions)] += 1
         self._plan(now_s + self.times[number].time_s(replica.batch), DONE, number)
         replica.batch += 1
-        if e.local_rate:
-            replica.parameters = replica.parameters - e.local_rate * replica.gradient
 
     def _done(self, number: int, _: Any, now_s: float) -> None:
         replica, e = self.replicas[number], self.experiment
