@@ -2,18 +2,16 @@
 
 from typing import Any
 
-from multigpu.measure.machine import this_machine
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, Score
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Digits
-from multigpu.synchrony.record import Histogram, Result, SynchronyRecord
+from multigpu.synchrony.record import Histogram, Result, SynchronyRecord, make_record, record_fields
 from multigpu.synchrony.server import Accounts, Point
 from tests.synchrony.cases import EXPONENTIAL
 
 NOISE = (1.0, 1.004, 0.996, 1.003, 0.997)
 """By seed, a factor on every figure."""
 ACCOUNTS = Accounts(*(0 for _ in range(7)), *(0.0 for _ in range(4)), *(0 for _ in range(3)))
-WHAT: dict[str, Any] = {"measured_at": "2030-01-01T00:00:00+00:00", "commit": "planted", "clean_tree": True, "versions": {}}
 
 
 def record(
@@ -61,10 +59,7 @@ def record(
         curve=curve,
         fingerprint="",
     )
-    machine = this_machine()
-    return SynchronyRecord(
-        key=experiment.key_on(machine.name), experiment=experiment, repeat=0, status="ok", machine=machine, result=result, **WHAT
-    )
+    return make_record(experiment, None).model_copy(update={"status": "ok", "result": result})
 
 
 def records(protocol: str, workers: int, gradients: int | None = None, **figures: Any) -> list[SynchronyRecord]:
@@ -79,16 +74,6 @@ def averaged(loss: float, joint: float, *, hidden: tuple[int, ...] = (64,), same
         experiment = AveragingExperiment(
             problem=Digits(hidden=hidden, shards=4), workers=4, steps=10, rate=0.3, same_start=same_start, seed=seed
         )
-        made.append(
-            AveragingRecord(
-                key=experiment.key_on(""),
-                experiment=experiment,
-                machine=this_machine(),
-                initial=[],
-                apart=[],
-                averaged=Score(loss * noise, loss * noise / 10),
-                joint=Score(joint, joint / 10),
-                **WHAT,
-            )
-        )
+        scores = {"averaged": Score(loss * noise, loss * noise / 10), "joint": Score(joint, joint / 10)}
+        made.append(AveragingRecord(initial=[], apart=[], **scores, **record_fields(experiment)))
     return made

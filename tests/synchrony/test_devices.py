@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.experiment import Experiment, TrainedModel
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.record import make_record
 from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.theory import measured_law, predict
-from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import timed
 from tests.synchrony.replay import replay
 

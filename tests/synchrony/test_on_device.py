@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from multigpu.synchrony.exchange import ON_HOST, Arithmetic, arithmetic_of, open_exchange
-from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.experiment import Experiment, TrainedModel
 from multigpu.synchrony.on_device import DeviceArithmetic
 from multigpu.synchrony.problems import LinearRegression, Problem
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.server import Server
 from multigpu.synchrony.simulate import simulate
-from multigpu.synchrony.trained_models import TrainedModel
 from tests.refusals import refused
 from tests.synchrony.cases import REGRESSION, trained
 from tests.synchrony.replay import replay

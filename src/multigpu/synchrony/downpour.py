@@ -18,20 +18,11 @@ import numpy as np
 from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from multigpu.schema import Strict
 from multigpu.synchrony.experiment import Described, ProblemDescription
-from multigpu.synchrony.laws import Law, Seconds, StepTimes
+from multigpu.synchrony.laws import Law, Outage, Seconds, StepTimes
 from multigpu.synchrony.problems import Count, Problem, RareFeatures
 from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
 from multigpu.synchrony.server import Point
-
-
-class Outage(Strict):
-    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
-
-    worker: Annotated[int, Field(ge=0)]
-    at_s: Annotated[float, Field(ge=0)]
-    until_s: Seconds | None = None
 
 
 class Downpour(Described):

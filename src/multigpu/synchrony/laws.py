@@ -1,4 +1,4 @@
-"""Laws of the time (s) that a worker takes for one batch, their samples and order statistics in closed form.
+"""Laws of the time (s) that a worker takes for one batch, their samples and order statistics in closed form; and when it is away.
 
 X_(K:P) is the K-th smallest of P independent times: what an update waits for that takes the first K of P workers.
 Closed forms: B. C. Arnold, N. Balakrishnan, H. N. Nagaraja, "A First Course in Order Statistics".
@@ -150,3 +150,11 @@ class StepTimes:
             self._block = (self.law.sample(generator, self.BLOCK) * self.slowdown).tolist()
             self._number = number
         return self._block[place]
+
+
+class Outage(Strict):
+    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
+
+    worker: Annotated[int, Field(ge=0)]
+    at_s: Annotated[float, Field(ge=0)]
+    until_s: Seconds | None = None

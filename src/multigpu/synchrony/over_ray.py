@@ -100,7 +100,7 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Serv
 
 
 def _over(ray: Any, experiment: Experiment, problem: Problem | None) -> Server:
-    """The run on the cluster that this process is connected to."""
+    """On the cluster that this process is connected to."""
     try:
         server = Server(experiment, problem or experiment.open())
         actors = Actors(ray, server)
@@ -155,6 +155,5 @@ class Actors:
         return self.taken.pop(worker)
 
     def skip(self, jobs: Iterable[tuple[int, int]]) -> None:
-        """These batches of these workers are no longer wanted."""
         for worker, ticket in jobs:
             self.actors[worker].skip.options(concurrency_group="control").remote(ticket)
