@@ -13,7 +13,7 @@ from multigpu.synchrony.over_ray import RayWorker, run_over_ray
 from multigpu.synchrony.server import LEFT, Server
 from tests.measure.listening import overheard
 from tests.refusals import refused
-from tests.synchrony.cases import trained
+from tests.synchrony.cases import check_accounts, trained
 from tests.synchrony.replay import replay
 
 LAW = {"kind": "constant", "time_s": 0.02}
@@ -60,9 +60,7 @@ def ray() -> Iterator[Any]:
 def check(run: Server) -> None:
     """Every gradient is accounted for, and arrivals replayed give the same weights."""
     np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
-    a, protocol = run.accounts, run.experiment.protocol
-    assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
-    assert a.applied == 12 * run.experiment.gradients_per_update and (a.cancelled > 0) == (protocol == "k_sync")
+    check_accounts(run, 12)
     assert run.curve[-1].loss < run.curve[0].loss and run.end_s > 0.1
 
 

@@ -61,6 +61,8 @@ def test_digests_tell_experiments_apart_and_ignore_defaults() -> None:
         timed("async", law={"kind": "constant", "time_s": 1.0}),
     ]
     assert len({base.digest, *(other.digest for other in others)}) == 8
+    virtual, real = (timed("async", clock=clock) for clock in ("virtual", "real"))
+    assert virtual.key_on("a") == virtual.key_on("b") != virtual.key_on("a", 1) and real.key_on("a") != real.key_on("b")
 
 
 def test_a_field_added_later_leaves_the_committed_keys_as_they_are() -> None:
@@ -84,12 +86,6 @@ def test_records_come_back_as_written(tmp_path: Path) -> None:
     assert record.result.update_time_s == pytest.approx(outcome.end_s / 150)
     assert record.result.curve == list(outcome.curve)
     assert not record.result.diverged
-
-
-def test_keys_of_the_virtual_clock_do_not_depend_on_the_machine() -> None:
-    virtual, real = timed("async"), timed("async", clock="real")
-    assert virtual.key_on("a") == virtual.key_on("b") != virtual.key_on("a", 1)
-    assert real.key_on("a") != real.key_on("b")
 
 
 def test_runs_that_failed_diverged_or_never_updated_are_read_back(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate, WarmUpRate
 from multigpu.synchrony.server import Server
 from multigpu.synchrony.simulate import simulate
-from tests.synchrony.cases import SIX, timed, trained
+from tests.synchrony.cases import SIX, check_accounts, timed, trained
 
 RULES: tuple[dict[str, Any], ...] = (
     {"kind": "constant", "rate": 0.02},
@@ -86,11 +86,9 @@ def test_updates_are_those_of_the_recursion(protocol: str, gradients: int | None
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)
 def test_batches_and_seconds_are_accounted_for(protocol: str, gradients: int | None) -> None:
     run = simulate(timed(protocol, gradients))
+    check_accounts(run, 200)
     a = run.accounts
-    assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
-    assert a.applied == 200 * run.experiment.gradients_per_update == a.received
-    assert (a.cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
-    assert a.late == a.lost == 0
+    assert a.applied == a.received and a.late == a.lost == 0
     spent_s = a.busy_s + a.cancelled_s + a.idle_s
     if protocol in ("sync", "k_sync", "k_batch_sync"):
         # all start afresh at the last update, when the run ends
@@ -102,9 +100,7 @@ def test_batches_and_seconds_are_accounted_for(protocol: str, gradients: int | N
 
 
 def test_memory_of_versions() -> None:
-    assert simulate(trained("sync")).accounts.versions_held == 1
-    held = simulate(trained("async")).accounts.versions_held
-    assert 2 <= held <= 5
+    assert simulate(trained("sync")).accounts.versions_held == 1 < simulate(trained("async")).accounts.versions_held <= 5
 
 
 def test_a_time_budget_ends_the_run_there() -> None:
