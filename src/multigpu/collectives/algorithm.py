@@ -37,9 +37,6 @@ class Transport:
 
         Messages between two processes arrive in the order of their lists. Both ends know every size; empty tensors are left out
         on both. An exchange may wait for the matching exchanges of its peers, so an algorithm may not rely on buffering.
-
-        Raises:
-            ValueError: a peer is this process or none of the group's.
         """
         sends = [(peer, tensor) for peer, tensor in sends if tensor.numel()]
         receives = [(peer, tensor) for peer, tensor in receives if tensor.numel()]
@@ -99,12 +96,12 @@ def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
 class Algorithm:
     """One way to sum a tensor over P processes so that each ends with the sum.
 
-    run: `run(tensor, transport)` on a flat tensor, in place, for P > 1.
-    formula: `formula(N, P)`, the cost of one call on N bytes, P > 1; exact where the elements divide by the number of parts (P, or a power
+    run: on a flat tensor, in place, for P > 1.
+    formula: of N and P > 1, the cost of one call on N bytes; exact where the elements divide by the number of parts (P, or a power
         of two for recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link,
         way or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
     wire: the type in which elements travel, if not their own.
-    serial: `serial(bytes, P)`: the bytes that must follow each other, where that is not what the busiest process sends.
+    serial: of N and P, the bytes that must follow each other, where that is not what the busiest process sends.
 
     After every algorithm here all processes hold the same bits: each element's sum is made by one process and copied, or by
     every process from the same values in the order of ranks. So replicas cannot drift apart.
@@ -131,11 +128,7 @@ class Algorithm:
         return round(self.cost(elements, item_bytes, devices).total_bytes)
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
-        """Sum `tensor` over all processes, in place. All must call it with equal shapes and types.
-
-        Raises:
-            ValueError: the tensor is not contiguous, or is of whole numbers and the algorithm rounds.
-        """
+        """Sum `tensor` over all processes, in place. All must call it with equal shapes and types."""
         if not tensor.is_contiguous():
             raise ValueError(f"a tensor with strides {tensor.stride()} cannot be cut into messages: all-reduce contiguous tensors only")
         if self.wire and not tensor.is_floating_point():

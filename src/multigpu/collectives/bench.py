@@ -19,7 +19,6 @@ from multigpu.measure.sweep import SAFE
 
 PERIOD = 13
 """Values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where every type here is exact, fp16 and bf16 too."""
-
 LEAD_CYCLES = 2_000_000
 """About a millisecond for which a GPU spins before a captured sample starts, while the host enqueues it."""
 
@@ -183,7 +182,7 @@ class Bench:
         dist.all_reduce(self.one)
 
     def check(self) -> str:
-        """One call on fresh values: what is wrong with the sum on this rank; "" where every element is exact."""
+        """One call on fresh values: what is wrong with this rank's sum; "" where every element is exact."""
         self._refill()
         self.synchronise()
         self._meet()  # two-shot writes into its peers' memory: nobody may still be filling it

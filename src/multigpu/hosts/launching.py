@@ -92,9 +92,9 @@ def link_speed(address: str) -> str:
 
 def libraries_environment(address: str) -> dict[str, str]:
     """The interface that libraries are to use, where the user has not said it: the one over which host 0 is reached."""
-    interface = interface_of(address)
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return {name: interface for name in names if interface and name not in os.environ}
+    if not (interface := interface_of(address)):
+        return {}
+    return {name: interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ}
 
 
 def spread_out(plan: Plan, cluster: Cluster, address: str, ports: Sequence[int], environment: Mapping[str, str]) -> Plan:
@@ -200,7 +200,7 @@ def _carry_out(company: Company, plan: Plan, environment: dict[str, str]) -> Non
 
 
 def _faults(scratch: Path) -> dict[str, Fault]:
-    """Why Runs cannot be measured, as far as this host's workers know: key -> status and reason."""
+    """Why Runs cannot be measured, as far as this host's workers know, by key."""
     found: dict[str, Fault] = {}
     for key, stood in hung(scratch).items():
         rank, place = next(iter(stood.items()))

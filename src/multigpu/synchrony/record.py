@@ -16,7 +16,7 @@ Kind = TypeVar("Kind", bound=Described)
 
 
 class Measured(Kept, Generic[Kind]):
-    """An experiment and its figures; which, its subclasses say, and those of real runs how they ended."""
+    """An experiment and its figures; which, its subclasses say."""
 
     experiment: Kind
     synchrony_version: int = SYNCHRONY_VERSION

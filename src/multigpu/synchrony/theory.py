@@ -82,11 +82,7 @@ class Prediction(NamedTuple):
 
 
 def measured_law(record: SynchronyRecord) -> Empirical:
-    """The times of the batches of a real run, all its workers' together, without the delay injected.
-
-    Raises:
-        ValueError: the Record holds no such times.
-    """
+    """The times of the batches of a real run, all its workers' together, without the delay injected. ValueError: the Record has none."""
     times = tuple(time for worker in (record.result.batch_times_s if record.result else []) for time in worker)
     if not times:
         raise ValueError(f"Record {record.key} holds no batch times: only real runs measure them")
@@ -95,10 +91,7 @@ def measured_law(record: SynchronyRecord) -> Empirical:
 
 def predict(experiment: Experiment, measured: SynchronyRecord) -> Prediction:
     """The simulator's runtime and staleness of a real run's protocol and delays, from the step times of the run `measured`, whose server's
-    time for each gradient is the server's.
-
-    Raises:
-        ValueError: `measured` holds no batch times.
+    time for each gradient is the server's. Raises as `measured_law`.
     """
     time_s = measured.result.server_time_s if measured.result else None
     law = measured_law(measured)
