@@ -50,11 +50,8 @@ def test_the_most_informative_sizes_come_first() -> None:
 def test_every_method_is_planned_and_libraries_first() -> None:
     runs = runs_in_order(4, "cuda", sizes=[4, 2**20])
     assert len(runs) == 2 * 2 * (2 + len(algorithms())) == len({run.digest for run in runs})
-    assert [(run.bytes, run.execution, run.method) for run in runs[:3]] == [
-        (2**20, "captured", "nccl"),
-        (2**20, "captured", "two_shot"),
-        (2**20, "captured", "ring"),
-    ]
+    assert {(run.bytes, run.execution) for run in runs[:3]} == {(2**20, "captured")}
+    assert [run.method for run in runs[:3]] == ["nccl", "two_shot", "ring"]
     assert {run.method for run in runs_in_order(2, "cpu")} == {"gloo", *algorithms()} == set(methods_for("cpu"))
 
 

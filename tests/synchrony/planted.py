@@ -44,21 +44,11 @@ def record(
         for i, loss in enumerate(losses)
     ]
     time_s = update_time_s * noise
-    result = Result(
-        end_s=end_s,
-        updates=updates,
-        gradients=applied,
-        samples=None,
-        measured_updates=updates,
-        update_time_s=time_s,
-        block_times_s=[0.99 * time_s, 1.01 * time_s] * 10,
-        interval_quantiles_s=[time_s] * 5,
-        staleness=Histogram(mean=staleness * noise, width=1, counts=[1, 2, 1]),
-        accounts=ACCOUNTS,
-        parameters=0,
-        curve=curve,
-        fingerprint="",
-    )
+    times = {"end_s": end_s, "update_time_s": time_s, "block_times_s": [0.99 * time_s, 1.01 * time_s] * 10}
+    counts = {"updates": updates, "measured_updates": updates, "gradients": applied, "samples": None, "parameters": 0}
+    ages = Histogram(mean=staleness * noise, width=1, counts=[1, 2, 1])
+    more = {"interval_quantiles_s": [time_s] * 5, "staleness": ages, "accounts": ACCOUNTS, "curve": curve, "fingerprint": ""}
+    result = Result(**times, **counts, **more)
     return make_record(experiment, None).model_copy(update={"status": "ok", "result": result})
 
 

@@ -123,19 +123,9 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first() -> None:
     Few updates at a low rate, since this model is chaotic: one millionth more of a gradient moves parameters by a tenth after 20 at 0.05.
     """
     workers = min(max(torch.cuda.device_count(), 2), 4)
-    asked = Experiment(
-        protocol="k_sync",
-        workers=workers,
-        gradients=workers - 1,
-        law={"kind": "computed"},
-        problem=RESNET.model_copy(update={"device": "cuda"}),
-        rate={"kind": "constant", "rate": 0.01},
-        delays_s=(*(0.0,) * (workers - 1), 0.2),
-        updates=4,
-        evaluations=2,
-        clock="real",
-        server_device="cuda",
-    )
+    late = {"law": {"kind": "computed"}, "delays_s": (*(0.0,) * (workers - 1), 0.2), "rate": {"kind": "constant", "rate": 0.01}}
+    places = {"problem": RESNET.model_copy(update={"device": "cuda"}), "server_device": "cuda", "clock": "real"}
+    asked = Experiment(protocol="k_sync", workers=workers, gradients=workers - 1, updates=4, evaluations=2, **late, **places)
     outcome = run_real(asked)
     check_accounts(outcome, 4)
     assert outcome.accounts.lost == 0
