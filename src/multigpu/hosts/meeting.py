@@ -180,7 +180,7 @@ class Meeting:
                     self.lines[other].send("lost", text=text)
 
     def check(self) -> None:
-        """Go on if every host is there; if not, the HostLost says which."""
+        """Raise HostLost, which says who it is, unless every host is there."""
         self._look()
         if self.trouble:
             raise HostLost(self.trouble)

@@ -162,9 +162,7 @@ class Hosts(contextlib.ExitStack):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs on the hosts find in their environment: the interface that libraries are to use, and that they may listen on
-        all there are, since nothing but these hosts reaches them.
-        """
+        """Of programs on the hosts: the interface that libraries are to use; and they may listen on all, which only these hosts reach."""
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
         return dict.fromkeys(names, INTERFACE) | {OPEN_PORTS: "1"}
 

@@ -52,8 +52,8 @@ class Score:
 class AveragingRecord(Measured[AveragingExperiment]):
     """Scores after equally many steps of every worker, all on the same rows.
 
-    apart: by worker; averaged: of the mean of their parameters; joint: of one model that took the mean of all workers' gradients
-    in every step (sync), and so as many steps on as many samples; initial: before training, by worker.
+    initial: before training, by worker; apart: by worker; averaged: of the mean of their parameters; joint: of one model that took the
+    mean of all workers' gradients in every step (sync), and so as many steps on as many samples.
     """
 
     initial: list[Score]

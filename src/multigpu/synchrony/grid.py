@@ -7,9 +7,8 @@ real runs and of the empirical law.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -28,8 +27,7 @@ PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)
 FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own_data")
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """An experiment, the part of the study it belongs to, and the seconds it is expected to take."""
 
     part: str
