@@ -38,10 +38,7 @@ class World:
 
 
 class MemoryTransport(Transport):
-    """One rank of a `World`.
-
-    clock: exchanges so far on the longest path of messages that leads here.
-    """
+    """One rank of a `World`. clock: exchanges so far on the longest path of messages that leads here."""
 
     def __init__(self, world: World, rank: int) -> None:
         super().__init__(rank, world.size, self._exchange)
@@ -60,11 +57,7 @@ class MemoryTransport(Transport):
                 box = world.waiting[peer, self.rank]
                 self._wait(lambda box=box: bool(box), deadline, f"for a message from process {peer}")  # type: ignore[misc]
                 message = box.popleft()
-                if message.tensor.shape != tensor.shape or message.tensor.dtype != tensor.dtype:
-                    raise ValueError(
-                        f"process {peer} sent {tuple(message.tensor.shape)} {message.tensor.dtype} and process {self.rank} waits for"
-                        f" {tuple(tensor.shape)} {tensor.dtype}"
-                    )
+                assert (message.tensor.shape, message.tensor.dtype) == (tensor.shape, tensor.dtype), (peer, self.rank)
                 tensor.copy_(message.tensor)
                 message.taken = True
                 self.clock = max(self.clock, message.clock)
@@ -82,25 +75,8 @@ class MemoryTransport(Transport):
                 raise TimeoutError(f"process {self.rank} waited {what} for {world.timeout_s} s: the processes block each other")
 
 
-class CountingWire:
-    """An engine's wire between threads, without the library's collective."""
-
-    def __init__(self, transport: MemoryTransport) -> None:
-        self.rank, self.replicas, self.transport = transport.rank, transport.size, transport
-        self.counts: Counter[str] = Counter()
-
-    def exchange(self, sends: Messages, receives: Messages) -> None:
-        self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
-        self.transport.exchange(sends, receives)
-
-
 def run_ranks(size: int, work: Callable[[MemoryTransport], Any], timeout_s: float = 10.0) -> tuple[list[Any], list[MemoryTransport]]:
-    """`work(transport)` on every rank at once; what each returned, and the transports with their counts.
-
-    Raises:
-        TimeoutError: ranks wait for each other.
-        Exception: the first that a rank raised.
-    """
+    """`work(transport)` on every rank at once; what each returned, and the transports with their counts. Raises what the first rank did."""
     world = World(size, timeout_s)
     transports = [MemoryTransport(world, rank) for rank in range(size)]
     results: list[Any] = [None] * size

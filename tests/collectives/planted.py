@@ -26,22 +26,14 @@ def make_record(
     gpus: int = 8,
 ) -> CollectiveRecord:
     kind = "cuda" if gpus else "cpu"
-    run = CollectiveRun(
-        method=method,
-        bytes=size,
-        devices=devices,
-        device_type=kind,  # type: ignore[arg-type]
-        execution=execution,  # type: ignore[arg-type]
-        **repetition(size, kind),  # type: ignore[arg-type]
-    )
+    fields = {"method": method, "bytes": size, "devices": devices, "device_type": kind, "execution": execution}
+    run = CollectiveRun(**fields, **repetition(size, kind))
     here, cost = machine(gpus), None
+    seconds = 10 * ALPHA_S + bus_factor(devices) * size / BETA
     if method in algorithms():
         cost = algorithms()[method].cost(run.elements, 4, devices)
         seconds = cost.latency_terms * ALPHA_S + cost.busiest_way_bytes / BETA
-    else:
-        seconds = 10 * ALPHA_S + bus_factor(devices) * size / BETA
-    seconds = time_s or seconds
-    samples = [seconds * share for share in (0.98, 1.0, 1.03)]
+    samples = [(time_s or seconds) * share for share in (0.98, 1.0, 1.03)]
     return CollectiveRecord(
         key=CollectiveRecord.key_for(run, repeat, here.name, "2.11.0"),
         run=run,
@@ -50,7 +42,6 @@ def make_record(
         reason="" if status == "ok" else "it did not work",
         machine=here,
         versions={"torch": "2.11.0"},
-        timing_version=1,
         launch_id=f"launch{repeat}",
         measured_at="2026-11-01T00:00:00+00:00",
         commit="0" * 40,

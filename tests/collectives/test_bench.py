@@ -1,15 +1,15 @@
 """The clock and the check of one process: wrong sums and skipped calls are found. On real processes: `test_measure`."""
 
-from dataclasses import asdict
-
 import pytest
 import torch
 import torch.distributed as dist
 
 from multigpu.collectives.algorithm import Cost
-from multigpu.collectives.bench import Bench, SymmetricMemory, expected_sum, joined, values
+from multigpu.collectives.bench import Bench, SymmetricMemory, expected_sum, values
+from multigpu.collectives.record import joined
 from multigpu.collectives.run import CollectiveRun
 from multigpu.engines.errors import Unsupported
+from tests.refusals import refused
 
 
 def run(method: str = "ring", **fields: object) -> CollectiveRun:
@@ -59,18 +59,15 @@ def test_calls_that_were_left_out_are_found(alone) -> None:  # type: ignore[no-u
 
 def test_symmetric_memory_needs_multicast_off(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.delenv("NCCL_NVLS_ENABLE", raising=False)
-    with pytest.raises(Unsupported, match="with NVLink multicast off only: set NCCL_NVLS_ENABLE"):
-        SymmetricMemory().take(4, torch.float32, torch.device("cpu"), 16)
+    take, wanted = SymmetricMemory().take, (4, torch.float32, torch.device("cpu"), 16)
+    refused("with NVLink multicast off only: set NCCL_NVLS_ENABLE", take, *wanted, error=Unsupported)
 
 
 def test_parts_are_joined_by_the_slowest_rank() -> None:
     """By hand: 4 calls a sample; N = 400 bytes on two processes, 200 each way in each of two steps."""
-    parts = [
-        {"times": [0.4, 0.8, 0.4], "counted": {"1": 400}},
-        {"times": [0.8, 0.4, 0.4], "counted": {"0": 400}},
-    ]
+    parts = [{"times": [0.4, 0.8, 0.4], "counted": {"1": 400}}, {"times": [0.8, 0.4, 0.4], "counted": {"0": 400}}]
     found = joined(run(), parts, 1.0)
-    assert found["time_s"] == [0.2, 0.2, 0.1] and found["flags"] == []
-    assert found["counted"] == found["predicted"] == asdict(Cost(2, 400, 400, 800, 800))
+    assert found.time_s == [0.2, 0.2, 0.1] and found.flags == []
+    assert found.counted == found.predicted == Cost(2, 400, 400, 800, 800)
     parts[0]["counted"] = {"1": 404}
-    assert joined(run(), parts, 1.0)["flags"] == ["804 bytes were sent and 800 predicted"]
+    assert joined(run(), parts, 1.0).flags == ["804 bytes were sent and 800 predicted"]

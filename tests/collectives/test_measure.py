@@ -51,9 +51,8 @@ def test_a_sweep_is_measured_once_and_a_method_that_dies_is_left_out(tmp_path: P
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(gpu_count() < 2, reason="needs two GPUs")
 def test_gpus_eager_and_captured(tmp_path: Path) -> None:
-    if gpu_count() < 2:
-        pytest.skip("needs two GPUs")
     runs = runs_in_order(2, "cuda", sizes=[4, 2**20])
     summary = measure(runs, CollectiveStore(tmp_path), budget_s=100, progress=False)
     assert dict(summary.statuses) == {"ok": len(runs)} and summary.troubles == []

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.algorithm import Transport
-from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
+from tests.collectives.memory import MemoryTransport, run_ranks
 from tests.equivalence.cases import answers
 
 ELEMENTS = (0, 1, 3, 4, 1009)
@@ -33,18 +32,6 @@ def test_peers_must_exist() -> None:
     for peer in (0, 2, -1):
         with pytest.raises(ValueError, match=f"process 0 of 2 cannot exchange messages with process {peer}"):
             run_ranks(2, lambda t, peer=peer: t.send(torch.ones(1), peer) if t.rank == 0 else None)
-
-
-@pytest.mark.parametrize("name", sorted(algorithms()))
-def test_a_merge_moves_what_is_predicted(name: str) -> None:
-    def work(transport: MemoryTransport) -> tuple[torch.Tensor, int]:
-        wire, gradients = CountingWire(transport), torch.arange(11.0)
-        algorithms()[name].all_reduce(gradients, Transport(wire.rank, wire.replicas, wire.exchange))
-        return gradients, wire.counts["device_to_device"]
-
-    results, _ = run_ranks(3, work)
-    assert all(torch.equal(gradients, 3 * torch.arange(11.0)) for gradients, _ in results)
-    assert sum(count for _, count in results) == algorithms()[name].moved_bytes(11, 4, 3)
 
 
 def over_gloo(rank: int, folder: Path) -> dict[tuple[str, int], tuple[list[float], dict[Any, int]]]:

@@ -21,6 +21,12 @@ from multigpu.measure.sweep import make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
 from multigpu.run import Run
 from tests.collectives.planted import machine, make_record
+from tests.refusals import refused
+
+
+def wired(hosts: int, per_host: int) -> Cluster:
+    return Cluster(hosts=hosts, per_host=per_host, network="a wire", link="wire")
+
 
 SMALL = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "device_type": "cpu", "batch_size": 4}
 
@@ -34,16 +40,10 @@ def record_of(run: CollectiveRun, per_host: int, rate_mbit: float) -> Collective
         seconds += link_time_s(run.method, run.bytes, run.devices, rate_mbit * 1e6 / 8)
     way = int(cost.busiest_way_bytes) if cost else run.bytes
     planted = make_record(run.method, run.bytes, max(2, run.devices), "eager", gpus=0)
-    return planted.model_copy(
-        update={
-            "key": run.digest + str(per_host),
-            "run": run,
-            "machine": as_machine(machine(0), cluster),
-            "measurement": CollectiveMeasurement(
-                time_s=[seconds] * 10, counted=cost, predicted=cost, total_s=1.0, interface_bytes=[(way, way)] * run.devices
-            ),
-        }
-    )
+    carried = {"counted": cost, "predicted": cost, "interface_bytes": [(way, way)] * run.devices}
+    measured = CollectiveMeasurement(time_s=[seconds] * 10, total_s=1.0, **carried)
+    own = {"key": run.digest + str(per_host), "run": run, "machine": as_machine(machine(0), cluster), "measurement": measured}
+    return planted.model_copy(update=own)
 
 
 @pytest.fixture(scope="module")
@@ -96,28 +96,23 @@ def test_grids_state_their_cost() -> None:
 )
 def test_what_several_hosts_cannot_run(fields: dict, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multigpu.hosts.launching.gpu_count", lambda: 4)
-    with pytest.raises(ValueError, match=sentence):
-        check_run(Run(**(SMALL | {"devices": 2} | fields)), Cluster(hosts=2, per_host=2, network="a wire", link="wire"))
+    refused(sentence, check_run, Run(**(SMALL | {"devices": 2} | fields)), wired(2, 2))
 
 
 def test_a_host_may_have_so_many_processes_on_cpus_whether_it_is_alone_or_one_of_several() -> None:
     run = Run(**SMALL, devices=34)
-    check_run(run, Cluster(hosts=3, per_host=16, network="a wire", link="wire"))
-    for check in (check_devices, lambda run: check_run(run, Cluster(hosts=2, per_host=17, network="a wire", link="wire"))):
-        with pytest.raises(ValueError, match=r"(34|17) CPU processes were asked for and at most 16 are allowed"):
-            check(run)
+    check_run(run, wired(3, 16))
+    refused("34 CPU processes were asked for and at most 16 are allowed", check_devices, run)
+    refused("17 CPU processes were asked for and at most 16 are allowed", check_run, run, wired(2, 17))
 
 
 def test_tensorflows_workers_may_be_on_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = {"workload": "nmt", "model": "nmt_tiny", "device_type": "cpu", "devices": 2, "batch_size": 4, "execution": "graph"}
-    run = Run(**fields, framework="tensorflow", placement="multi_worker")
-    cluster = Cluster(hosts=2, per_host=1, network="a wire", link="wire")
+    run = Run(**SMALL | {"devices": 2, "framework": "tensorflow", "placement": "multi_worker", "execution": "graph"})
     monkeypatch.setenv(OPEN_PORTS, "1")
     monkeypatch.setattr("multigpu.hosts.launching.framework_version", lambda framework: "2.21")
-    check_run(run, cluster)
+    check_run(run, wired(2, 1))
     monkeypatch.setattr("multigpu.hosts.launching.framework_version", lambda framework: "none")
-    with pytest.raises(ValueError, match="framework 'tensorflow' is not installed here"):
-        check_run(run, cluster)
+    refused("framework 'tensorflow' is not installed here", check_run, run, wired(2, 1))
 
 
 def test_each_host_gets_an_agent_and_the_plan_of_all(tmp_path: Path) -> None:
@@ -132,8 +127,7 @@ def test_each_host_gets_an_agent_and_the_plan_of_all(tmp_path: Path) -> None:
     (first, own), (second, other) = spread.agents(plan)
     assert first == ["nsenter", "--net=/run/netns/one", "--"] and second[1] == "--net=/run/netns/two"
     assert (own.host, own.address, other.host, other.address) == (0, "10.77.0.1", 1, "10.77.0.2")
-    with pytest.raises(ValueError, match="9 processes, 2 a host, need 5 hosts and there are 4"):
-        spread.cluster(9)
+    refused("9 processes, 2 a host, need 5 hosts and there are 4", spread.cluster, 9)
 
 
 def test_a_framework_that_is_missing_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

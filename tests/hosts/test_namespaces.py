@@ -12,6 +12,7 @@ import pytest
 from multigpu.hosts import namespaces
 from multigpu.hosts.namespaces import remove_left, why_not
 from tests.hosts.failing import Hosts
+from tests.refusals import refused
 
 needs_hosts = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 
@@ -84,8 +85,7 @@ def test_an_error_inside_leaves_nothing() -> None:
 
 @pytest.mark.parametrize(("count", "rate"), [(0, None), (65, None), (2, 0.0), (2, float("inf"))])
 def test_what_cannot_be_made_is_refused(count: int, rate: float | None) -> None:
-    with pytest.raises(ValueError, match="cannot be made"):
-        Hosts(count, rate)
+    refused("cannot be made", Hosts, count, rate)
 
 
 def test_why_not_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ class OtherHost:
     host = 0
 
     def __init__(self, scratch: Path) -> None:
-        message = {"word": "ended", "code": 1, "faults": launching._faults(scratch), "echoes": noted(scratch, "echo")}
+        message = {"word": "ended", "code": 1, "noted": {"fault": launching._faults(scratch), "echo": noted(scratch, "echo")}}
         self.messages = [json.loads(json.dumps(message))]
 
     def tell(self, word: str, **message: Any) -> None:
@@ -203,7 +203,6 @@ def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str
     monkeypatch.setenv(CLUSTER_VARIABLE, "")  # which the company sets, is taken back
     cluster, journal = Cluster(hosts=2, per_host=2, network="a wire", link="wire"), Journal(plan)
     company = launching.Company(OtherHost(there), cluster)  # type: ignore[arg-type]
-    company.missing, company.faults, company.echoes, company.failed = 1, {}, {}, False
     company.settle(journal)
     assert journal.fault("full") == ("out_of_memory", "planted"), "a cause counts for more than a wait for it"
     told = "all_reduce (distributed.py:1) < wrapper (logger.py:2) < merge (wire.py:3)"

@@ -2,18 +2,16 @@
 
 from typing import Any
 
-from multigpu.measure.machine import this_machine
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, Score
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Digits
-from multigpu.synchrony.record import Histogram, Result, SynchronyRecord
+from multigpu.synchrony.record import Histogram, Result, SynchronyRecord, make_record, record_fields
 from multigpu.synchrony.server import Accounts, Point
 from tests.synchrony.cases import EXPONENTIAL
 
 NOISE = (1.0, 1.004, 0.996, 1.003, 0.997)
 """By seed, a factor on every figure."""
 ACCOUNTS = Accounts(*(0 for _ in range(7)), *(0.0 for _ in range(4)), *(0 for _ in range(3)))
-WHAT: dict[str, Any] = {"measured_at": "2030-01-01T00:00:00+00:00", "commit": "planted", "clean_tree": True, "versions": {}}
 
 
 def record(
@@ -46,25 +44,12 @@ def record(
         for i, loss in enumerate(losses)
     ]
     time_s = update_time_s * noise
-    result = Result(
-        end_s=end_s,
-        updates=updates,
-        gradients=applied,
-        samples=None,
-        measured_updates=updates,
-        update_time_s=time_s,
-        block_times_s=[0.99 * time_s, 1.01 * time_s] * 10,
-        interval_quantiles_s=[time_s] * 5,
-        staleness=Histogram(mean=staleness * noise, width=1, counts=[1, 2, 1]),
-        accounts=ACCOUNTS,
-        parameters=0,
-        curve=curve,
-        fingerprint="",
-    )
-    machine = this_machine()
-    return SynchronyRecord(
-        key=experiment.key_on(machine.name), experiment=experiment, repeat=0, status="ok", machine=machine, result=result, **WHAT
-    )
+    times = {"end_s": end_s, "update_time_s": time_s, "block_times_s": [0.99 * time_s, 1.01 * time_s] * 10}
+    counts = {"updates": updates, "measured_updates": updates, "gradients": applied, "samples": None, "parameters": 0}
+    ages = Histogram(mean=staleness * noise, width=1, counts=[1, 2, 1])
+    more = {"interval_quantiles_s": [time_s] * 5, "staleness": ages, "accounts": ACCOUNTS, "curve": curve, "fingerprint": ""}
+    result = Result(**times, **counts, **more)
+    return make_record(experiment, None).model_copy(update={"status": "ok", "result": result})
 
 
 def records(protocol: str, workers: int, gradients: int | None = None, **figures: Any) -> list[SynchronyRecord]:
@@ -79,16 +64,6 @@ def averaged(loss: float, joint: float, *, hidden: tuple[int, ...] = (64,), same
         experiment = AveragingExperiment(
             problem=Digits(hidden=hidden, shards=4), workers=4, steps=10, rate=0.3, same_start=same_start, seed=seed
         )
-        made.append(
-            AveragingRecord(
-                key=experiment.key_on(""),
-                experiment=experiment,
-                machine=this_machine(),
-                initial=[],
-                apart=[],
-                averaged=Score(loss * noise, loss * noise / 10),
-                joint=Score(joint, joint / 10),
-                **WHAT,
-            )
-        )
+        scores = {"averaged": Score(loss * noise, loss * noise / 10), "joint": Score(joint, joint / 10)}
+        made.append(AveragingRecord(initial=[], apart=[], **scores, **record_fields(experiment)))
     return made

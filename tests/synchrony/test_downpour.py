@@ -67,12 +67,6 @@ def test_pushes_of_several_batches_are_their_sum() -> None:
     assert run.shard_updates == [10, 10, 10]
 
 
-def test_local_steps_continue_from_what_was_fetched() -> None:
-    """One replica whose own steps equal the server's: SGD, though it fetches only every 10 batches."""
-    _, found = trained_by(replicas=1, fetch_every=10, local_rate=0.02, batches=31)
-    np.testing.assert_allclose(found, trained_by(replicas=1, batches=31)[1], rtol=1e-11)
-
-
 @pytest.mark.parametrize(("fetch_every", "push_every"), [(1, 1), (5, 1), (3, 4)])
 @pytest.mark.parametrize("outages", [(), ({"worker": 1, "at_s": 20.0, "until_s": 60.0}, {"worker": 2, "at_s": 40.0})])
 def test_every_batch_is_accounted_for(fetch_every: int, push_every: int, outages: tuple) -> None:
@@ -109,14 +103,14 @@ def test_rare_fetches_make_gradients_older() -> None:
 
 
 def test_replicas_die_and_return_without_stopping_the_rest() -> None:
-    whole = run_of(batches=None, time_s=200.0, latency=LATENCY)
-    died = run_of(batches=None, time_s=200.0, latency=LATENCY, outages=({"worker": 0, "at_s": 50.0},))
-    back = run_of(batches=None, time_s=200.0, latency=LATENCY, outages=({"worker": 0, "at_s": 50.0, "until_s": 100.0},))
+    dies = {"worker": 0, "at_s": 50.0}
+    outages = ((), (dies,), (dies | {"until_s": 100.0},))
+    whole, died, back = (run_of(batches=None, time_s=200.0, latency=LATENCY, outages=gone) for gone in outages)
     assert died.batches == pytest.approx(50 * 4 + 150 * 3, rel=0.12)
     assert died.batches < back.batches < whole.batches
     assert back.batches == pytest.approx(50 * 4 + 50 * 3 + 100 * 4, rel=0.12)
     assert died.curve[-1].loss < 0.1 * died.curve[0].loss
-    nobody = run_of(replicas=1, outages=({"worker": 0, "at_s": 50.0},))
+    nobody = run_of(replicas=1, outages=(dies,))
     assert nobody.notes == ["no replica is left: the shards keep what they have"]
 
 

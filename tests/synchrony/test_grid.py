@@ -38,8 +38,6 @@ def test_the_grid_is_affordable_and_names_every_experiment_once() -> None:
     assert len(set(keys)) == len(keys)
     assert sum(entry.cost_s for entry in planned) < 600
     assert not set(keys) & {entry.experiment.key_on("here") for part in APART for entry in find_grid(part)}
-    with pytest.raises(ValueError, match="unknown grid 'all': choose one of study, runtime"):
-        find_grid("all")
 
 
 def test_every_committed_record_is_of_an_experiment_that_a_grid_asks_for() -> None:
@@ -75,11 +73,7 @@ def test_measuring_goes_on_where_it_stopped_and_again_where_it_is_asked(tmp_path
     store = SynchronyStore(tmp_path)
     assert sorted(record.place for record in store) == ["averaging", "downpour", "virtual", "virtual"]
     record = store.of_experiment(DOWNPOUR)
-    assert (
-        isinstance(record, DownpourRecord)
-        and record.curve == simulate_downpour(DOWNPOUR, DOWNPOUR.open())[0].curve
-        and record.batches == 30
-    )
+    assert isinstance(record, DownpourRecord) and record.curve == simulate_downpour(DOWNPOUR, DOWNPOUR.open())[0].curve
     assert measure(small(), tmp_path, progress=False, retry=("ok",)).statuses == {"ok": 4}
     assert [one.attempt for one in store] == [1] * 4
 
@@ -117,10 +111,7 @@ def test_a_run_over_ray_is_recorded_apart_from_one_of_processes(tmp_path: Path, 
 def test_averages_come_back_as_written(tmp_path: Path) -> None:
     record, store = measure_averaging(AVERAGING, AVERAGING.open()), SynchronyStore(tmp_path)
     path = store.write(record)
-    assert store.of_experiment(AVERAGING) == record and list(store) == [record]
-    assert path.stat().st_size < 2000 and len(record.apart) == 2
-    other = AVERAGING.model_copy(update={"same_start": True})
-    assert store.of_experiment(other) is None and other.key_on("") != AVERAGING.key_on("")
+    assert store.of_experiment(AVERAGING) == record and store.of_experiment(AVERAGING.model_copy(update={"same_start": True})) is None
     path.write_bytes(b"x")
     assert not list(store) and "is not an AveragingRecord of this version" in next(store.unreadable())
     with pytest.raises(ValueError, match="2 workers need as many shards to be disjoint, not 1"):
@@ -129,7 +120,7 @@ def test_averages_come_back_as_written(tmp_path: Path) -> None:
 
 def test_the_command_refuses_in_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert command_line(["synchrony", "--grid", "all"]) == 2
-    assert "unknown grid 'all'" in capsys.readouterr().err
+    assert "unknown grid 'all': choose one of study, runtime" in capsys.readouterr().err
     assert main(["--grid", "averaging", "--budget-s", "0.01", "--folder", str(tmp_path), "--quiet"]) == 0
     assert f"20 {LEFT}" in capsys.readouterr().out
 

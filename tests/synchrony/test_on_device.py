@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from multigpu.synchrony.exchange import ON_HOST, Arithmetic, arithmetic_of, open_exchange
-from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.experiment import Experiment, TrainedModel
 from multigpu.synchrony.on_device import DeviceArithmetic
 from multigpu.synchrony.problems import LinearRegression, Problem
 from multigpu.synchrony.real import run_real
-from multigpu.synchrony.server import Outcome, Server
+from multigpu.synchrony.server import Server
 from multigpu.synchrony.simulate import simulate
-from multigpu.synchrony.trained_models import TrainedModel
-from tests.synchrony.cases import REGRESSION, trained
+from tests.refusals import refused
+from tests.synchrony.cases import REGRESSION, check_accounts, trained
 from tests.synchrony.replay import replay
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -52,10 +52,8 @@ class Single:
         return None
 
 
-def replayed(run: Outcome, problem: Problem, arithmetic: Arithmetic) -> np.ndarray:
-    found = replay(run.experiment, run.events, problem=problem, arithmetic=arithmetic)
-    assert found is not None
-    return found
+def replayed(run: Server, problem: Problem, arithmetic: Arithmetic) -> np.ndarray:
+    return replay(run.experiment, run.events, problem=problem, arithmetic=arithmetic)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -78,7 +76,7 @@ def test_updates_on_a_device_give_the_bits_of_the_host(device: str, single: bool
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_server_on_a_device_tells_the_host_arrays(device: str) -> None:
-    """Outcome and curve; a vector that was taken does not change with later updates."""
+    """Server and curve; a vector that was taken does not change with later updates."""
     asked = trained("sync", workers=2, updates=4, evaluations=4)
     problem = asked.open()
     server = Server(asked, problem, arithmetic=arithmetic_of(device))
@@ -89,7 +87,7 @@ def test_a_server_on_a_device_tells_the_host_arrays(device: str) -> None:
             gradient = problem.gradient(server.arithmetic.fetch(server.parameters_of(worker)), worker, ticket)
             server.arrived(worker, ticket, server.arithmetic.place(gradient), float(ticket))
     assert isinstance(server.parameters, torch.Tensor) and server.parameters.device.type == device
-    outcome, expected = server.outcome(4.0), simulate(asked)
+    outcome, expected = server.end(4.0), simulate(asked)
     np.testing.assert_array_equal(server.arithmetic.fetch(first), problem.initial(0))
     np.testing.assert_array_equal(outcome.parameters, expected.parameters)
     assert [point.loss for point in outcome.curve] == [point.loss for point in expected.curve]
@@ -125,33 +123,17 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first() -> None:
     Few updates at a low rate, since this model is chaotic: one millionth more of a gradient moves parameters by a tenth after 20 at 0.05.
     """
     workers = min(max(torch.cuda.device_count(), 2), 4)
-    asked = Experiment(
-        protocol="k_sync",
-        workers=workers,
-        gradients=workers - 1,
-        law={"kind": "computed"},
-        problem=RESNET.model_copy(update={"device": "cuda"}),
-        rate={"kind": "constant", "rate": 0.01},
-        delays_s=(*(0.0,) * (workers - 1), 0.2),
-        updates=4,
-        evaluations=2,
-        clock="real",
-        server_device="cuda",
-    )
+    late = {"law": {"kind": "computed"}, "delays_s": (*(0.0,) * (workers - 1), 0.2), "rate": {"kind": "constant", "rate": 0.01}}
+    places = {"problem": RESNET.model_copy(update={"device": "cuda"}), "server_device": "cuda", "clock": "real"}
+    asked = Experiment(protocol="k_sync", workers=workers, gradients=workers - 1, updates=4, evaluations=2, **late, **places)
     outcome = run_real(asked)
-    a = outcome.accounts
-    assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
-    assert a.applied == 4 * (workers - 1) and a.cancelled > 0 and a.lost == 0
+    check_accounts(outcome, 4)
+    assert outcome.accounts.lost == 0
     moved = np.linalg.norm(outcome.parameters - asked.open().initial(asked.seed))
     assert np.linalg.norm(replay(asked, outcome.events) - outcome.parameters) < 0.01 * moved
 
 
 def test_what_cannot_be_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs = "server_device 'cpu' needs clock 'real', engine 'processes' and a problem: or leave it out"
-    for fields in ({"clock": "virtual"}, {"engine": "ray"}, {"problem": None, "rate": None}):
-        with pytest.raises(ValueError, match=needs):
-            trained("async", **{"workers": 2, "clock": "real", "server_device": "cpu", **fields})
     monkeypatch.setattr("multigpu.synchrony.real.gpu_count", lambda: 0)
-    with pytest.raises(ValueError, match="server_device 'cuda' needs a GPU, and this machine has none: choose 'cpu' or 'host'"):
-        run_real(on_device("cuda", updates=1))
-    assert len({on_device(device, updates=1).digest for device in ("host", "cpu", "cuda")}) == 3
+    refused("server_device 'cuda' needs a GPU, and this machine has none: choose 'cpu' or 'host'", run_real, on_device("cuda"))
+    assert len({on_device(device).digest for device in ("host", "cpu", "cuda")}) == 3

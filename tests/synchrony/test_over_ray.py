@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from multigpu.synchrony.over_ray import RayWorker, run_over_ray
-from multigpu.synchrony.server import LEFT, Outcome
+from multigpu.synchrony.server import LEFT, Server
 from tests.measure.listening import overheard
-from tests.synchrony.cases import trained
+from tests.refusals import refused
+from tests.synchrony.cases import check_accounts, trained
 from tests.synchrony.replay import replay
 
 LAW = {"kind": "constant", "time_s": 0.02}
@@ -32,14 +33,6 @@ def test_a_worker_computes_waits_and_is_skipped() -> None:
     assert worker.batch(parameters, 4) is None and worker.batch(parameters, 5) is not None and worker.ready()
 
 
-def test_what_cannot_run_is_refused_in_a_sentence() -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(ValueError, match="this experiment has clock 'virtual': simulate it, or choose clock 'real'"):
-        run_over_ray(asked("async", clock="virtual", engine="processes"))
-    with pytest.raises(ValueError, match=r"this experiment has engine 'processes': run it with real\.run_real, or choose engine 'ray'"):
-        run_over_ray(asked("async", engine="processes"))
-
-
 def test_a_cluster_that_does_not_start_is_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def init(**_: object) -> None:
         raise Exception("the node did not answer within 30 s\nand more")
@@ -47,8 +40,9 @@ def test_a_cluster_that_does_not_start_is_a_failed_run(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
     monkeypatch.setattr("multigpu.synchrony.over_ray.check_ray", lambda: None)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    with pytest.raises(RuntimeError, match=r"^Ray did not start: the node did not answer within 30 s$"):
-        run_over_ray(asked("async"))
+    refused("^Ray did not start: the node did not answer within 30 s$", run_over_ray, asked("async"), error=RuntimeError)
+    wrong = "this experiment has engine 'processes': run it with real.run_real, or choose engine 'ray'"
+    refused(wrong, run_over_ray, asked("async", engine="processes"))
 
 
 @pytest.fixture
@@ -63,12 +57,10 @@ def ray() -> Iterator[Any]:
     found.shutdown()
 
 
-def check(run: Outcome) -> None:
+def check(run: Server) -> None:
     """Every gradient is accounted for, and arrivals replayed give the same weights."""
     np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
-    a, protocol = run.accounts, run.experiment.protocol
-    assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
-    assert a.applied == 12 * run.experiment.gradients_per_update and (a.cancelled > 0) == (protocol == "k_sync")
+    check_accounts(run, 12)
     assert run.curve[-1].loss < run.curve[0].loss and run.end_s > 0.1
 
 

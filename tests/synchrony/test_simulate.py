@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate, WarmUpRate
-from multigpu.synchrony.server import Outcome
+from multigpu.synchrony.server import Server
 from multigpu.synchrony.simulate import simulate
-from tests.synchrony.cases import SIX, timed, trained
+from tests.synchrony.cases import SIX, check_accounts, timed, trained
 
 RULES: tuple[dict[str, Any], ...] = (
     {"kind": "constant", "rate": 0.02},
@@ -19,7 +19,7 @@ RULES: tuple[dict[str, Any], ...] = (
 )
 
 
-def assert_equal(one: Outcome, other: Outcome) -> None:
+def assert_equal(one: Server, other: Server) -> None:
     assert one.events == other.events
     np.testing.assert_array_equal(one.update_times_s, other.update_times_s)
     np.testing.assert_array_equal(one.parameters, other.parameters)
@@ -42,13 +42,12 @@ def test_protocols_that_are_one(one: tuple[str, int | None], other: tuple[str, i
 
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)
 def test_the_same_experiment_gives_the_same_bits(protocol: str, gradients: int | None) -> None:
-    first = simulate(trained(protocol, gradients))
-    assert_equal(first, simulate(trained(protocol, gradients)))
-    assert first.curve == simulate(trained(protocol, gradients)).curve
-    assert simulate(trained(protocol, gradients, seed=1)).events != first.events
+    first, again = (simulate(trained(protocol, gradients)) for _ in range(2))
+    assert_equal(first, again)
+    assert first.curve == again.curve and simulate(trained(protocol, gradients, seed=1)).events != first.events
 
 
-def recursion(run: Outcome) -> np.ndarray:
+def recursion(run: Server) -> np.ndarray:
     """w_j+1 = w_j - sum over the update's gradients of rate g(w_tau) / K, from the arrivals alone, with rules of its own."""
     experiment, problem = run.experiment, run.experiment.open()
     k, rule = experiment.gradients_per_update, experiment.rate
@@ -87,11 +86,9 @@ def test_updates_are_those_of_the_recursion(protocol: str, gradients: int | None
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)
 def test_batches_and_seconds_are_accounted_for(protocol: str, gradients: int | None) -> None:
     run = simulate(timed(protocol, gradients))
+    check_accounts(run, 200)
     a = run.accounts
-    assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
-    assert a.applied == 200 * run.experiment.gradients_per_update == a.received
-    assert (a.cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
-    assert a.late == a.lost == 0
+    assert a.applied == a.received and a.late == a.lost == 0
     spent_s = a.busy_s + a.cancelled_s + a.idle_s
     if protocol in ("sync", "k_sync", "k_batch_sync"):
         # all start afresh at the last update, when the run ends
@@ -103,9 +100,7 @@ def test_batches_and_seconds_are_accounted_for(protocol: str, gradients: int | N
 
 
 def test_memory_of_versions() -> None:
-    assert simulate(trained("sync")).accounts.versions_held == 1
-    held = simulate(trained("async")).accounts.versions_held
-    assert 2 <= held <= 5
+    assert simulate(trained("sync")).accounts.versions_held == 1 < simulate(trained("async")).accounts.versions_held <= 5
 
 
 def test_a_time_budget_ends_the_run_there() -> None:
@@ -126,4 +121,3 @@ def test_the_curve_has_its_points() -> None:
 def test_blocks_of_updates() -> None:
     run = simulate(timed("sync", law={"kind": "constant", "time_s": 0.5}, updates=45))
     np.testing.assert_allclose(run.block_times_s(20), [0.5] * 22)
-    np.testing.assert_allclose(run.intervals_s, [0.5] * 44)

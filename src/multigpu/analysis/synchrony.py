@@ -19,7 +19,7 @@ from multigpu.analysis.words import MODELS
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.downpour import DownpourRecord, first_time_s
-from multigpu.synchrony.experiment import Experiment, ProblemDescription
+from multigpu.synchrony.experiment import Experiment, ProblemDescription, TrainedModel
 from multigpu.synchrony.grid import read_grid
 from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.protocol import PROTOCOLS
@@ -28,7 +28,6 @@ from multigpu.synchrony.record import Measured, SynchronyRecord
 from multigpu.synchrony.server import Point
 from multigpu.synchrony.store import RECORDS, SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, predict, update_time_s
-from multigpu.synchrony.trained_models import TrainedModel
 
 OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
 TYPES = {

@@ -1,7 +1,6 @@
-"""All-reduce, written out from sends and receives: algorithms discovered by file, over any `Transport`.
+"""All-reduce, written out from sends and receives: every `Algorithm` that a module of `algorithms/` defines; there is no list to edit.
 
-A module in `algorithms/` that defines `ALGORITHM` is one; there is no list to edit. Nothing here imports a framework before an
-algorithm runs, so rows of data may name algorithms and predict what they move.
+Nothing here imports a framework before an algorithm runs, so rows of data may name algorithms and predict what they move.
 """
 
 import importlib
@@ -15,12 +14,9 @@ from multigpu.collectives.algorithm import Algorithm
 @cache
 def algorithms() -> dict[str, Algorithm]:
     """Every algorithm by name, in alphabetical order."""
-    found = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
-        if hasattr(module, "ALGORITHM"):
-            found[module.ALGORITHM.name] = module.ALGORITHM
-    return found
+    modules = [importlib.import_module(f"{package.__name__}.{info.name}") for info in pkgutil.iter_modules(package.__path__)]
+    found = {one.name: one for module in modules for one in vars(module).values() if isinstance(one, Algorithm)}
+    return dict(sorted(found.items()))
 
 
 def find_algorithm(name: str) -> Algorithm:

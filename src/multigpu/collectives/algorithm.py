@@ -1,21 +1,21 @@
-"""What an all-reduce algorithm is: a row with its code and its formula; how its messages travel, whatever carries them, with the bytes of
-every link counted; and the arithmetic that several share.
-"""
+"""What an all-reduce algorithm is: a row with its code and its formula; how its messages travel, with the bytes of every link counted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
+else:
+    Tensor = Any  # naming an algorithm imports no framework
 
 Link = tuple[int, int]
 """(source, target): one direction between two processes."""
 
-Messages = Sequence[tuple[int, "Tensor"]]
+Messages = Sequence[tuple[int, Tensor]]
 """(peer, tensor): what to send to a peer, or where to put what a peer sends."""
 
 
@@ -37,9 +37,6 @@ class Transport:
 
         Messages between two processes arrive in the order of their lists. Both ends know every size; empty tensors are left out
         on both. An exchange may wait for the matching exchanges of its peers, so an algorithm may not rely on buffering.
-
-        Raises:
-            ValueError: a peer is this process or none of the group's.
         """
         sends = [(peer, tensor) for peer, tensor in sends if tensor.numel()]
         receives = [(peer, tensor) for peer, tensor in receives if tensor.numel()]
@@ -52,11 +49,9 @@ class Transport:
             self.carry(sends, receives)
 
     def send(self, tensor: Tensor, peer: int) -> None:
-        """One message to one process."""
         self.exchange([(peer, tensor)], [])
 
     def receive(self, tensor: Tensor, peer: int) -> None:
-        """One message from one process, into `tensor`."""
         self.exchange([], [(peer, tensor)])
 
 
@@ -82,7 +77,6 @@ class Cost:
     total_bytes: float
 
 
-NOTHING = Cost(0, 0.0, 0.0, 0.0, 0.0)
 WIRE_BYTES = 2
 """Of an element that does not travel in its own type."""
 
@@ -94,26 +88,20 @@ def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
     for (source, target), count in links.items():
         out[source] += count
         into[target] += count
-    ports = [out[rank] + into[rank] for rank in out.keys() | into.keys()]
-    return Cost(
-        latency_terms,
-        float(max(links.values(), default=0)),
-        float(max([*out.values(), *into.values()], default=0)),
-        float(max(ports, default=0)),
-        float(sum(links.values())),
-    )
+    link, way, port = (float(max(counts.values(), default=0)) for counts in (links, out | into, out + into))
+    return Cost(latency_terms, link, way, port, float(sum(links.values())))
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """One way to sum a tensor over P processes so that each ends with the sum.
 
-    run: `run(tensor, transport)` on a flat tensor, in place, for P > 1.
-    formula: `formula(N, P)`, the cost of one call on N bytes, P > 1; exact where the elements divide by the number of parts (P, or a power
+    run: on a flat tensor, in place, for P > 1.
+    formula: of N and P > 1, the cost of one call on N bytes; exact where the elements divide by the number of parts (P, or a power
         of two for recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link,
         way or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
     wire: the type in which elements travel, if not their own.
-    serial: `serial(bytes, P)`: the bytes that must follow each other, where that is not what the busiest process sends.
+    serial: of N and P, the bytes that must follow each other, where that is not what the busiest process sends.
 
     After every algorithm here all processes hold the same bits: each element's sum is made by one process and copied, or by
     every process from the same values in the order of ranks. So replicas cannot drift apart.
@@ -127,7 +115,7 @@ class Algorithm:
 
     def cost(self, elements: int, item_bytes: int, devices: int) -> Cost:
         """Of one call, by the formula: among one process nothing."""
-        return self.formula(elements * (WIRE_BYTES if self.wire else item_bytes), devices) if devices > 1 else NOTHING
+        return self.formula(elements * (WIRE_BYTES if self.wire else item_bytes), devices) if devices > 1 else Cost(0, 0, 0, 0, 0)
 
     def serial_bytes(self, size: int, devices: int) -> float:
         """Bytes that must follow each other in an all-reduce of `size` bytes, the links of a process full duplex: what the busiest process
@@ -140,11 +128,7 @@ class Algorithm:
         return round(self.cost(elements, item_bytes, devices).total_bytes)
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
-        """Sum `tensor` over all processes, in place. All must call it with equal shapes and types.
-
-        Raises:
-            ValueError: the tensor is not contiguous, or is of whole numbers and the algorithm rounds.
-        """
+        """Sum `tensor` over all processes, in place. All must call it with equal shapes and types."""
         if not tensor.is_contiguous():
             raise ValueError(f"a tensor with strides {tensor.stride()} cannot be cut into messages: all-reduce contiguous tensors only")
         if self.wire and not tensor.is_floating_point():
@@ -157,8 +141,3 @@ def grid_of(size: int) -> tuple[int, int]:
     """(rows, columns) of the most nearly square grid of `size` processes, columns >= rows; a prime size is one row."""
     columns = next(c for c in range(1, size + 1) if size % c == 0 and c * c >= size)
     return size // columns, columns
-
-
-def log2_up(size: int) -> int:
-    """The least k with 2^k >= size."""
-    return (size - 1).bit_length()

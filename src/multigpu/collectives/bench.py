@@ -2,9 +2,7 @@
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import psutil
@@ -13,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from multigpu.collectives import algorithms, find_algorithm
-from multigpu.collectives.algorithm import Messages, Transport, counted_cost
+from multigpu.collectives.algorithm import Messages, Transport
 from multigpu.collectives.run import CollectiveRun
 from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import this_machine
@@ -21,7 +19,6 @@ from multigpu.measure.sweep import SAFE
 
 PERIOD = 13
 """Values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where every type here is exact, fp16 and bf16 too."""
-
 LEAD_CYCLES = 2_000_000
 """About a millisecond for which a GPU spins before a captured sample starts, while the host enqueues it."""
 
@@ -44,8 +41,7 @@ def distributed_transport(delay_s: float = 0.0) -> Transport:
     All messages of an exchange are posted as one batch: NCCL then runs them as one kernel, in which they cannot block each other.
     With NCCL every process of the group must have taken part in one collective before (the library's rule for batches).
 
-    Args:
-        delay_s: slept before every exchange, in which a distant host's latency can be stood in for.
+    delay_s: slept before every exchange, as a distant host's latency.
     """
 
     def carry(sends: Messages, receives: Messages) -> None:
@@ -100,8 +96,7 @@ SYMMETRIC = SymmetricMemory()
 class Bench:
     """A Run on this rank, as a session: made ready when it is built.
 
-    Args:
-        most_bytes: of symmetric memory when it is first needed. interface: whose bytes are read before and after one call.
+    most_bytes: of symmetric memory when it is first needed. interface: whose bytes are read before and after one call.
     """
 
     def __init__(self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None) -> None:
@@ -131,7 +126,6 @@ class Bench:
             self.transport.sent_bytes.clear()
 
     def warm_up(self) -> None:
-        """Check a sum, and count the bytes of one call."""
         self.checked = self.check()
         self.sent = self.counted() if self.run.method in algorithms() else None
         self.carried = self.interface(self.link) if self.link else None
@@ -177,7 +171,6 @@ class Bench:
         self.__dict__.clear()
 
     def synchronise(self) -> None:
-        """Wait until the device has done all that was asked of it."""
         if self.cuda:
             torch.cuda.synchronize(self.device)
 
@@ -189,7 +182,7 @@ class Bench:
         dist.all_reduce(self.one)
 
     def check(self) -> str:
-        """One call on fresh values: what is wrong with the sum on this rank; "" where every element is exact."""
+        """One call on fresh values: what is wrong with this rank's sum; "" where every element is exact."""
         self._refill()
         self.synchronise()
         self._meet()  # two-shot writes into its peers' memory: nobody may still be filling it
@@ -199,8 +192,8 @@ class Bench:
             return ""
         return f"an element is off by {float((self.tensor - self.expected).abs().max()):g}"
 
-    def counted(self) -> dict[str, Any]:
-        """Bytes that this rank sent in one call, by target (written-out algorithms only)."""
+    def counted(self) -> dict[str, int]:
+        """Bytes that this rank sent in one call, by target."""
         self.transport.sent_bytes.clear()
         self._refill()
         self.call()
@@ -211,11 +204,11 @@ class Bench:
         """Bytes that this host's interface sent and received during one call, headers and one barrier included."""
         self._refill()
         dist.barrier()
-        before = interface_bytes(name)
+        before = psutil.net_io_counters(pernic=True, nowrap=False)[name]
         self.call()
         dist.barrier()
-        after = interface_bytes(name)
-        return after[0] - before[0], after[1] - before[1]
+        after = psutil.net_io_counters(pernic=True, nowrap=False)[name]
+        return after.bytes_sent - before.bytes_sent, after.bytes_recv - before.bytes_recv
 
     def time_sample(self) -> float:
         """Seconds that this rank takes for one sample of calls, all ranks having started together.
@@ -252,28 +245,3 @@ class Bench:
         error = float(((self.tensor[head].double() - wanted) / wanted).abs().max())
         allowed = min(0.4, (self.run.calls + 1) * self.size * rounding)  # a call that was left out halves them at least
         return None if error <= allowed else f"after {self.run.calls} calls values are off by {error:.2g} of themselves"
-
-
-def interface_bytes(name: str) -> tuple[int, int]:
-    """Bytes sent and received so far by a network interface of this process's host, as the kernel counts them."""
-    counts = psutil.net_io_counters(pernic=True, nowrap=False)[name]
-    return counts.bytes_sent, counts.bytes_recv
-
-
-def joined(run: CollectiveRun, parts: list[dict[str, Any]], total_s: float) -> dict[str, Any]:
-    """All ranks' parts as the fields of a CollectiveMeasurement."""
-    samples = [max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)]
-    found: dict[str, Any] = {
-        "time_s": [float(f"{seconds:.6g}") for seconds in samples],
-        "total_s": round(total_s, 3),
-        "flags": [],
-        "interface_bytes": [part["interface"] for part in parts] if all(part.get("interface") for part in parts) else None,
-    }
-    if run.method in algorithms():
-        links = Counter({(rank, int(target)): count for rank, part in enumerate(parts) for target, count in part["counted"].items()})
-        predicted = find_algorithm(run.method).cost(run.elements, run.bytes // run.elements, run.devices)
-        found["predicted"] = asdict(predicted)
-        found["counted"] = asdict(counted_cost(links, predicted.latency_terms))  # messages' order is not observed here
-        if found["counted"]["total_bytes"] != predicted.total_bytes:
-            found["flags"].append(f"{found['counted']['total_bytes']:.0f} bytes were sent and {predicted.total_bytes:.0f} predicted")
-    return found

@@ -2,8 +2,7 @@
 
     python -m multigpu collectives --devices 2,4 --budget-s 120 --out data/collectives
 
-Starts one process a device, all on this machine, which end with this one; `python -m multigpu hosts` puts them on hosts of their own. The
-most informative points come first, so whatever the budget, what was measured tells most. Bad input ends with exit code 2 and one sentence.
+All processes are on this machine; `python -m multigpu hosts` puts them on hosts of their own. The most informative points come first.
 """
 
 import argparse
@@ -31,11 +30,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
-    """The Runs that a command line asks for.
-
-    Raises:
-        ValueError: an argument means nothing or a Run cannot work.
-    """
+    """The Runs that a command line asks for. Raises ValueError where an argument means nothing or a Run cannot work."""
     device_type: DeviceType = arguments.device_type or ("cuda" if gpu_count() else "cpu")
     sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
     methods, executions = (words.split(",") if words else [] for words in (arguments.methods, arguments.executions))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from time import time
 from typing import Any
 
-from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore
+from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore, joined
 from multigpu.collectives.run import CollectiveRun, size_text
 from multigpu.hosts.launching import Company
 from multigpu.hosts.namespaces import INTERFACE, Spread
@@ -44,8 +44,7 @@ class Collectives(Experiment[CollectiveItem]):
         return bench
 
     def measure(self, item: CollectiveItem, parts: list[dict[str, Any]], total_s: float) -> CollectiveMeasurement:
-        joined = importlib.import_module("multigpu.collectives.bench").joined
-        return CollectiveMeasurement.model_validate(joined(item.run, parts, total_s))
+        return joined(item.run, parts, total_s)
 
     def told(self, item: CollectiveItem, measured: CollectiveMeasurement) -> str:
         return f"{size_text(round(item.run.bytes / min(measured.time_s)))}/s"
@@ -80,15 +79,9 @@ def measure(
     timeout_s: float = 60.0,
     hook: str | None = None,
 ) -> Summary:
-    """Measure what has no Record, every Run once before any is repeated; none begins after `budget_s` seconds.
+    """Measure what has no Record, every Run once before any is repeated; none begins after `budget_s` seconds. Raises as `sweep`.
 
-    Args:
-        spread: hosts over which the processes are dealt out (None: all on this one).
-        timeout_s: for one Run, its checks included, after which a hang is taken for granted.
-
-    Raises:
-        ValueError: more GPUs or processes are asked for than there are, PyTorch is missing, or the folder cannot be written.
-        RuntimeError: as `sweep`.
+    spread: hosts over which the processes are dealt out (None: all on this one). timeout_s: for one Run, its checks included.
     """
     most = max((run.bytes for run in runs if run.method == "two_shot"), default=0)
     points = [

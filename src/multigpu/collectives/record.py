@@ -1,12 +1,13 @@
-"""A CollectiveRecord: all that one CollectiveRun measured; written once, never edited.
+"""A CollectiveRecord: all that one CollectiveRun measured; written once, never edited."""
 
-These Records lie in `data/collectives/<machine>/`, outside `data/runs/`, where every file is taken for the Record of a Run.
-"""
-
+from collections import Counter
+from dataclasses import asdict
 from statistics import median
+from typing import Any
 
-from multigpu.collectives.algorithm import Cost
-from multigpu.collectives.run import CollectiveRun
+from multigpu.collectives import algorithms
+from multigpu.collectives.algorithm import Cost, counted_cost
+from multigpu.collectives.run import ITEM_BYTES, CollectiveRun
 from multigpu.kept import Answer
 from multigpu.schema import Data
 from multigpu.store import Store
@@ -36,6 +37,25 @@ class CollectiveMeasurement(Data):
     flags: list[str] = []
 
 
+def joined(run: CollectiveRun, parts: list[dict[str, Any]], total_s: float) -> CollectiveMeasurement:
+    """What all ranks' parts make."""
+    samples = [max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)]
+    carried = [part["interface"] for part in parts if part.get("interface")]
+    found: dict[str, Any] = {
+        "time_s": [float(f"{seconds:.6g}") for seconds in samples],
+        "total_s": round(total_s, 3),
+        "interface_bytes": carried if len(carried) == len(parts) else None,
+    }
+    if run.method in algorithms():
+        links = Counter({(rank, int(target)): count for rank, part in enumerate(parts) for target, count in part["counted"].items()})
+        predicted = algorithms()[run.method].cost(run.elements, ITEM_BYTES, run.devices)
+        counted = counted_cost(links, predicted.latency_terms)  # messages' order is not observed here
+        found |= {"predicted": asdict(predicted), "counted": asdict(counted)}
+        if counted.total_bytes != predicted.total_bytes:
+            found["flags"] = [f"{counted.total_bytes:.0f} bytes were sent and {predicted.total_bytes:.0f} predicted"]
+    return CollectiveMeasurement.model_validate(found)
+
+
 class CollectiveRecord(Answer):
     """One measured CollectiveRun, or the reason why there is no measurement."""
 
@@ -52,14 +72,9 @@ class CollectiveRecord(Answer):
         return median(self.measurement.time_s) if self.measurement else None
 
     @property
-    def algorithm_bandwidth(self) -> float | None:
-        """N / t in bytes/s."""
-        return self.run.bytes / self.time_s if self.time_s else None
-
-    @property
     def bus_bandwidth(self) -> float | None:
         """2(P-1)/P N / t in bytes/s."""
-        return bus_factor(self.run.devices) * self.algorithm_bandwidth if self.algorithm_bandwidth else None
+        return bus_factor(self.run.devices) * self.run.bytes / self.time_s if self.time_s else None
 
     @property
     def asked(self) -> CollectiveRun:

@@ -11,16 +11,13 @@ from multigpu.schema import Asked
 
 DeviceType = Literal["cuda", "cpu"]
 
-ITEM_BYTES = 4
-"""Of an element: fp32."""
+ITEM_BYTES = 4  # of an element: fp32
 
 LIBRARIES = ("nccl", "gloo", "two_shot")
 """All-reduces that are not ours: NCCL's, gloo's, and torch's two-shot over symmetric memory (`symm_mem::two_shot_all_reduce_`)."""
 
 MOST_CALLS = 20
-"""Calls in a sample. Each multiplies the values by P, and 16^20 times 208 is still a number in fp32."""
-
-MOST_DEVICES = 16
+"""Calls in a sample. Each multiplies the values by P, at most 16, and 16^20 times 208 is still a number in fp32."""
 
 
 class CollectiveRun(Asked):
@@ -36,7 +33,7 @@ class CollectiveRun(Asked):
 
     method: str
     bytes: int = Field(ge=1)
-    devices: int = Field(ge=1, le=MOST_DEVICES)
+    devices: int = Field(ge=1, le=16)
     device_type: DeviceType = "cuda"
     dtype: Literal["fp32"] = "fp32"
     execution: Literal["eager", "captured"] = "eager"
@@ -48,8 +45,9 @@ class CollectiveRun(Asked):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.method not in (*LIBRARIES, *algorithms()):
-            raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join((*LIBRARIES, *algorithms()))}")
+        known = (*LIBRARIES, *algorithms())
+        if self.method not in known:
+            raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join(known)}")
         if self.devices == 1 and not self.compute_ms:
             raise ValueError("one process has nothing to reduce: choose at least 2 devices, or compute_ms for a step without messages")
         if self.bytes % ITEM_BYTES:
@@ -61,21 +59,18 @@ class CollectiveRun(Asked):
         if (self.delay_us or self.compute_ms) and self.device_type == "cuda":
             raise ValueError("delay_us and compute_ms are slept by the host, which a GPU does not wait for: leave them out or choose 'cpu'")
         if self.delay_us and self.method in LIBRARIES:
-            raise ValueError(
-                f"delay_us {self.delay_us} is slept between our own messages, and those of {self.method!r} are not: leave it out"
-            )
+            raise ValueError(f"delay_us {self.delay_us} is slept between our own messages, not those of {self.method!r}: leave it out")
         if self.execution == "captured" and self.device_type == "cpu":
             raise ValueError("execution 'captured' exists on GPUs only: choose 'eager' on device_type 'cpu'")
         return self
 
     framework: ClassVar[str] = "torch"
     processes: ClassVar[str] = "per_device"
-    host_cores: ClassVar[int | None] = None
-    device_ids: ClassVar[str | None] = None
+    host_cores: ClassVar[None] = None
+    device_ids: ClassVar[None] = None
 
     @property
     def chosen_devices(self) -> tuple[int, ...]:
-        """The first ones."""
         return tuple(range(self.devices))
 
     @property
@@ -110,8 +105,8 @@ def parse_size(text: str) -> int:
     return int(number) << power
 
 
-DEFAULT_SIZES = {"cuda": tuple(4**k for k in range(1, 16)), "cpu": tuple(4**k for k in range(1, 13))}
-"""Powers of 4: 4 B to 1 GiB, on CPUs to 16 MiB."""
+DEFAULT_SIZES = {"cuda": [4**k for k in range(1, 16)], "cpu": [4**k for k in range(1, 13)]}
+"""4 B to 1 GiB, on CPUs to 16 MiB."""
 
 QUOTED = (2**30, 2**20, 2**16, 2**22)
 """Sizes whose figures the study quotes: they come first."""
@@ -120,8 +115,7 @@ QUOTED = (2**30, 2**20, 2**16, 2**22)
 def sizes_in_order(sizes: Sequence[int]) -> list[int]:
     """Each size once, the most informative first: those quoted, the ends, then always the middle of the widest gap (in powers)."""
     left = sorted(set(sizes))
-    chosen = [size for size in QUOTED if size in left]
-    chosen += [size for size in dict.fromkeys((left[0], left[-1])) if size not in chosen] if left else []
+    chosen = list(dict.fromkeys([*(size for size in QUOTED if size in left), left[0], left[-1]]))
     while rest := [size for size in left if size not in chosen]:
         chosen.append(max(rest, key=lambda size: min(abs(math.log2(size / known)) for known in chosen)))
     return chosen
@@ -130,8 +124,7 @@ def sizes_in_order(sizes: Sequence[int]) -> list[int]:
 def methods_for(device_type: DeviceType) -> list[str]:
     """Every method that exists there: libraries first, then those that the documents compare, then the others."""
     libraries = ["nccl", "two_shot"] if device_type == "cuda" else ["gloo"]
-    compared = ["ring", "central_server"]
-    return [*libraries, *compared, *(name for name in algorithms() if name not in compared)]
+    return list(dict.fromkeys([*libraries, "ring", "central_server", *algorithms()]))
 
 
 def repetition(size: int, device_type: DeviceType) -> dict[str, int]:

@@ -12,7 +12,7 @@ library; `library` alone sends one message a variable.
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ LIBRARY = "library"
 FACTORS = {"": 1, "k": 2**10, "M": 2**20}
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One range: gradients of at most `limit_bytes` (None: of any size) that no earlier range took."""
 
     algorithm: str
@@ -42,14 +41,12 @@ def parse_spec(text: str) -> tuple[Part, ...]:
         raise ValueError(f"all_reduce_spec {text!r} ends with a limit: write ALGORITHM, or ALGORITHM:LIMIT:ALGORITHM and so on")
     limits: list[int | None] = []
     for word in words[1::2]:
-        found = re.fullmatch(r"([1-9]\d*)([kM]?)", word)
-        if not found:
+        if not (found := re.fullmatch(r"([1-9]\d*)([kM]?)", word)):
             raise ValueError(f"all_reduce_spec {text!r} has the limit {word!r}: write bytes such as 512, 32k or 4M")
         limits.append(int(found[1]) * FACTORS[found[2]])
-    for word in words[::2]:
-        exact = [name for name, algorithm in algorithms().items() if algorithm.wire is None]
-        if word not in (LIBRARY, *exact):
-            raise ValueError(f"all_reduce_spec {text!r} names {word!r}: choose {LIBRARY} or one of {', '.join(exact)}")
+    exact = [name for name, algorithm in algorithms().items() if algorithm.wire is None]
+    if strange := [word for word in words[::2] if word not in (LIBRARY, *exact)]:
+        raise ValueError(f"all_reduce_spec {text!r} names {strange[0]!r}: choose {LIBRARY} or one of {', '.join(exact)}")
     if any(low >= high for low, high in itertools.pairwise(limits)):  # type: ignore[operator]
         raise ValueError(f"all_reduce_spec {text!r} has limits that do not grow from left to right")
     return tuple(Part(name, limit) for name, limit in zip(words[::2], [*limits, None], strict=True))
@@ -61,11 +58,9 @@ def messages(parts: Sequence[Part], elements: Sequence[int], item_bytes: int) ->
     chosen = np.searchsorted(limits, [count * item_bytes for count in elements])
     found: list[tuple[str, list[int]]] = []
     for number, part in enumerate(parts):
-        own = [index for index, mine in enumerate(chosen) if mine == number]
-        if part.limit_bytes is not None and own:
-            found.append((part.algorithm, own))
-        elif part.limit_bytes is None:
-            found += [(part.algorithm, [index]) for index in own]
+        own = np.flatnonzero(chosen == number).tolist()
+        together = [[index] for index in own] if part.limit_bytes is None else [own] * bool(own)
+        found += [(part.algorithm, members) for members in together]
     return found
 
 

@@ -24,19 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def company(arguments: argparse.Namespace) -> Iterator[Company | None]:
-    """The hosts that the arguments speak of, all of them met; None for one alone.
-
-    Raises:
-        ValueError: an argument is missing or means nothing, or the hosts differ.
-        HostLost: a host did not come or is lost; the sentence says what to do.
-    """
+    """The hosts that the arguments speak of, all of them met; None for one alone. Raises as `Meeting`, or where an argument is wrong."""
     if arguments.nnodes == 1 and not arguments.rendezvous:  # with one, it is a point of the same machine as more of its kind
         yield None
         return
     if not arguments.rendezvous:
         raise ValueError(f"--nnodes {arguments.nnodes} needs --rendezvous: the address of host 0, as the other hosts reach it")
-    address, colon, port = arguments.rendezvous.rpartition(":")
-    address, port = (address, port) if colon else (port, str(PORT))
+    address, colon, port = arguments.rendezvous.partition(":")
+    port = port if colon else str(PORT)
     if not port.isdecimal() or not 0 < int(port) < 2**16 or not address:
         told = f"give host 0's name or address, with a port if not {PORT}: node0:29500"
         raise ValueError(f"rendezvous {arguments.rendezvous!r} is no address: {told}")

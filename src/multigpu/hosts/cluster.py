@@ -17,9 +17,8 @@ CLUSTER_VARIABLE = "MULTIGPU_CLUSTER"
 
 
 class Cluster(Data):
-    """The hosts of a launch.
+    """The hosts of a launch, `per_host` processes on each; ranks are dealt out host after host.
 
-    hosts: how many. per_host: processes on each; ranks are dealt out host after host.
     network: the links between hosts in words. link: the same as a short word for names of folders.
     """
 
@@ -40,6 +39,5 @@ def as_machine(host: Machine, cluster: Cluster) -> Machine:
     The name holds what determines speed, the processes a host and the links, but not how many hosts there are: that follows from a
     Run's devices, so that 1 to 16 devices of a cluster are points of one machine.
     """
-    name = f"{cluster.per_host}-a-host-{slug(cluster.link)}-{host.name}"
     hosts = {"hosts": cluster.hosts, "processes_per_host": cluster.per_host, "network": cluster.network}
-    return host.model_copy(update={"name": name, **hosts})
+    return host.model_copy(update={"name": f"{cluster.per_host}-a-host-{slug(cluster.link)}-{host.name}", **hosts})

@@ -27,10 +27,8 @@ from multigpu.placements import find_placement
 from multigpu.run import Run
 
 LOOPBACK = "127.0.0.1"
-
 PORT = 29400
 """Where host 0 listens unless a command says otherwise."""
-
 MOST_CPU_PROCESSES = 16
 """Of one host."""
 
@@ -38,8 +36,7 @@ MOST_CPU_PROCESSES = 16
 def check_host(run: Any, devices: int, gpus: int) -> None:
     """Refuse what a Run asks of a host and the host has not, whether it is alone or one of several alike.
 
-    Args:
-        devices: how many of the Run's are on it. gpus: that it has, enough for them.
+    devices: how many of the Run's are on it. gpus: that it has, enough for them.
     """
     if run.device_type == "cuda" and run.device_ids is not None and max(run.chosen_devices) >= gpus:
         raise ValueError(f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to {gpus - 1}")
@@ -63,12 +60,11 @@ def check_run(run: Run, cluster: Cluster) -> None:
     if run.processes != "per_device" or (run.framework == "tensorflow" and not joined):
         raise ValueError(f"several hosts run PyTorch with a process a device, or TensorFlow's placement 'multi_worker', not {run.label()}")
     check_host(run, min(run.devices, cluster.per_host), gpu_count())
-    if run.framework == "tensorflow" and (
-        refusal := allowed(f"TensorFlow on several hosts ({run.label()})", "which must reach each other")
-    ):
-        raise refusal
     if row.uses_host:
         raise ValueError(f"placement {run.placement!r} uses memory that one host's processes share: choose another on several hosts")
+    opened = f"TensorFlow on several hosts ({run.label()})"
+    if run.framework == "tensorflow" and (refusal := allowed(opened, "which must reach each other")):
+        raise refusal
 
 
 def about_this_host(cluster: Cluster) -> dict[str, str]:
@@ -89,30 +85,24 @@ def interface_of(address: str) -> str | None:
 
 def link_speed(address: str) -> str:
     """The link behind an address, as the kernel knows it: "100 Gbit/s", or "link of unknown speed"."""
-    interface = interface_of(address)
-    speed = psutil.net_if_stats()[interface].speed if interface and interface in psutil.net_if_stats() else 0
+    stats = psutil.net_if_stats().get(interface_of(address) or "")
+    speed = stats.speed if stats else 0
     return "link of unknown speed" if not 0 < speed < 2**16 * 16 else f"{speed / 1000:g} Gbit/s" if speed >= 1000 else f"{speed} Mbit/s"
 
 
 def libraries_environment(address: str) -> dict[str, str]:
     """The interface that libraries are to use, where the user has not said it: the one over which host 0 is reached."""
-    interface = interface_of(address)
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    return {name: interface for name in names if interface and name not in os.environ}
+    if not (interface := interface_of(address)):
+        return {}
+    return {name: interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ}
 
 
 def spread_out(plan: Plan, cluster: Cluster, address: str, ports: Sequence[int], environment: Mapping[str, str]) -> Plan:
     """The plan for all hosts: with as many workers on each, and where agents and programs meet on host 0."""
     alone = plan.program == "solo"  # one program a host, which starts what it needs itself
-    update = {
-        "workers": 1 if alone else cluster.per_host,
-        "hosts": cluster.hosts,
-        "rendezvous": f"{address}:{ports[0]}",
-        "address": address,
-        "gathering": f"{address}:{ports[1]}" if alone else "",
-        "environment": plan.environment | dict(environment),
-    }
-    return plan.model_copy(update=update)
+    meets = {"address": address, "rendezvous": f"{address}:{ports[0]}", "gathering": f"{address}:{ports[1]}" if alone else ""}
+    there = {"hosts": cluster.hosts, "workers": 1 if alone else cluster.per_host}
+    return plan.model_copy(update=meets | there | {"environment": plan.environment | dict(environment)})
 
 
 class Company:
@@ -120,6 +110,8 @@ class Company:
 
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
+        self.ended: list[dict[str, Any]] = []
+        """What other hosts said when their part of a launch was over."""
         # from now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records
         os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
         this_machine.cache_clear()
@@ -139,34 +131,25 @@ class Company:
             ports = [free.getsockname()[1] for free in (one, other)]
         plan = spread_out(plan, self.cluster, address, ports, libraries_environment(address))
         self.meeting.tell("plan", plan=plan.model_dump(mode="json"))
-        self.missing = self.cluster.hosts - 1
-        self.faults: dict[str, Fault] = {}
-        self.echoes: dict[str, Fault] = {}
-        self.failed = False
+        self.ended = []
         return plan
-
-    def _note(self, message: Mapping[str, Any]) -> None:
-        self.missing -= 1
-        self.faults |= message["faults"]
-        self.echoes |= message["echoes"]
-        self.failed |= bool(message["code"])
 
     def in_trouble(self) -> bool:
         """Whether another host's agent failed; a HostLost if a host is gone. Called often."""
         self.meeting.check()
         while (message := self.meeting.take("ended")) is not None:
-            self._note(message)
-        return self.failed
+            self.ended.append(message)
+        return any(message["code"] for message in self.ended)
 
     def settle(self, journal: Journal) -> None:
         """End the launch on all hosts, and keep what theirs knew of failures."""
         self.meeting.tell("stop")
-        while self.missing:
-            self._note(self.meeting.hear("ended"))
-        for key, fault in self.faults.items():
-            journal.note(key, fault)
-        for key, echo in self.echoes.items():
-            journal.note(key, echo, "echo")
+        while len(self.ended) < self.cluster.hosts - 1:
+            self.ended.append(self.meeting.hear("ended"))
+        for message in self.ended:
+            for kind, noted_there in message["noted"].items():
+                for key, fault in noted_there.items():
+                    journal.note(key, fault, kind)
 
     def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
         """The agents that host 0 starts, each by the words before its command and its plan: its own."""
@@ -187,20 +170,14 @@ def start_agent(plan: Plan, environment: Mapping[str, str], log: IO[str] | int, 
 def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
     """What every host but the first does: start workers for each plan until host 0 says that it was the last. Returns how many.
 
-    Args:
-        environment: what agents find in theirs.
-
-    Raises:
-        HostLost: another host is gone.
+    environment: what agents find in theirs. Raises HostLost where another host is gone.
     """
     done = 0
-    while True:
-        message = company.meeting.hear("plan", "end", "stop")
-        if message["word"] == "end":
-            return done
+    while (message := company.meeting.hear("plan", "end", "stop"))["word"] != "end":
         if message["word"] == "plan":
             _carry_out(company, Plan.model_validate(message["plan"]), environment())
             done += 1
+    return done
 
 
 def _carry_out(company: Company, plan: Plan, environment: dict[str, str]) -> None:
@@ -216,15 +193,14 @@ def _carry_out(company: Company, plan: Plan, environment: dict[str, str]) -> Non
                 if company.meeting.take("stop"):
                     end_in_order([agent])
                 time.sleep(0.1)
-            code = agent.returncode
             # of host 0 again: it may hear this only after it said "stop", whose answer this is
-            company.meeting.tell("ended", code=code, faults=_faults(scratch), echoes=noted(scratch, "echo"))
+            company.meeting.tell("ended", code=agent.returncode, noted={"fault": _faults(scratch), "echo": noted(scratch, "echo")})
         finally:
             end_in_order([agent])
 
 
 def _faults(scratch: Path) -> dict[str, Fault]:
-    """Why Runs cannot be measured, as far as this host's workers know: key -> status and reason."""
+    """Why Runs cannot be measured, as far as this host's workers know, by key."""
     found: dict[str, Fault] = {}
     for key, stood in hung(scratch).items():
         rank, place = next(iter(stood.items()))

@@ -3,8 +3,6 @@
     python -m multigpu hosts --parts growth,latency --budget-s 600
 
 The hosts are network namespaces of this machine with links of limited bandwidth (`hosts.namespaces`), which needs root and iproute2.
-Bad input ends with exit code 2 and one sentence.
-
 What is measured: parts (files of `grids/hosts/`), each on hosts of its own, within which the most informative comes first. Their points
 have fields of a CollectiveRun, or of a Run, and of the hosts: `per_host` processes on each and `rate_mbit`, of every host's link each way.
 `cost_s` is what one repeat of a whole part may take, `timeout_s` what one of its Runs may.
@@ -36,9 +34,7 @@ from multigpu.workloads import find_model
 
 PARTS = ("growth", "document_004", "latency", "document_004_apart", "steps", "growth_repeated", "small")
 """In the order in which they tell most."""
-
 STUDY = PARTS[:5]
-
 SCALE = 500
 """Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; bytes alike, in whole elements."""
 
@@ -69,36 +65,30 @@ def _methods() -> list[str]:
     return [*libraries[1:3], libraries[0], *libraries[3:]]
 
 
+def _exact() -> list[str]:
+    return [name for name in _methods() if name in algorithms() and algorithms()[name].wire is None]
+
+
+OF_HOSTS = {name: FieldInfo(default=None) for name in ("per_host", "rate_mbit", "timeout_s")}
 KIND = Kind(
-    fields={
-        **Run.model_fields,
-        **CollectiveRun.model_fields,
-        **{name: FieldInfo(default=None) for name in ("per_host", "rate_mbit", "timeout_s")},
-    },
+    fields=Run.model_fields | CollectiveRun.model_fields | OF_HOSTS,
     build=_build,
     lists={
-        "method": {
-            "every": lambda _: _methods(),
-            "exact": lambda _: [name for name in _methods() if name in algorithms() and algorithms()[name].wire is None],
-        },
+        "method": {"every": lambda _: _methods(), "exact": lambda _: _exact()},
         "bytes": {"document_004": lambda _: [4 * round(find_model("nmt", "nmt004").parameters / SCALE)]},
     },
 )
 
 
 def find_parts(names: Sequence[str] = ()) -> list[Part]:
-    """The parts of these names; the whole study without any.
-
-    Raises:
-        ValueError: no such part; the sentence names the known ones.
-    """
+    """The parts of these names; the whole study without any. Raises ValueError where there is no such part."""
     if unknown := [name for name in names if name not in PARTS]:
         raise ValueError(f"unknown part {unknown[0]!r}: choose among {', '.join(PARTS)}")
-    files = {name: list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND)) for name in names or STUDY}
-    return [
-        Part(name, tuple(point.built[0] for point in points), cost_s=points[0].settings.cost_s, **points[0].built[1])
-        for name, points in files.items()
-    ]
+    parts = []
+    for name in names or STUDY:
+        points = list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND))
+        parts.append(Part(name, tuple(point.built[0] for point in points), cost_s=points[0].settings.cost_s, **points[0].built[1]))
+    return parts
 
 
 def measure_part(
@@ -133,7 +123,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0)
-    parser.add_argument("--out", default=str(paths.HOSTS), help="folder of the Records (default: data/hosts)")
+    parser.add_argument("--out", type=Path, default=paths.HOSTS, help="folder of the Records (default: data/hosts)")
     arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
     if arguments.dry_run:
@@ -141,7 +131,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"{part.name}: {part.hosts} hosts of {part.per_host}, {part.rate_mbit:g} Mbit/s, about {part.cost_s:.0f} s")
             print("\n".join(f"  {run.label()}" for run in part.runs))
         return 0
-    store = CollectiveStore(Path(arguments.out))
+    store = CollectiveStore(arguments.out)
     if why_not():
         raise ValueError(f"several hosts cannot be made here: {why_not()}")
     if framework_version("torch") == "none":

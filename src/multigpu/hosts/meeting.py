@@ -19,10 +19,8 @@ from multigpu.hosts.line import Line, connect, limit, line_of
 
 SILENCE_S = 20.0
 """A host whose kernel has answered nothing for so long is lost. Below the minute within which a run is to end."""
-
 ENTRY_S = 600.0
 """How long host 0 waits for the others to start, and they for it."""
-
 GREETING_S = 10.0
 """Who has connected to host 0 may take so long to say who it is; then it is no host, and the next is heard."""
 
@@ -44,25 +42,20 @@ class _Peer:
             self.line.send({"word": word, **message})
 
     def read(self) -> dict[str, Any]:
-        """The next message.
-
-        Raises:
-            TimeoutError: the kernel has given the host up. EOFError: it has gone, or speaks as no host does.
-        """
+        """The next message. Raises TimeoutError: the kernel has given the host up; EOFError: it has gone, or speaks as no host does."""
         try:
-            message = self.line.recv()
+            if isinstance(message := self.line.recv(), dict):
+                return message
         except TimeoutError:
             raise
         except (OSError, ValueError, RecursionError):
-            raise EOFError from None
-        if not isinstance(message, dict):
-            raise EOFError
-        return message
+            pass
+        raise EOFError
 
-    def first(self, seconds: float) -> dict[str, Any] | None:
-        """Its first message; None where it says none for so long. Raises as `read`."""
+    def first(self, seconds: float) -> dict[str, Any]:
+        """Its first message. Raises as `read`, or TimeoutError where it says none for so long."""
         if not self.line.poll(seconds):
-            return None
+            raise TimeoutError
         limit(self.line, max(seconds, 0.1))
         message = self.read()
         limit(self.line, 0)
@@ -79,11 +72,8 @@ def _is_greeting(hello: dict[str, Any]) -> bool:
 class Meeting:
     """One host's connections to the others: host 0 has one to each, every other one to host 0.
 
-    Args:
-        host: this one's number, 0 to hosts - 1.
-        address, port: where host 0 listens; on host 0 the address may be any of its own.
-        about: what must be equal on all hosts, by name (versions, the machine); host 0 refuses those that differ.
-        entry_s, silence_s: limits, see `ENTRY_S` and `SILENCE_S`.
+    host: this one's number, 0 to hosts - 1. address, port: where host 0 listens; on host 0 the address may be any of its own.
+    about: what must be equal on all hosts, by name (versions, the machine); host 0 refuses those that differ.
 
     Raises:
         ValueError: a number that cannot be, or hosts that differ; the sentence says in what.
@@ -124,10 +114,10 @@ class Meeting:
                     text = f"host 0 waited {entry_s:.0f} s for hosts {absent}, which did not come"
                     self.tell("refuse", text=text)
                     raise HostLost(text) from None
-                peer, hello = _Peer(line_of(connection, self.silence_s), where[0]), None
+                peer, hello = _Peer(line_of(connection, self.silence_s), where[0]), {}
                 with contextlib.suppress(EOFError, TimeoutError):
                     hello = peer.first(min(until - time.monotonic(), GREETING_S))
-                if hello is not None and _is_greeting(hello):
+                if _is_greeting(hello):
                     self._enter(peer, hello)
                 else:  # a stranger, such as a scan of ports, or a host that ended at once
                     peer.line.close()
@@ -135,8 +125,8 @@ class Meeting:
 
     def _enter(self, peer: _Peer, hello: dict[str, Any]) -> None:
         """Take a host in, or refuse all."""
-        number, theirs = hello["host"], hello["about"]
-        wrong = [f"{name} {theirs.get(name)!r} and not {value!r}" for name, value in self.about.items() if theirs.get(name) != value]
+        number, about = hello["host"], hello["about"]
+        wrong = [f"{name} {about.get(name)!r} and not {value!r}" for name, value in self.about.items() if about.get(name) != value]
         if hello["hosts"] != self.hosts:
             wrong = [f"{hello['hosts']} hosts in its command and not {self.hosts}"]
         elif number in self.lines or number == 0:
@@ -158,10 +148,10 @@ class Meeting:
         peer.send("hello", hosts=self.hosts, host=self.host, about=self.about)
         try:  # host 0 speaks when all have come, and it has been there for no shorter than this connection
             answer = peer.first(entry_s + GREETING_S)
-        except (EOFError, TimeoutError):
+        except EOFError:
             raise HostLost(f"host 0 ({peer.address}) ended before all hosts had come") from None
-        if answer is None:
-            raise HostLost(f"host 0 ({peer.address}) did not answer within {entry_s + GREETING_S:.0f} s")
+        except TimeoutError:
+            raise HostLost(f"host 0 ({peer.address}) did not answer within {entry_s + GREETING_S:.0f} s") from None
         if answer.get("word") == "refuse":
             raise ValueError(answer["text"])
 
@@ -190,7 +180,7 @@ class Meeting:
                     self.lines[other].send("lost", text=text)
 
     def check(self) -> None:
-        """Go on if every host is there; if not, the HostLost says which."""
+        """Raise HostLost, which says who it is, unless every host is there."""
         self._look()
         if self.trouble:
             raise HostLost(self.trouble)
@@ -211,11 +201,7 @@ class Meeting:
         return None
 
     def hear(self, *wanted: str) -> dict[str, Any]:
-        """Wait, as long as every host is there, for the next message with one of these words.
-
-        Raises:
-            HostLost: a host is lost, or host 0 has left.
-        """
+        """Wait for the next message with one of these words. Raises HostLost: a host is lost, or host 0 has left."""
         while (message := self.take(*wanted)) is None:
             if not self.trouble and self.left.issuperset(self.lines):
                 self.trouble = "host 0 has left"

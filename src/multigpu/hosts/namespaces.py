@@ -33,7 +33,6 @@ INTERFACE = "eth0"
 MOST_HOSTS = 64
 NETWORK = "10.77.0"
 """Of every host's address; namespaces are apart from each other, so several sets of hosts may use it at once."""
-
 BURST_BYTES = 2**17
 QUEUE_BYTES = 2**23
 """What waits before a link at most: enough that senders slow each other down by waiting and not by lost packets."""
@@ -56,18 +55,11 @@ def why_not() -> str | None:
         return f"network namespaces cannot be made here: {error}"
 
 
-def _owner() -> str:
-    """This process, so that a later one with its number is not taken for it."""
-    return f"{PREFIX}-{os.getpid()}-{int(psutil.Process().create_time())}"
-
-
 def _alive(name: str) -> bool:
-    """Whether the process that made this namespace is still there."""
+    """Whether the process that made this namespace is still there, and not a later one with its number; true of what is not ours."""
     found = re.match(rf"{PREFIX}-(\d+)-(\d+)-", name)
-    if not found:
-        return True  # not ours
     try:
-        return abs(psutil.Process(int(found[1])).create_time() - int(found[2])) < 2
+        return found is None or abs(psutil.Process(int(found[1])).create_time() - int(found[2])) < 2
     except psutil.NoSuchProcess:
         return False
 
@@ -81,8 +73,7 @@ def _call(*words: str, text: str = "") -> str:
     """Run a tool. Raises OSError with what it says."""
     done = subprocess.run(words, input=text, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stderr.strip() or f"{words[0]} ended with {done.returncode}").splitlines()[0]
-        raise OSError(said)
+        raise OSError((done.stderr.strip() or f"{words[0]} ended with {done.returncode}").splitlines()[0])
     return done.stdout
 
 
@@ -103,7 +94,7 @@ def remove(name: str) -> None:
 
 def remove_left() -> list[str]:
     """Remove the hosts of processes that ended without doing so (kill -9); their names."""
-    left = [name for name in _names() if name.startswith(f"{PREFIX}-") and not _alive(name)]
+    left = [name for name in _names() if not _alive(name)]
     for name in left:
         remove(name)
     return left
@@ -113,10 +104,7 @@ class Hosts(contextlib.ExitStack):
     """A number of hosts, each with one interface on one switch; made on entering and removed on leaving.
 
     What a process that is killed leaves is removed when the next one makes hosts.
-
-    Args:
-        count: of hosts.
-        rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included; None: not limited.
+    rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included; None: not limited.
 
     Raises:
         ValueError: a count or a rate that cannot be.
@@ -133,9 +121,9 @@ class Hosts(contextlib.ExitStack):
 
     def __enter__(self) -> Self:
         remove_left()
-        self.base = f"{_owner()}-{id(self):x}"
-        self.names = [f"{self.base}-host{index}" for index in range(self.count)]
-        self.switch = f"{self.base}-switch"
+        base = f"{PREFIX}-{os.getpid()}-{int(psutil.Process().create_time())}-{id(self):x}"
+        self.names = [f"{base}-host{index}" for index in range(self.count)]
+        self.switch = f"{base}-switch"
         try:
             self._make()
         except BaseException:
@@ -174,9 +162,7 @@ class Hosts(contextlib.ExitStack):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs on the hosts find in their environment: the interface that libraries are to use, and that they may listen on
-        all there are, since nothing but these hosts reaches them.
-        """
+        """Of programs on the hosts: the interface that libraries are to use; and they may listen on all, which only these hosts reach."""
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
         return dict.fromkeys(names, INTERFACE) | {OPEN_PORTS: "1"}
 
@@ -191,18 +177,17 @@ class Hosts(contextlib.ExitStack):
 
 @dataclass(frozen=True)
 class Spread:
-    """Ranks in order over `hosts`, `per_host` on each. link: of these hosts as a short word, which names folders of Records."""
+    """Ranks in order over `hosts`, `per_host` on each: a `Company` of which all is on this machine.
+
+    link: of these hosts as a short word, which names folders of Records.
+    """
 
     hosts: Hosts
     per_host: int = 1
     link: str = ""
 
     def cluster(self, devices: int) -> Cluster:
-        """What a launch of so many processes runs on.
-
-        Raises:
-            ValueError: there are too few hosts.
-        """
+        """What a launch of so many processes runs on. Raises ValueError where there are too few hosts."""
         needed = -(-devices // self.per_host)
         if needed > self.hosts.count:
             raise ValueError(f"{devices} processes, {self.per_host} a host, need {needed} hosts and there are {self.hosts.count}")
@@ -211,20 +196,17 @@ class Spread:
         return Cluster(hosts=needed, per_host=self.per_host, network=self.hosts.description, link=link)
 
     def machine(self, devices: int) -> Machine:
-        """The same as a Record's machine."""
         return as_machine(this_host(), self.cluster(devices))
 
     def offer(self, plan: Plan) -> Plan:
-        """The plan for as many hosts as its processes take."""
         cluster = self.cluster(max(item.run.devices for item in plan.items))
         # the hosts share one machine's processors: a thread that waits by spinning would take the turn of another host's
         environment = self.hosts.environment | {CLUSTER_VARIABLE: cluster.model_dump_json(), "OMP_WAIT_POLICY": "passive"}
         return spread_out(plan, cluster, self.hosts.address(0), (PORT, PORT + 1), environment)
 
     def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
-        """Every host's agent, by the words that put its command there, and its plan."""
-        hosts = range(plan.hosts)
-        return [(self.hosts.prefix(host), plan.model_copy(update={"host": host, "address": self.hosts.address(host)})) for host in hosts]
+        own = [{"host": host, "address": self.hosts.address(host)} for host in range(plan.hosts)]
+        return [(self.hosts.prefix(host), plan.model_copy(update=update)) for host, update in enumerate(own)]
 
     def in_trouble(self) -> bool:
         """Agents are all this machine's: who starts them sees by itself that one has failed."""

@@ -17,7 +17,7 @@ class AveragingExperiment(Described):
     """Models trained apart by SGD, one a worker, each on its shard, for `steps` steps at `rate`; and one trained jointly.
 
     same_start: all models start from the same parameters (those of the joint one), or each from its own.
-    average_every: steps between two averages that replace all models (local SGD; 1 is sync); None: averaged at the end alone.
+    average_every: none; Records have it.
     """
 
     folder = "averaging"
@@ -27,7 +27,7 @@ class AveragingExperiment(Described):
     steps: Count
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     same_start: bool
-    average_every: Count | None = None
+    average_every: None = None
     seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
@@ -52,8 +52,8 @@ class Score:
 class AveragingRecord(Measured[AveragingExperiment]):
     """Scores after equally many steps of every worker, all on the same rows.
 
-    apart: by worker; averaged: of the mean of their parameters; joint: of one model that took the mean of all workers' gradients
-    in every step (sync), and so as many steps on as many samples; initial: before training, by worker.
+    initial: before training, by worker; apart: by worker; averaged: of the mean of their parameters; joint: of one model that took the
+    mean of all workers' gradients in every step (sync), and so as many steps on as many samples.
     """
 
     initial: list[Score]
@@ -65,30 +65,22 @@ class AveragingRecord(Measured[AveragingExperiment]):
 def measure_averaging(experiment: AveragingExperiment, problem: Problem) -> AveragingRecord:
     """Train, average and score; the same experiment gives the same bits."""
     e = experiment
+
+    def score(parameters: np.ndarray) -> Score:
+        return Score(problem.loss(parameters), problem.error(parameters))
+
     joint = problem.initial(e.seed)
     # a seed of its own for each start; the joint model has the first
     models = [joint if e.same_start else problem.initial(e.seed + 1000 * worker) for worker in range(e.workers)]
-    initial = [score(problem, model) for model in models]
+    initial = [score(model) for model in models]
     with threadpool_limits(1):
         for step in range(e.steps):
             models = [model - e.rate * problem.gradient(model, worker, step) for worker, model in enumerate(models)]
             joint = joint - e.rate * average([problem.gradient(joint, worker, step) for worker in range(e.workers)])
-            if e.average_every and (step + 1) % e.average_every == 0:
-                models = [average(models)] * e.workers
-    return AveragingRecord(
-        initial=initial,
-        apart=[score(problem, model) for model in models],
-        averaged=score(problem, average(models)),
-        joint=score(problem, joint),
-        **record_fields(e),
-    )
+    apart, averaged, joined = [score(model) for model in models], score(average(models)), score(joint)
+    return AveragingRecord(initial=initial, apart=apart, averaged=averaged, joint=joined, **record_fields(e))
 
 
 def average(vectors: Sequence[np.ndarray]) -> np.ndarray:
     """Their mean, added up in order."""
     return sum(vectors, np.zeros_like(vectors[0])) / len(vectors)
-
-
-def score(problem: Problem, parameters: np.ndarray) -> Score:
-    """Loss and error of `parameters`."""
-    return Score(problem.loss(parameters), problem.error(parameters))

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
 from multigpu.synchrony.experiment import Described, ProblemDescription
-from multigpu.synchrony.laws import Law, Outage, Seconds, StepTimes, check_outages
+from multigpu.synchrony.laws import Law, Outage, Seconds, StepTimes
 from multigpu.synchrony.problems import Count, Problem, RareFeatures
 from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
 from multigpu.synchrony.server import Point
@@ -31,8 +31,8 @@ class Downpour(Described):
     law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
     rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far, element by element; "adagrad_norm" by that of
         their mean over the shard's elements, so that all have one rate; "sgd" does not.
-    local_rate: of a replica's own steps between two fetches (0: it computes on what it fetched).
     outages: replicas that end, with the batch and the gradients not yet pushed, and return: they fetch everything, then start.
+    local_rate: none; Records have it.
     batches, time_s: the budget, over all replicas; what is reached first ends the run.
     """
 
@@ -47,7 +47,7 @@ class Downpour(Described):
     problem: ProblemDescription
     rule: Literal["adagrad", "adagrad_norm", "sgd"] = "adagrad"
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    local_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    local_rate: Annotated[float, Field(ge=0, le=0)] = 0.0
     outages: tuple[Outage, ...] = ()
     batches: Count | None = None
     time_s: Seconds | None = None
@@ -58,7 +58,15 @@ class Downpour(Described):
     def _possible(self) -> Self:
         if self.batches is None and self.time_s is None:
             raise ValueError("an experiment needs a budget: give batches, time_s or both")
-        check_outages(self.outages, self.replicas)
+        free_s: dict[int, float] = {}
+        for worker, at_s, until_s in ((one.worker, one.at_s, one.until_s) for one in sorted(self.outages, key=lambda one: one.at_s)):
+            if worker >= self.replicas:
+                raise ValueError(f"there is no worker {worker} of {self.replicas}: the last is {self.replicas - 1}")
+            if until_s is not None and until_s <= at_s:
+                raise ValueError(f"worker {worker} cannot be back at {until_s} s, it leaves at {at_s} s")
+            if at_s < free_s.get(worker, 0.0):
+                raise ValueError(f"worker {worker} cannot leave at {at_s} s, it is away then")
+            free_s[worker] = math.inf if until_s is None else until_s
         return self
 
     @property
@@ -101,7 +109,7 @@ def first_time_s(curve: Iterable[Point], error: float) -> float | None:
 def simulate_downpour(experiment: Downpour, problem: Problem) -> tuple[DownpourRecord, np.ndarray]:
     """The Record of a run, and the parameters at its end; the same experiment gives the same bits.
 
-    With fetch and push every batch, no latency, "sgd" and no local steps it is async. The shards take no time.
+    With fetch and push every batch, no latency and "sgd" it is async. The shards take no time.
     """
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         simulation = _Simulation(experiment, problem)
@@ -210,15 +218,13 @@ class _Simulation:
             self.points.append((now_s, updates, gradients, self.parameters.copy()))
 
     def _begin(self, number: int, _: Any, now_s: float) -> None:
-        replica, e = self.replicas[number], self.experiment
+        replica = self.replicas[number]
         replica.gradient = self.problem.gradient(replica.parameters, number, replica.batch)
         if replica.count == 0:
             replica.oldest = list(replica.versions)
         self.spread[max(replica.versions) - min(replica.versions)] += 1
         self._plan(now_s + self.times[number].time_s(replica.batch), DONE, number)
         replica.batch += 1
-        if e.local_rate:
-            replica.parameters = replica.parameters - e.local_rate * replica.gradient
 
     def _done(self, number: int, _: Any, now_s: float) -> None:
         replica, e = self.replicas[number], self.experiment

@@ -17,14 +17,12 @@ Vector = Any
 
 
 class Arithmetic:
-    """Where a server keeps vectors."""
+    """Where a server keeps vectors: `place` puts an array's values there, `fetch` gives a vector's on the host, not to be written."""
 
     def place(self, array: np.ndarray) -> Vector:
-        """The array's values where the server keeps its parameters."""
         return array
 
     def fetch(self, vector: Vector) -> np.ndarray:
-        """The vector's values on the host; not to be written."""
         return np.asarray(vector)
 
 
@@ -64,18 +62,17 @@ class Exchange:
         return self.shared[1, worker].copy()
 
 
+ON_DEVICE = "multigpu.synchrony.on_device"
+"""What imports PyTorch."""
+
+
 def arithmetic_of(server_device: str) -> Arithmetic:
     """Of an Experiment's `server_device`."""
-    return ON_HOST if server_device == "host" else _on_device().DeviceArithmetic(server_device)
+    return ON_HOST if server_device == "host" else importlib.import_module(ON_DEVICE).DeviceArithmetic(server_device)
 
 
 def open_exchange(experiment: Experiment, problem: Problem | None) -> Exchange:
     """Where the experiment's server and workers exchange vectors."""
     if experiment.server_device == "host" or problem is None:
         return Exchange(experiment.workers, problem)
-    return _on_device().DeviceExchange(experiment.workers, problem, experiment.server_device)
-
-
-def _on_device() -> Any:
-    """Imports PyTorch."""
-    return importlib.import_module("multigpu.synchrony.on_device")
+    return importlib.import_module(ON_DEVICE).DeviceExchange(experiment.workers, problem, experiment.server_device)

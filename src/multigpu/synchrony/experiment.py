@@ -8,16 +8,48 @@ from pydantic import BaseModel, Field, model_validator
 
 from multigpu.kept import key_of
 from multigpu.schema import Strict
-from multigpu.synchrony.laws import Law, Seconds
-from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, Problem, RareFeatures
+from multigpu.synchrony.laws import Law, Seconds, StepTimes
+from multigpu.synchrony.problems import Count, Description, Digits, LinearRegression, PlantedTeacher, Problem, RareFeatures
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
 from multigpu.synchrony.rates import RateRule
-from multigpu.synchrony.trained_models import TrainedModel
+from multigpu.workloads import find_model
 
 SYNCHRONY_VERSION = 1
 """Raised when what a figure means changes, so that old and new never share a table."""
 VIRTUAL = "virtual"
 """Folder of the virtual clock's Records: its seconds do not depend on the machine."""
+
+
+class TrainedModel(Description):
+    """A model of a workload, its loss the mean over images or target words.
+
+    cnn: images of a class's grating under noise (`model_problem.gratings`); nmt: sentences of the committed corpus with at most
+    `longest` words a side (`model_problem.sentences`), so that all has real words; a row is an image or a pair of sentences.
+    device: "cuda" gives worker w the GPU of number w modulo the GPUs there are, and the server's evaluations the first one.
+    precision: "bf16" computes under autocast; parameters and gradients travel as float32.
+    Batch norm takes the statistics of the rows it is given, in training and in evaluation, and keeps no running ones.
+    """
+
+    kind: Literal["model"] = "model"
+    workload: Literal["cnn", "nmt"]
+    model: str
+    rows: Count = 2048
+    test_rows: Count = 512
+    longest: Count = 12
+    device: Literal["cpu", "cuda"] = "cpu"
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        find_model(self.workload, self.model)
+        return self
+
+    def build(self) -> Problem:
+        from multigpu.synchrony.model_problem import ModelProblem  # and PyTorch
+
+        return ModelProblem(self)
+
+
 ProblemDescription = Annotated[LinearRegression | RareFeatures | Digits | PlantedTeacher | TrainedModel, Field(discriminator="kind")]
 Clock = Literal["virtual", "real"]
 Engine = Literal["processes", "ray"]
@@ -146,8 +178,9 @@ class Experiment(Described):
         on_gpus = getattr(self.problem, "device", "cpu") == "cuda"
         return self.workers if on_gpus else int(self.server_device == "cuda")
 
-    def slowdown_of(self, worker: int) -> float:
-        return self.slowdown[worker] if self.slowdown else 1.0
+    def times_of(self, worker: int) -> StepTimes:
+        """What its batches take by the law."""
+        return StepTimes(self.law, self.seed, worker, self.slowdown[worker] if self.slowdown else 1.0)
 
     def delay_of_s(self, worker: int) -> float:
         return self.delays_s[worker] if self.delays_s else 0.0

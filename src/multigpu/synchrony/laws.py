@@ -1,7 +1,7 @@
-"""Laws of the time that a worker takes for one batch, their samples and order statistics in closed form; and when a worker is away.
+"""Laws of the time (s) that a worker takes for one batch, their samples and order statistics in closed form; and when it is away.
 
 X_(K:P) is the K-th smallest of P independent times: what an update waits for that takes the first K of P workers.
-All times are in seconds. Closed forms: B. C. Arnold, N. Balakrishnan, H. N. Nagaraja, "A First Course in Order Statistics".
+Closed forms: B. C. Arnold, N. Balakrishnan, H. N. Nagaraja, "A First Course in Order Statistics".
 """
 
 import math
@@ -15,11 +15,6 @@ from multigpu.schema import Strict
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-def harmonic_difference(k: int, p: int) -> float:
-    """H_P - H_(P-K) = 1/P + 1/(P-1) + ... + 1/(P-K+1)."""
-    return math.fsum(1 / i for i in range(p - k + 1, p + 1))
-
-
 class _Law(Strict):
     """Times, of which `sample` draws `count`."""
 
@@ -29,12 +24,10 @@ class _Law(Strict):
         return self.order_mean_s(1, 1)
 
     def order_mean_s(self, k: int, p: int) -> float:
-        """E[X_(K:P)]; nan where it is not known before it is measured."""
-        if not 1 <= k <= p:
-            raise ValueError(f"there is no order statistic {k} of {p}: it must be 1 to {p}")
-        return self._order_mean_s(k, p)
+        """E[X_(K:P)], 1 <= K <= P; nan where it is not known before it is measured."""
+        raise NotImplementedError
 
-    def _order_mean_s(self, k: int, p: int) -> float:
+    def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
         raise NotImplementedError
 
 
@@ -44,7 +37,7 @@ class Constant(_Law):
     kind: Literal["constant"] = "constant"
     time_s: Seconds
 
-    def _order_mean_s(self, k: int, p: int) -> float:
+    def order_mean_s(self, k: int, p: int) -> float:
         return self.time_s
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
@@ -61,25 +54,24 @@ class Exponential(_Law):
     kind: Literal["exponential"] = "exponential"
     scale_s: Seconds
 
-    def _order_mean_s(self, k: int, p: int) -> float:
-        return self.scale_s * harmonic_difference(k, p)
+    def order_mean_s(self, k: int, p: int) -> float:
+        return self.scale_s * math.fsum(1 / i for i in range(p - k + 1, p + 1))
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
         return generator.exponential(self.scale_s, count)
 
 
-class ShiftedExponential(_Law):
+class ShiftedExponential(Exponential):
     """`shift_s` plus an exponential time: a shift moves every order statistic by itself."""
 
-    kind: Literal["shifted_exponential"] = "shifted_exponential"
+    kind: Literal["shifted_exponential"] = "shifted_exponential"  # type: ignore[assignment] # tells it from its parent
     shift_s: Seconds
-    scale_s: Seconds
 
-    def _order_mean_s(self, k: int, p: int) -> float:
-        return self.shift_s + self.scale_s * harmonic_difference(k, p)
+    def order_mean_s(self, k: int, p: int) -> float:
+        return self.shift_s + super().order_mean_s(k, p)
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
-        return self.shift_s + generator.exponential(self.scale_s, count)
+        return self.shift_s + super().sample(generator, count)
 
 
 class Pareto(_Law):
@@ -93,7 +85,7 @@ class Pareto(_Law):
     minimum_s: Seconds
     shape: Annotated[float, Field(gt=1, allow_inf_nan=False)]
 
-    def _order_mean_s(self, k: int, p: int) -> float:
+    def order_mean_s(self, k: int, p: int) -> float:
         s, j = 1 / self.shape, p - k + 1
         log = math.lgamma(p + 1) + math.lgamma(j - s) - math.lgamma(j) - math.lgamma(p + 1 - s)
         return self.minimum_s * math.exp(log)
@@ -112,7 +104,7 @@ class Empirical(_Law):
     kind: Literal["empirical"] = "empirical"
     times_s: tuple[Seconds, ...] = Field(min_length=1)
 
-    def _order_mean_s(self, k: int, p: int) -> float:
+    def order_mean_s(self, k: int, p: int) -> float:
         from scipy import special  # here, as worker processes start without it in half the time
 
         n = len(self.times_s)
@@ -128,7 +120,7 @@ class Computed(_Law):
 
     kind: Literal["computed"] = "computed"
 
-    def _order_mean_s(self, k: int, p: int) -> float:
+    def order_mean_s(self, k: int, p: int) -> float:
         return math.nan
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
@@ -166,16 +158,3 @@ class Outage(Strict):
     worker: Annotated[int, Field(ge=0)]
     at_s: Annotated[float, Field(ge=0)]
     until_s: Seconds | None = None
-
-
-def check_outages(outages: tuple[Outage, ...], workers: int) -> None:
-    """Refuse workers that do not exist, return before they leave or leave while away (ValueError, one sentence)."""
-    free_s: dict[int, float] = {}
-    for outage in sorted(outages, key=lambda outage: outage.at_s):
-        if outage.worker >= workers:
-            raise ValueError(f"there is no worker {outage.worker} of {workers}: the last is {workers - 1}")
-        if outage.until_s is not None and outage.until_s <= outage.at_s:
-            raise ValueError(f"worker {outage.worker} cannot be back at {outage.until_s} s, it leaves at {outage.at_s} s")
-        if outage.at_s < free_s.get(outage.worker, 0.0):
-            raise ValueError(f"worker {outage.worker} cannot leave at {outage.at_s} s, it is away then")
-        free_s[outage.worker] = float("inf") if outage.until_s is None else outage.until_s

@@ -61,8 +61,7 @@ def measure(
     """
     store, start_s = SynchronyStore(root), time.monotonic()
     store.check_writable()
-    found = [(entry, store.of_experiment(entry.experiment)) for entry in planned]
-    missing = [entry for entry, known in found if known is None or _is_due(known, retry)]
+    missing = [entry for entry in planned if _is_due(store.of_experiment(entry.experiment), retry)]
     opened: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it
     with followed(len(missing), progress) as (summary, bar):
         summary.reused = len(planned) - len(missing)
@@ -83,18 +82,14 @@ def measure(
     return summary
 
 
-def _is_due(known: Measured[Any], retry: Collection[str]) -> bool:
-    """Whether what has this Record is run again."""
+def _is_due(known: Measured[Any] | None, retry: Collection[str]) -> bool:
+    """Whether what has this Record, or none, is run."""
     status = getattr(known, "status", "ok")
-    return status in retry and (status == "failed" or not _is_real(known.experiment))
+    return known is None or (status in retry and (status == "failed" or not _is_real(known.experiment)))
 
 
 def possible_here(planned: Sequence[Planned], gpus: int) -> list[Planned]:
-    """Without the entries that need more GPUs than there are.
-
-    Raises:
-        ValueError: none is left; the sentence names both numbers. Or an entry needs Ray, which is not installed.
-    """
+    """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is left, or Ray is needed and not there."""
     if any(getattr(entry.experiment, "engine", "") == "ray" for entry in planned):
         check_ray()
     chosen = [entry for entry in planned if entry.experiment.gpus <= gpus]

@@ -24,7 +24,7 @@ from multigpu.workloads.cnn.torch import build as build_cnn
 from multigpu.workloads.nmt.torch import build as build_nmt
 
 if TYPE_CHECKING:
-    from multigpu.synchrony.trained_models import TrainedModel
+    from multigpu.synchrony.experiment import TrainedModel
 
 EVALUATED = 256
 """Rows that are evaluated together."""

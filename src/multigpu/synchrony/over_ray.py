@@ -20,11 +20,10 @@ from threadpoolctl import threadpool_limits
 from multigpu.hosts.launching import LOOPBACK
 from multigpu.measure.private_network import inside
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.laws import StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Decision
-from multigpu.synchrony.real import STALL_S, serve
-from multigpu.synchrony.server import Outcome, Server
+from multigpu.synchrony.real import STALL_S, check_real, serve
+from multigpu.synchrony.server import Server
 
 
 class RayWorker:
@@ -34,7 +33,7 @@ class RayWorker:
         self.experiment = Experiment.model_validate_json(text)
         self.problem = self.experiment.open()
         self.worker = worker
-        self.times = StepTimes(self.experiment.law, self.experiment.seed, worker, self.experiment.slowdown_of(worker))
+        self.times = self.experiment.times_of(worker)
         self.skipped = -1
         self.changed = threading.Condition()
 
@@ -64,23 +63,16 @@ class RayWorker:
 
 
 def check_ray() -> None:
-    """Whether the extra is there, without importing it.
-
-    Raises:
-        ValueError: it is not; the sentence says how to have it.
-    """
+    """Refuse (ValueError) where the extra is not there; it is not imported."""
     if importlib.util.find_spec("ray") is None:
         raise ValueError("Ray is not installed: pip install 'multigpu[ray]', or run on this machine with real.run_real")
 
 
-def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Outcome:
-    """Run `experiment` with Ray actors as workers, and return what the server saw.
+def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Server:
+    """Run `experiment` with Ray actors as workers. problem: its own, if it is built already.
 
     Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as that; else one is started that nothing
     outside this machine reaches. A worker whose actor dies leaves, and the batch it was computing is lost.
-
-    Args:
-        problem: the built one, to save building it again; it must be `experiment.problem`.
 
     Raises:
         ValueError: Ray is not installed or would listen everywhere, or the experiment is not for the real clock and Ray.
@@ -88,10 +80,7 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Outc
         RuntimeError: Ray did not start or failed.
     """
     check_ray()
-    if experiment.clock != "real":
-        raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
-    if experiment.engine != "ray":
-        raise ValueError(f"this experiment has engine {experiment.engine!r}: run it with real.run_real, or choose engine 'ray'")
+    check_real(experiment, "ray", "real.run_real")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a measurement reports to nobody
     import ray
 
@@ -110,15 +99,15 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Outc
             ray.shutdown()
 
 
-def _over(ray: Any, experiment: Experiment, problem: Problem | None) -> Outcome:
-    """The run on the cluster that this process is connected to."""
+def _over(ray: Any, experiment: Experiment, problem: Problem | None) -> Server:
+    """On the cluster that this process is connected to."""
     try:
         server = Server(experiment, problem or experiment.open())
         actors = Actors(ray, server)
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
             end_s, _ = serve(server, actors, STALL_S)
             actors.skip(actors.pending.values())
-        return server.outcome(end_s)
+        return server.end(end_s)
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
 
@@ -166,6 +155,5 @@ class Actors:
         return self.taken.pop(worker)
 
     def skip(self, jobs: Iterable[tuple[int, int]]) -> None:
-        """These batches of these workers are no longer wanted."""
         for worker, ticket in jobs:
             self.actors[worker].skip.options(concurrency_group="control").remote(ticket)

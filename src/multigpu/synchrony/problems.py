@@ -6,7 +6,6 @@ from the description: `gradient(parameters, worker, draw)` gives the same bits w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Protocol, Self
 
@@ -64,22 +63,22 @@ class Batches:
 
 
 class Problem(Protocol):
-    """What the server and the workers need of a problem. `size` is the number of parameters, `dtype` their type."""
+    """What the server and the workers need of a problem. `size` is the number of parameters, `dtype` their type.
+
+    initial: parameters to start from, [size]. gradient: of the mean loss over the worker's `draw`-th batch, [size]. loss: mean over all
+    training rows. error: share of test rows that are classified wrong; None without classes.
+    """
 
     size: int
     dtype: np.dtype
 
-    def initial(self, seed: int = 0) -> np.ndarray:
-        """Parameters to start from, [size]."""
+    def initial(self, seed: int = 0) -> np.ndarray: ...
 
-    def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray:
-        """Gradient of the mean loss over the worker's `draw`-th batch, [size]."""
+    def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray: ...
 
-    def loss(self, parameters: np.ndarray) -> float:
-        """Mean loss over all training rows."""
+    def loss(self, parameters: np.ndarray) -> float: ...
 
-    def error(self, parameters: np.ndarray) -> float | None:
-        """Share of test rows that are classified wrong; None without classes."""
+    def error(self, parameters: np.ndarray) -> float | None: ...
 
 
 class LinearRegression(Description):
@@ -122,9 +121,7 @@ class Digits(Description):
 
         pixels, labels = load_digits(return_X_y=True)
         order = np.random.default_rng(0).permutation(len(labels))  # the split is part of the problem, whatever the seed
-        train, test = order[: self.rows], order[self.rows :]
-        inputs = pixels / 16
-        return Classification(self, Network(64, self.hidden, 10), inputs[train], labels[train], inputs[test], labels[test])
+        return Classification(self, Network(64, self.hidden, 10), pixels[order] / 16, labels[order])
 
 
 class PlantedTeacher(Description):
@@ -145,11 +142,10 @@ class PlantedTeacher(Description):
         generator = np.random.default_rng((self.seed, 1))
         inputs = generator.standard_normal((self.rows + self.test_rows, self.features))
         teacher = Network(self.features, (self.teacher_hidden,), 10)
-        labels = teacher.outputs(teacher.initial(generator), inputs).argmax(axis=1)
+        labels = teacher.forward(teacher.initial(generator), inputs)[-1].argmax(axis=1)
         flipped = generator.random(self.rows) < self.label_noise
         labels[: self.rows][flipped] = generator.integers(10, size=int(flipped.sum()))
-        train, test = slice(None, self.rows), slice(self.rows, None)
-        return Classification(self, Network(self.features, self.hidden, 10), inputs[train], labels[train], inputs[test], labels[test])
+        return Classification(self, Network(self.features, self.hidden, 10), inputs, labels)
 
 
 class LinearProblem:
@@ -158,7 +154,6 @@ class LinearProblem:
     dtype = np.dtype(np.float64)
 
     def __init__(self, description: LinearRegression) -> None:
-        self.description = description
         self.size = description.features
         generator = np.random.default_rng((description.seed, 1))
         self.inputs = description.inputs(generator)
@@ -193,20 +188,15 @@ class LinearProblem:
         return {"rare_missed": float(missed), "rare_rate": float(np.exp(np.nanmean(logs[half:]) - np.nanmean(logs[:half])))}
 
 
-@dataclass
 class Classification:
-    """Rows with labels, a network, and cross entropy."""
+    """Rows with labels, a network, and its mean cross entropy in nats. Rows beyond the description's are those to test on."""
 
-    description: Digits | PlantedTeacher
-    network: Network
-    inputs: np.ndarray
-    labels: np.ndarray
-    test_inputs: np.ndarray
-    test_labels: np.ndarray
     dtype = np.dtype(np.float64)
 
-    def __post_init__(self) -> None:
-        self.size, self.batches = self.network.size, Batches(self.description, len(self.labels))
+    def __init__(self, description: Digits | PlantedTeacher, network: Network, inputs: np.ndarray, labels: np.ndarray) -> None:
+        self.network, self.size, rows = network, network.size, description.rows
+        self.batches = Batches(description, rows)
+        self.inputs, self.labels, self.test_inputs, self.test_labels = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
 
     def initial(self, seed: int = 0) -> np.ndarray:
         """He's normal initialisation, biases zero."""
@@ -217,10 +207,11 @@ class Classification:
         return self.network.gradient(parameters, self.inputs[rows], self.labels[rows])
 
     def loss(self, parameters: np.ndarray) -> float:
-        return self.network.loss(parameters, self.inputs, self.labels)
+        logits = self.network.forward(parameters, self.inputs)[-1]
+        return float(np.mean(-_log_softmax(logits)[np.arange(len(self.labels)), self.labels]))
 
     def error(self, parameters: np.ndarray) -> float | None:
-        found = self.network.outputs(parameters, self.test_inputs).argmax(axis=1)
+        found = self.network.forward(parameters, self.test_inputs)[-1].argmax(axis=1)
         return float(np.mean(found != self.test_labels))
 
 
@@ -231,8 +222,7 @@ class Network:
     """
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
-        widths = (inputs, *hidden, classes)
-        self.shapes = tuple(pairwise(widths))
+        self.shapes = tuple(pairwise((inputs, *hidden, classes)))
         self.size = sum(rows * columns + columns for rows, columns in self.shapes)
 
     def initial(self, generator: np.random.Generator) -> np.ndarray:
@@ -242,18 +232,9 @@ class Network:
             kernel[...] = generator.standard_normal(kernel.shape) * np.sqrt(2 / kernel.shape[0])
         return flat
 
-    def outputs(self, parameters: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """Logits [rows, classes] of inputs [rows, features]."""
-        return self._forward(parameters, inputs)[-1]
-
-    def loss(self, parameters: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> float:
-        """Mean cross entropy in nats."""
-        logits = self.outputs(parameters, inputs)
-        return float(np.mean(-_log_softmax(logits)[np.arange(len(labels)), labels]))
-
     def gradient(self, parameters: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Gradient of `loss` by the parameters, [size]."""
-        activations = self._forward(parameters, inputs)
+        """Gradient of the mean cross entropy by the parameters, [size]."""
+        activations = self.forward(parameters, inputs)
         delta = np.exp(_log_softmax(activations[-1]))
         delta[np.arange(len(labels)), labels] -= 1
         delta /= len(labels)
@@ -269,20 +250,16 @@ class Network:
 
     def _layers(self, flat: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """(kernel, bias) of every layer, as views."""
-        views, at = [], 0
-        for rows, columns in self.shapes:
-            middle, end = at + rows * columns, at + rows * columns + columns
-            views.append((flat[at:middle].reshape(rows, columns), flat[middle:end]))
-            at = end
-        return views
+        cuts = np.cumsum([size for rows, columns in self.shapes for size in (rows * columns, columns)])[:-1]
+        parts = iter(np.split(flat, cuts))
+        return [(next(parts).reshape(shape), next(parts)) for shape in self.shapes]
 
-    def _forward(self, parameters: np.ndarray, inputs: np.ndarray) -> list[np.ndarray]:
-        """The input of every layer, then the logits."""
+    def forward(self, parameters: np.ndarray, inputs: np.ndarray) -> list[np.ndarray]:
+        """The input of every layer [rows, width], then the logits [rows, classes]."""
         values = [inputs]
-        layers = self._layers(parameters)
-        for number, (kernel, bias) in enumerate(layers):
+        for number, (kernel, bias) in enumerate(self._layers(parameters), 1):
             value = values[-1] @ kernel + bias
-            values.append(np.maximum(value, 0) if number < len(layers) - 1 else value)
+            values.append(np.maximum(value, 0) if number < len(self.shapes) else value)
         return values
 
 

@@ -55,11 +55,7 @@ class CannotContinue(RuntimeError):
 
 
 def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None) -> int:
-    """K, the gradients of one update: P for sync and 1 for async, where it may be left out.
-
-    Raises:
-        ValueError: K does not suit the protocol and P; the sentence names both.
-    """
+    """K, the gradients of one update: P for sync and 1 for async, where it may be left out. ValueError: it does not suit both."""
     fixed = {"sync": workers, "async": 1}.get(protocol)
     if fixed is not None:
         if gradients not in (None, fixed):
@@ -137,11 +133,7 @@ class Coordinator:
         return job
 
     def check_possible(self) -> None:
-        """Whether the workers that are left can complete another update.
-
-        Raises:
-            CannotContinue: they cannot; one sentence.
-        """
+        """Raise CannotContinue where the workers that are left cannot complete another update."""
         enough = bool(self.alive) if self.batches else len(self.waiting) + len(self.running) >= self.gradients
         if not enough:
             needed = "a worker" if self.batches else f"gradients of {self.gradients} workers"
@@ -149,13 +141,9 @@ class Coordinator:
             raise CannotContinue(f"{self.protocol} needs {needed} for an update, and {left}: start it again")
 
     def _start(self, workers: Iterable[int]) -> tuple[Job, ...]:
-        jobs = []
-        for worker in sorted(workers):
-            if worker not in self.alive:
-                continue
-            job = Job(worker, self.tickets[worker], self.version)
-            self.tickets[worker] += 1
-            self.running[worker] = job
-            jobs.append(job)
+        jobs = tuple(Job(worker, self.tickets[worker], self.version) for worker in sorted(self.alive.intersection(workers)))
+        for job in jobs:
+            self.tickets[job.worker] += 1
+            self.running[job.worker] = job
         self.started += len(jobs)
-        return tuple(jobs)
+        return jobs

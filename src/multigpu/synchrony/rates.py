@@ -11,21 +11,25 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Rule(Strict):
+    """One for each gradient of an update, the same unless a rule says otherwise."""
+
+    rate: Positive
+
     needs_distance: ClassVar[bool] = False
 
     def factor(self, update: int) -> float:
         """What the rates of update number `update` (from 0) are multiplied by."""
         return 1.0
 
+    def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
+        """Of an update's gradients, by their ages and, where it `needs_distance`, how far parameters have moved since."""
+        return [self.rate] * len(staleness)
+
 
 class ConstantRate(_Rule):
     """The same rate for every gradient, however old."""
 
     kind: Literal["constant"] = "constant"
-    rate: Positive
-
-    def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
-        return [self.rate] * len(staleness)
 
 
 class WarmUpRate(_Rule):
@@ -35,16 +39,12 @@ class WarmUpRate(_Rule):
     """
 
     kind: Literal["warm_up"] = "warm_up"
-    rate: Positive
     start: Positive
     updates: Annotated[int, Field(ge=1)]
 
     def factor(self, update: int) -> float:
         part = min(1.0, update / self.updates)
         return (self.start + (self.rate - self.start) * part) / self.rate
-
-    def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
-        return [self.rate] * len(staleness)
 
 
 class StalenessRate(_Rule):
@@ -55,7 +55,6 @@ class StalenessRate(_Rule):
     """
 
     kind: Literal["staleness"] = "staleness"
-    rate: Positive
     per: Literal["update", "gradient"] = "update"
 
     def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
@@ -64,7 +63,7 @@ class StalenessRate(_Rule):
         return [self.rate / max(1.0, sum(staleness) / len(staleness))] * len(staleness)
 
 
-class BoundedRate(_Rule):
+class BoundedRate(Strict):
     """min(c / ||w_j - w_tau||^2, maximum): w_j are the server's parameters before the update, w_tau those of the gradient.
 
     Sources: 002; Dutta et al. 2018.
@@ -75,6 +74,9 @@ class BoundedRate(_Rule):
     maximum: Positive
 
     needs_distance: ClassVar[bool] = True
+
+    def factor(self, update: int) -> float:
+        return 1.0
 
     def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
         return [self.maximum if self.c >= self.maximum * square else self.c / square for square in squared_distance]

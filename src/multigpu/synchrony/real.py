@@ -1,25 +1,39 @@
-"""Experiments for real: this process is the server, its workers are processes of this machine, with the law's times injected as delays."""
+"""Experiments for real: this process is the server, its workers are processes of this machine, with the law's times injected as delays.
 
+Small messages travel in pipes, vectors lie in an `exchange`. A message that was read orders what was written before it. A cancelled worker
+may read parameters that are being overwritten, but then it throws its gradient away, or the server does: an answer with an old ticket is
+never looked at. Cancelling is sending the next job: the worker sees it at its next check, which ends its wait at once but not its
+computation.
+"""
+
+import multiprocessing
 import time
 from collections.abc import Collection
-from dataclasses import replace
-from typing import Protocol
+from multiprocessing.connection import Connection, wait
+from typing import Protocol, Self
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from multigpu.measure.machine import gpu_count
-from multigpu.synchrony.exchange import Vector, arithmetic_of, open_exchange
-from multigpu.synchrony.experiment import Experiment
+from multigpu.measure.process import end_with_parent
+from multigpu.synchrony.exchange import Exchange, Vector, arithmetic_of, open_exchange
+from multigpu.synchrony.experiment import Engine, Experiment
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Decision
-from multigpu.synchrony.server import Outcome, Server
-from multigpu.synchrony.workers import Processes
+from multigpu.synchrony.server import Server
 
 MOST_WORKERS = 64
 """On one machine; the simulator goes further."""
 STALL_S = 120.0
 """A run ends with a sentence if nothing arrives for so long."""
+READY = "ready"
+WARM_UP = 2
+"""Gradients that a worker computes and throws away before it is ready; one more goes through the exchange."""
+MOST_TIMES = 64
+"""Batches of a worker whose time is kept, spread evenly over the run."""
+END_S = 10.0
+"""What workers get to end by themselves."""
 
 
 class Workers(Protocol):
@@ -66,20 +80,159 @@ def serve(server: Server, workers: Workers, stall_s: float) -> tuple[float, floa
         busy_s += time.perf_counter() - arrived
 
 
-def run_real(experiment: Experiment, problem: Problem | None = None, *, stall_s: float = STALL_S) -> Outcome:
-    """Run `experiment` with a process a worker. They end with this one, however it ends.
+def worker_main(connection: Connection, exchange: Exchange, text: str, worker: int) -> None:
+    """Compute batches until told to stop (None), or until the server is gone."""
+    end_with_parent()
+    experiment = Experiment.model_validate_json(text)
+    problem = experiment.open()
+    try:
+        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            if problem is not None:  # what a first batch costs, of a GPU above all, belongs to no run
+                for ticket in range(WARM_UP):
+                    problem.gradient(problem.initial(experiment.seed), worker, ticket)
+                exchange.give(worker, problem.initial(experiment.seed))
+                exchange.answer(worker, exchange.gradient(problem, worker, 0))
+            connection.send(READY)
+            _work(connection, exchange, experiment, problem, worker)
+    except (EOFError, ConnectionError):
+        return
 
-    Args:
-        problem: the built one, to save building it again; it must be `experiment.problem`.
+
+def _work(connection: Connection, exchange: Exchange, experiment: Experiment, problem: Problem | None, worker: int) -> None:
+    """One batch after the other, until the job is None."""
+    times, delay_s = experiment.times_of(worker), experiment.delay_of_s(worker)
+    ticket = connection.recv()
+    while ticket is not None:
+        begun_s = time.perf_counter()
+        gradient = exchange.gradient(problem, worker, ticket) if problem else None
+        computed_s = time.perf_counter() - begun_s
+        until_s = begun_s + max(times.time_s(ticket), computed_s) + delay_s
+        # the injected delay is a wait for the next message, which only a cancelled worker gets before it answers
+        if not connection.poll(max(0.0, until_s - time.perf_counter())):
+            if gradient is not None:
+                exchange.answer(worker, gradient)
+            now_s = time.perf_counter()
+            connection.send((ticket, now_s - begun_s - times.time_s(ticket) - delay_s, now_s - begun_s - delay_s))
+        ticket = connection.recv()
+        while connection.poll():
+            ticket = connection.recv()
+
+
+class Processes:
+    """The workers of a real run as the server has them; one whose pipe breaks is gone. When it is left as a context they have ended, and
+    the memory that they map is free.
+    """
+
+    def __init__(self, experiment: Experiment, exchange: Exchange) -> None:
+        # spawned, not forked: the process that starts a run may hold threads and a framework, and CUDA does not survive a fork
+        context = multiprocessing.get_context("spawn")
+        self.exchange = exchange
+        self.open: dict[int, Connection] = {}
+        self.processes = []
+        self.over_s: list[float] = []
+        self.times_s: list[list[float]] = [[] for _ in range(experiment.workers)]
+        """By worker, seconds of every batch that arrived, without the delay injected."""
+        text = experiment.model_dump_json()
+        for worker in range(experiment.workers):
+            self.open[worker], theirs = context.Pipe()
+            process = context.Process(target=worker_main, args=(theirs, exchange, text, worker), name=f"worker-{worker}", daemon=True)
+            self.processes.append(process)
+            process.start()
+            theirs.close()  # only the two processes of a pipe may hold it, or the end of one would stay unnoticed by the other
+
+    def wait_until_ready(self, stall_s: float) -> None:
+        """Until every worker has warmed up, each within so many seconds, or else CannotContinue."""
+        for worker, connection in self.open.items():
+            try:
+                if not connection.poll(stall_s) or connection.recv() != READY:
+                    raise CannotContinue(f"worker {worker} was not ready within {stall_s:g} s")
+            except (EOFError, ConnectionError):
+                raise CannotContinue(f"worker {worker} ended before the run began") from None
+
+    def send(self, decision: Decision, parameters: Vector | None) -> list[int]:
+        gone = []
+        for worker, ticket, _ in decision.started:
+            if worker in self.open:
+                if parameters is not None:
+                    self.exchange.give(worker, parameters)
+                try:
+                    self.open[worker].send(ticket)
+                except ConnectionError:
+                    gone.append(worker)
+        return self._closed(gone)
+
+    def receive(self, timeout_s: float) -> tuple[list[tuple[int, int]], list[int]]:
+        came, gone = [], []
+        ready = wait(list(self.open.values()), timeout_s)
+        for worker, connection in self.open.items():
+            if connection in ready:
+                try:
+                    ticket, over_s, batch_s = connection.recv()
+                except (EOFError, ConnectionError):
+                    gone.append(worker)
+                else:
+                    came.append((worker, ticket))
+                    self.over_s.append(over_s)
+                    self.times_s[worker].append(batch_s)
+        return came, self._closed(gone)
+
+    def take(self, worker: int) -> Vector:
+        return self.exchange.take(worker)
+
+    def _closed(self, gone: list[int]) -> list[int]:
+        for worker in gone:
+            self.open.pop(worker).close()
+        return gone
+
+    def some_times_s(self) -> list[list[float]]:
+        """By worker, the times of at most `MOST_TIMES` batches, evenly spread."""
+        places = (np.unique(np.linspace(0, max(len(own) - 1, 0), MOST_TIMES).astype(int)) for own in self.times_s)
+        return [np.array(own)[chosen[: len(own)]].tolist() for own, chosen in zip(self.times_s, places, strict=True)]
+
+    def notes(self) -> list[str]:
+        """How late workers were: a wait that ends late, or a gradient that took longer than its law's time."""
+        if not self.over_s:
+            return []
+        middle, most = np.median(self.over_s) * 1e3, max(self.over_s) * 1e3
+        return [f"batches ended {middle:.2f} ms after their law's time (median; most {most:.2f} ms)"]
+
+    def stop(self) -> None:
+        """Let every worker end after its batch."""
+        for connection in self.open.values():
+            try:
+                connection.send(None)
+            except OSError:
+                continue
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closed(list(self.open))
+        until_s = time.monotonic() + END_S
+        for process in self.processes:
+            process.join(max(0.0, until_s - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def check_real(experiment: Experiment, engine: Engine, other: str) -> None:
+    """Refuse (ValueError) what is not for the real clock and this engine, but for the `other` function."""
+    if experiment.clock != "real":
+        raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
+    if experiment.engine != engine:
+        raise ValueError(f"this experiment has engine {experiment.engine!r}: run it with {other}, or choose engine {engine!r}")
+
+
+def run_real(experiment: Experiment, problem: Problem | None = None, *, stall_s: float = STALL_S) -> Server:
+    """Run `experiment` with a process a worker. They end with this one, however it ends. problem: its own, if it is built already.
 
     Raises:
         ValueError: the experiment is not for the real clock and processes, has too many workers or needs a GPU that is not there.
         CannotContinue: too few workers are left, or nothing arrived for `stall_s`.
     """
-    if experiment.clock != "real":
-        raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
-    if experiment.engine != "processes":
-        raise ValueError(f"this experiment has engine {experiment.engine!r}: run it with over_ray.run_over_ray, or leave engine out")
+    check_real(experiment, "processes", "over_ray.run_over_ray")
     if experiment.workers > MOST_WORKERS:
         raise ValueError(f"{experiment.workers} workers are too many for one machine's real clock: {MOST_WORKERS} at most, simulate more")
     if experiment.server_device == "cuda" and not gpu_count():
@@ -92,6 +245,11 @@ def run_real(experiment: Experiment, problem: Problem | None = None, *, stall_s:
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
             end_s, busy_s = serve(server, workers, stall_s)
         workers.stop()
-        outcome = server.outcome(end_s, workers.notes())
+        server.end(end_s)
     arrived = sum(map(len, workers.times_s))
-    return replace(outcome, batch_times_s=workers.some_times_s(), server_time_s=busy_s / arrived if arrived else None)
+    server.notes, server.batch_times_s, server.server_time_s = (
+        workers.notes(),
+        workers.some_times_s(),
+        busy_s / arrived if arrived else None,
+    )
+    return server

@@ -9,7 +9,7 @@ from multigpu.kept import SCHEMA_VERSION, Kept, made_here
 from multigpu.measure.machine import this_machine, versions
 from multigpu.schema import Data
 from multigpu.synchrony.experiment import SYNCHRONY_VERSION, Described, Experiment
-from multigpu.synchrony.server import Accounts, Outcome, Point
+from multigpu.synchrony.server import Accounts, Point, Server
 
 MOST_BINS = 200
 Kind = TypeVar("Kind", bound=Described)
@@ -52,7 +52,7 @@ class Result(Data):
     accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes.
     curve: loss and error against time, thinned to the experiment's evaluations.
     fingerprint: of the parameters' bytes at the end; equal runs have equal fingerprints.
-    batch_times_s, server_time_s: of a real run, see `server.Outcome`.
+    batch_times_s, server_time_s: of a real run, see `server.Server`.
     """
 
     end_s: float
@@ -88,44 +88,40 @@ class SynchronyRecord(Measured[Experiment]):
     result: Result | None = None
 
 
-def make_record(experiment: Experiment, outcome: Outcome | None, reason: str = "") -> SynchronyRecord:
-    """The Record of an outcome; of none, with the `reason`, if the run failed."""
-    return SynchronyRecord(
-        status="failed" if outcome is None else "ok",
-        reason=reason,
-        result=None if outcome is None else summarise(outcome),
-        **record_fields(experiment),
-    )
+def make_record(experiment: Experiment, run: Server | None, reason: str = "") -> SynchronyRecord:
+    """The Record of a run that has ended; of none, with the `reason`, if it failed."""
+    result = None if run is None else summarise(run)
+    return SynchronyRecord(status="ok" if result else "failed", reason=reason, result=result, **record_fields(experiment))
 
 
-def summarise(outcome: Outcome) -> Result:
-    """The figures of `outcome`, thinned: a few kilobytes whatever the number of updates and workers."""
-    experiment, count = outcome.experiment, len(outcome.update_times_s)
+def summarise(run: Server) -> Result:
+    """The figures of a run, thinned: a few kilobytes whatever the number of updates and workers."""
+    experiment, count, vector = run.experiment, len(run.update_times_s), run.parameters
     gradients = count * experiment.gradients_per_update
-    vector = outcome.parameters
+    quantiles_s = np.quantile(np.diff(run.update_times_s), [0.05, 0.25, 0.5, 0.75, 0.95]).tolist() if count > 1 else []
     return Result(
-        end_s=outcome.end_s,
+        end_s=run.end_s,
         updates=count,
         gradients=gradients,
         samples=gradients * experiment.problem.batch_size if experiment.problem else None,
         measured_updates=count,
-        update_time_s=outcome.update_times_s[-1] / count if count else float("nan"),
-        block_times_s=outcome.block_times_s().tolist(),
-        interval_quantiles_s=np.quantile(outcome.intervals_s, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist() if count > 1 else [],
-        staleness=histogram(outcome.staleness),
-        accounts=outcome.accounts,
+        update_time_s=run.update_times_s[-1] / count if count else float("nan"),
+        block_times_s=run.block_times_s().tolist(),
+        interval_quantiles_s=quantiles_s,
+        staleness=histogram(run.staleness),
+        accounts=run.accounts,
         parameters=0 if vector is None else len(vector),
-        curve=list(outcome.curve),
+        curve=run.curve,
         fingerprint="" if vector is None else hashlib.sha256(vector.tobytes()).hexdigest()[:16],
-        notes=list(outcome.notes),
+        notes=run.notes,
         parameter_bytes=8 if vector is None else vector.itemsize,
-        batch_times_s=[[float(f"{value:.6g}") for value in times] for times in outcome.batch_times_s],
-        server_time_s=outcome.server_time_s,
+        batch_times_s=[[float(f"{value:.6g}") for value in times] for times in run.batch_times_s],
+        server_time_s=run.server_time_s,
     )
 
 
 def histogram(staleness: dict[int, int]) -> Histogram:
-    """Counts by staleness in at most 200 bins of equal width."""
+    """Counts by staleness in at most `MOST_BINS` of equal width."""
     if not staleness:
         return Histogram(mean=float("nan"), width=1, counts=[])
     ages, numbers = np.array(list(staleness)), np.array(list(staleness.values()))

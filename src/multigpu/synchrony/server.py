@@ -6,8 +6,8 @@ Whoever drives it owns the clock and passes the time: the simulator, the server 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -25,29 +25,6 @@ class Point(NamedTuple):
     gradients: int
     loss: float
     error: float | None
-
-
-@dataclass
-class Curve:
-    """Parameters at about `evaluations` evenly spread parts of the budget; evaluated only after the run, to cost no time in it."""
-
-    experiment: Experiment
-    taken: list[tuple[float, int, int, Vector]] = field(default_factory=list)
-    mark: float = 0.0
-
-    def offer(self, time_s: float, updates: int, gradients: int, parameters: Vector, last: bool = False) -> None:
-        if last and self.taken and self.taken[-1][1] == updates:
-            return
-        spent = max(updates / (self.experiment.updates or math.inf), time_s / (self.experiment.time_s or math.inf))
-        if spent >= self.mark or last:
-            self.taken.append((time_s, updates, gradients, parameters))
-            # 1e-9: 0.3 of a budget is reached by 3 of 10 updates, whatever the rounding
-            self.mark = (math.floor(spent * self.experiment.evaluations + 1e-9) + 1) / self.experiment.evaluations - 1e-9
-
-    def evaluate(self, problem: Problem, arithmetic: Arithmetic) -> tuple[Point, ...]:
-        held = ((t, u, g, arithmetic.fetch(w)) for t, u, g, w in self.taken)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return tuple(Point(t, u, g, problem.loss(w), problem.error(w)) for t, u, g, w in held)
 
 
 ARRIVED, LEFT = 0, 1
@@ -92,48 +69,15 @@ class Accounts:
     versions_held: int
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run gave. Times in seconds since its start.
+class Server:
+    """One run's server, and when that has ended what the run gave. Every method that takes an event takes its time, in seconds since the
+    start.
 
-    update_times_s: [updates]; staleness: gradients by staleness, own update not counted. events: the log.
-    parameters: at the end, which was at `end_s`.
+    parameters: like gradients a vector of `arithmetic`; when the run has ended, an array on the host.
+    update_times_s: of every update. staleness: gradients by staleness, own update not counted. events: the log.
+    curve, end_s: when the run has ended; parameters at about `evaluations` evenly spread parts of the budget.
     Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches, from the parameters' arrival to the gradient's leaving,
     without the delay injected; server_time_s, the mean seconds that the server was busy with one gradient.
-    """
-
-    experiment: Experiment
-    update_times_s: np.ndarray
-    staleness: dict[int, int]
-    accounts: Accounts
-    events: tuple[Event, ...]
-    curve: tuple[Point, ...]
-    parameters: np.ndarray | None
-    end_s: float
-    notes: tuple[str, ...] = ()
-    batch_times_s: tuple[tuple[float, ...], ...] = ()
-    server_time_s: float | None = None
-
-    @property
-    def intervals_s(self) -> np.ndarray:
-        """Seconds from one update to the next, [updates - 1]."""
-        return np.diff(self.update_times_s)
-
-    def block_times_s(self, blocks: int = 20) -> np.ndarray:
-        """Seconds per update in successive parts of equally many updates, [blocks or fewer]; what does not divide is left out at the end.
-
-        Parts of many updates are nearly independent where single updates are not (async), so they give an interval and a median.
-        """
-        updates = len(self.update_times_s)
-        size = max(1, updates // blocks)
-        marks = np.concatenate([[0.0], self.update_times_s[size - 1 :: size]])
-        return np.diff(marks) / size
-
-
-class Server:
-    """One run's server. Every method that takes an event takes its time, in seconds since the start.
-
-    Parameters and gradients are vectors of `arithmetic`; those of outcomes are arrays on the host.
     """
 
     def __init__(self, experiment: Experiment, problem: Problem | None, arithmetic: Arithmetic = ON_HOST) -> None:
@@ -143,11 +87,17 @@ class Server:
         self.update_times_s: list[float] = []
         self.staleness: Counter[int] = Counter()
         self.events: list[Event] = []
-        self._curve = Curve(experiment)
+        self.curve: list[Point] = []
+        self.end_s = math.nan
+        self.notes: list[str] = []
+        self.batch_times_s: list[list[float]] = []
+        self.server_time_s: float | None = None
+        self._taken: list[tuple[float, int, int, Vector]] = []
+        self._mark = 0.0  # the part of the budget at which parameters are taken down again
         self._gradients: dict[Job, Vector] = {}
         self._versions: dict[int, tuple[Vector, int]] = {}  # parameters and how many batches need them
         self._since = [0.0] * experiment.workers  # by worker, when its batch started or its gradient arrived
-        self._seconds = {"busy_s": 0.0, "cancelled_s": 0.0, "lost_s": 0.0, "idle_s": 0.0}
+        self._seconds: dict[str, Any] = {"busy_s": 0.0, "cancelled_s": 0.0, "lost_s": 0.0, "idle_s": 0.0}
         self._versions_held = 0
 
     @property
@@ -199,38 +149,49 @@ class Server:
         updates, time_s = self.experiment.updates, self.experiment.time_s
         return (updates is not None and self.version >= updates) or (time_s is not None and now_s >= time_s)
 
-    def outcome(self, end_s: float, notes: Sequence[str] = ()) -> Outcome:
-        """The accounts at the end, and the curve (its evaluation takes time)."""
-        if self.parameters is not None:
-            self._curve.offer(end_s, self.version, self.coordinator.applied, self.parameters, last=True)
-        c = self.coordinator
-        return Outcome(
-            experiment=self.experiment,
-            update_times_s=np.array(self.update_times_s),
-            staleness=dict(sorted(self.staleness.items())),
-            accounts=Accounts(
-                started=c.started,
-                applied=c.applied,
-                waiting=len(c.waiting),
-                running=len(c.running),
-                cancelled=c.cancelled,
-                lost=c.lost,
-                late=c.late,
-                **self._seconds,
-                received=c.applied + len(c.waiting) + c.late,
-                sent=c.started,
-                versions_held=self._versions_held,
-            ),
-            events=tuple(self.events),
-            curve=self._curve.evaluate(self.problem, self.arithmetic) if self.problem is not None else (),
-            parameters=None if self.parameters is None else self.arithmetic.fetch(self.parameters),
-            end_s=end_s,
-            notes=tuple(notes),
+    def end(self, end_s: float) -> Self:
+        """The run is over: its curve is evaluated, which takes time, and its parameters come to the host."""
+        self.end_s = end_s
+        if self.problem is not None:
+            if not self._taken or self._taken[-1][1] != self.version:
+                self._take(end_s)
+            held = [(t, u, g, self.arithmetic.fetch(w)) for t, u, g, w in self._taken]
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.curve = [Point(t, u, g, self.problem.loss(w), self.problem.error(w)) for t, u, g, w in held]
+            self.parameters = self.arithmetic.fetch(self.parameters)
+        return self
+
+    @property
+    def accounts(self) -> Accounts:
+        """Of the run so far."""
+        c, waiting = self.coordinator, len(self.coordinator.waiting)
+        return Accounts(
+            *(c.started, c.applied, waiting, len(c.running), c.cancelled, c.lost, c.late),
+            **self._seconds,
+            received=c.applied + waiting + c.late,
+            sent=c.started,
+            versions_held=self._versions_held,
         )
 
+    def block_times_s(self, blocks: int = 20) -> np.ndarray:
+        """Seconds per update in successive parts of equally many updates, [blocks or fewer]; what does not divide is left out at the end.
+
+        Parts of many updates are nearly independent where single updates are not (async), so they give an interval and a median.
+        """
+        size = max(1, len(self.update_times_s) // blocks)
+        return np.diff([0.0, *self.update_times_s[size - 1 :: size]]) / size
+
     def _offer(self, now_s: float) -> None:
-        if self.parameters is not None:
-            self._curve.offer(now_s, self.version, self.coordinator.applied, self.parameters)
+        """Take the parameters down where the next part of the budget is spent; they are evaluated after the run, to cost no time in it."""
+        e = self.experiment
+        spent = max(self.version / (e.updates or math.inf), now_s / (e.time_s or math.inf))
+        if self.problem is not None and spent >= self._mark:
+            self._take(now_s)
+            # 1e-9: 0.3 of a budget is reached by 3 of 10 updates, whatever the rounding
+            self._mark = (math.floor(spent * e.evaluations + 1e-9) + 1) / e.evaluations - 1e-9
+
+    def _take(self, now_s: float) -> None:
+        self._taken.append((now_s, self.version, self.coordinator.applied, self.parameters))
 
     def _spend(self, on: str, worker: int, now_s: float) -> None:
         self._seconds[on] += now_s - self._since[worker]

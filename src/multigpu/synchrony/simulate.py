@@ -8,26 +8,22 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.laws import Exponential, StepTimes
+from multigpu.synchrony.laws import Exponential
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Job, ProtocolName
-from multigpu.synchrony.server import Outcome, Server
+from multigpu.synchrony.server import Server
 
 
-def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
-    """Run `experiment` on a virtual clock; the same experiment gives the same bits.
+def simulate(experiment: Experiment, problem: Problem | None = None) -> Server:
+    """Run `experiment` on a virtual clock; the same experiment gives the same bits. problem: its own, if it is built already.
 
-    A worker takes the law's time for a batch, and its delay; the network takes none, and the server, if it takes any, handles one
-    gradient after the other in the order of their arrival. Gradients are computed when they arrive, on
-    the version that the worker was given, so cancelled ones cost nothing here. Arrivals at one instant come in random order.
-    A run that diverges runs on: its loss says so.
-
-    Args:
-        problem: the built one, to save building it again; it must be `experiment.problem`.
+    A worker takes the law's time for a batch, and its delay; the network takes none, and the server, if it takes any, handles one gradient
+    after the other in the order of their arrival. Gradients are computed when they arrive, on the version that the worker was given, so
+    cancelled ones cost nothing here. Arrivals at one instant come in random order. A run that diverges runs on: its loss says so.
     """
     problem = problem or experiment.open()
     server = Server(experiment, problem)
-    times = [StepTimes(experiment.law, experiment.seed, w, experiment.slowdown_of(w)) for w in range(experiment.workers)]
+    times = [experiment.times_of(worker) for worker in range(experiment.workers)]
     ties = random.Random(experiment.seed)
     heap: list[tuple[float, float, int, int]] = []  # time, tie, worker, ticket
 
@@ -57,7 +53,7 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
             now_s = max(now_s, time_s) + experiment.server_s  # what arrived while the server was busy waits
             gradient = problem.gradient(server.parameters_of(worker), worker, ticket) if problem is not None else None
             plan(server.arrived(worker, ticket, gradient, now_s).started, now_s)
-        return server.outcome(now_s)
+        return server.end(now_s)
 
 
 def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:

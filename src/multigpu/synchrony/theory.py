@@ -12,7 +12,7 @@ import math
 from typing import NamedTuple
 
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.laws import Constant, Empirical, Exponential, Law
+from multigpu.synchrony.laws import Empirical, Law
 from multigpu.synchrony.protocol import CANCELS, ProtocolName, check_gradients
 from multigpu.synchrony.record import SynchronyRecord, summarise
 from multigpu.synchrony.simulate import simulate
@@ -40,9 +40,9 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
         return law.order_mean_s(k, workers)
     if protocol in ("async", "k_batch_async") or (protocol == "k_async" and k == 1):
         return k * law.mean_s / workers
-    if isinstance(law, Exponential):
+    if law.kind == "exponential":
         return k * law.mean_s / workers if protocol == "k_batch_sync" else law.order_mean_s(k, workers)
-    if isinstance(law, Constant):
+    if law.kind == "constant":
         return law.time_s * -(-k // workers) if protocol == "k_batch_sync" else law.time_s / (workers // k)
     return None
 
@@ -82,11 +82,7 @@ class Prediction(NamedTuple):
 
 
 def measured_law(record: SynchronyRecord) -> Empirical:
-    """The times of the batches of a real run, all its workers' together, without the delay injected.
-
-    Raises:
-        ValueError: the Record holds no such times.
-    """
+    """The times of the batches of a real run, all its workers' together, without the delay injected. ValueError: the Record has none."""
     times = tuple(time for worker in (record.result.batch_times_s if record.result else []) for time in worker)
     if not times:
         raise ValueError(f"Record {record.key} holds no batch times: only real runs measure them")
@@ -95,10 +91,7 @@ def measured_law(record: SynchronyRecord) -> Empirical:
 
 def predict(experiment: Experiment, measured: SynchronyRecord) -> Prediction:
     """The simulator's runtime and staleness of a real run's protocol and delays, from the step times of the run `measured`, whose server's
-    time for each gradient is the server's.
-
-    Raises:
-        ValueError: `measured` holds no batch times.
+    time for each gradient is the server's. Raises as `measured_law`.
     """
     time_s = measured.result.server_time_s if measured.result else None
     law = measured_law(measured)

@@ -5,23 +5,13 @@ N(P-1) in and N(P-1) out, 2N(P-1) together, as the document counts; so does the 
 tensors. The sum is in the order of ranks, made once and copied.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from multigpu.collectives.algorithm import Algorithm, Cost, Transport
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-SERVER = 0
+from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
-def all_reduce(tensor: Tensor, transport: Transport) -> None:
-    """Sum `tensor` (flat) over all processes, in place."""
-    if transport.rank != SERVER:
-        transport.send(tensor, SERVER)
-        transport.receive(tensor, SERVER)
+def _all_reduce(tensor: Tensor, transport: Transport) -> None:
+    if transport.rank:
+        transport.send(tensor, 0)
+        transport.receive(tensor, 0)
         return
     workers = range(1, transport.size)
     received = [tensor.new_empty(tensor.numel()) for _ in workers]
@@ -31,10 +21,9 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     transport.exchange([(worker, tensor) for worker in workers], [])
 
 
-def cost(n: int, size: int) -> Cost:
-    """See the module."""
+def _cost(n: int, size: int) -> Cost:
     return Cost(2, n, n * (size - 1), 2 * n * (size - 1), 2 * n * (size - 1))
 
 
 # the server first receives, then sends
-ALGORITHM = Algorithm("central_server", run=all_reduce, formula=cost, serial=lambda size, processes: 2.0 * size * (processes - 1))
+ALGORITHM = Algorithm("central_server", run=_all_reduce, formula=_cost, serial=lambda size, processes: 2.0 * size * (processes - 1))

@@ -14,19 +14,7 @@ and t half of the wire's least number, a sum is off by at most
 infinite. bf16 reaches as far as fp32.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
-
-from multigpu.collectives.algorithm import Algorithm, Cost, Transport
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-def all_reduce(tensor: Tensor, transport: Transport) -> None:
-    """Sum `tensor` (flat) over all processes, in place."""
-    add_up_all(tensor, tensor, transport)
+from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
 def add_up_all(tensor: Tensor, sent: Tensor, transport: Transport) -> None:
@@ -42,18 +30,10 @@ def add_up_all(tensor: Tensor, sent: Tensor, transport: Transport) -> None:
         tensor.copy_(total)
 
 
-def cost(n: int, size: int) -> Cost:
-    """See the module."""
+def _cost(n: int, size: int) -> Cost:
     return Cost(1, n, n * (size - 1), 2 * n * (size - 1), n * size * (size - 1))
 
 
-def compressed(wire: Literal["bf16", "fp16"]) -> Algorithm:
-    """Everyone to everyone with elements that travel as `wire`."""
-
-    def run(tensor: Tensor, transport: Transport) -> None:
-        add_up_all(tensor, tensor.bfloat16() if wire == "bf16" else tensor.half(), transport)
-
-    return Algorithm(f"everyone_{wire}", run=run, formula=cost, wire=wire)
-
-
-ALGORITHM = Algorithm("everyone", run=all_reduce, formula=cost)
+ALGORITHM = Algorithm("everyone", lambda tensor, transport: add_up_all(tensor, tensor, transport), _cost)
+BF16 = Algorithm("everyone_bf16", lambda tensor, transport: add_up_all(tensor, tensor.bfloat16(), transport), _cost, wire="bf16")
+FP16 = Algorithm("everyone_fp16", lambda tensor, transport: add_up_all(tensor, tensor.half(), transport), _cost, wire="fp16")

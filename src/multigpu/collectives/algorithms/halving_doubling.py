@@ -7,18 +7,10 @@ tensor each way of the longest distance; a partner's link carries it whole). A p
 a partner; 2N(P-1) in all. Each part's sum is made by one process and copied.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from multigpu.collectives.algorithm import Algorithm, Cost, Transport
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
-def all_reduce(tensor: Tensor, transport: Transport) -> None:
-    """Sum `tensor` (flat) over all processes, in place."""
+def _all_reduce(tensor: Tensor, transport: Transport) -> None:
     rank, size = transport.rank, transport.size
     core = 1 << (size.bit_length() - 1)
     if rank >= core:
@@ -46,8 +38,7 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
         transport.send(tensor, rank + core)
 
 
-def cost(n: int, size: int) -> Cost:
-    """See the module."""
+def _cost(n: int, size: int) -> Cost:
     core = 1 << (size.bit_length() - 1)
     folded = size > core
     way = 2 * n * (core - 1) / core + n * folded
@@ -56,7 +47,7 @@ def cost(n: int, size: int) -> Cost:
 
 def serial(size: int, processes: int) -> float:
     """Processes beyond a power of two hand N over and wait for N."""
-    return cost(size, processes).busiest_way_bytes + (size if processes & (processes - 1) else 0)
+    return _cost(size, processes).busiest_way_bytes + (size if processes & (processes - 1) else 0)
 
 
-ALGORITHM = Algorithm("halving_doubling", run=all_reduce, formula=cost, serial=serial)
+ALGORITHM = Algorithm("halving_doubling", run=_all_reduce, formula=_cost, serial=serial)

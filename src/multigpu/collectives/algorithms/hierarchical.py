@@ -8,16 +8,9 @@ For N bytes: 2 ceil(log2 g) + 2(m-1) latency terms. A link within a group carrie
 N ceil(log2 g) + 2N(m-1)/m and receives as much; 2N(P-1) in all, of which 2N(m-1) between groups. Sums are made once and copied.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from multigpu.collectives.algorithm import Algorithm, Cost, Transport, grid_of, log2_up
+from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport, grid_of
 from multigpu.collectives.algorithms.ring import ring
 from multigpu.collectives.algorithms.tree import broadcast_from_first, reduce_to_first
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def group_size(size: int) -> int:
@@ -26,8 +19,7 @@ def group_size(size: int) -> int:
     return columns if rows > 1 else 1
 
 
-def all_reduce(tensor: Tensor, transport: Transport) -> None:
-    """Sum `tensor` (flat) over all processes, in place."""
+def _all_reduce(tensor: Tensor, transport: Transport) -> None:
     group = group_size(transport.size)
     leader = transport.rank - transport.rank % group
     members = range(leader, leader + group)
@@ -37,10 +29,9 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     broadcast_from_first(tensor, transport, members)
 
 
-def cost(n: int, size: int) -> Cost:
-    """See the module."""
+def _cost(n: int, size: int) -> Cost:
     g = group_size(size)
-    leaders, depth = size // g, log2_up(g)
+    leaders, depth = size // g, (g - 1).bit_length()
     between = 2 * n * (leaders - 1) / leaders
     way = n * depth + between
     return Cost(2 * depth + 2 * (leaders - 1), max(n if g > 1 else 0, between), way, 2 * way, 2 * n * (size - 1))
@@ -49,7 +40,7 @@ def cost(n: int, size: int) -> Cost:
 def serial(size: int, processes: int) -> float:
     """N on each of 2 ceil(log2 g) steps within a group, and the leaders' ring between them."""
     g = group_size(processes)
-    return 2 * size * (log2_up(g) + (processes // g - 1) / (processes // g))
+    return 2 * size * ((g - 1).bit_length() + (processes // g - 1) / (processes // g))
 
 
-ALGORITHM = Algorithm("hierarchical", run=all_reduce, formula=cost, serial=serial)
+ALGORITHM = Algorithm("hierarchical", run=_all_reduce, formula=_cost, serial=serial)

@@ -4,15 +4,9 @@ For N bytes and P processes: 2(P-1) latency terms; each of the P links in use ca
 sends; 2N(P-1) in all. No algorithm can make every process send less. Each part's sum is made along the ring and copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import Algorithm, Cost, Transport
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
 def reduce_scatter(parts: Sequence[Tensor], transport: Transport, members: Sequence[int]) -> int:
@@ -47,15 +41,13 @@ def ring(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
     all_gather(parts, transport, members)
 
 
-def all_reduce(tensor: Tensor, transport: Transport) -> None:
-    """Sum `tensor` (flat) over all processes, in place."""
+def _all_reduce(tensor: Tensor, transport: Transport) -> None:
     ring(tensor, transport, range(transport.size))
 
 
-def cost(n: int, size: int) -> Cost:
-    """See the module."""
+def _cost(n: int, size: int) -> Cost:
     way = 2 * n * (size - 1) / size
     return Cost(2 * (size - 1), way, way, 2 * way, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("ring", run=all_reduce, formula=cost)
+ALGORITHM = Algorithm("ring", run=_all_reduce, formula=_cost)

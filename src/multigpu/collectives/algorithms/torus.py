@@ -7,19 +7,11 @@ For N bytes and P = r c: 2(c-1) + 2(r-1) latency terms, against a ring's 2(P-1).
 column 2N(r-1)/P. A process sends 2N(P-1)/P, as on a ring; 2N(P-1) in all. Each part's sum is made by one process and copied.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from multigpu.collectives.algorithm import Algorithm, Cost, Transport, grid_of
+from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport, grid_of
 from multigpu.collectives.algorithms.ring import all_gather, reduce_scatter, ring
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-
-def all_reduce(tensor: Tensor, transport: Transport) -> None:
-    """Sum `tensor` (flat) over all processes, in place."""
+def _all_reduce(tensor: Tensor, transport: Transport) -> None:
     _, columns = grid_of(transport.size)
     row, column = divmod(transport.rank, columns)
     along_row = range(row * columns, (row + 1) * columns)
@@ -29,12 +21,11 @@ def all_reduce(tensor: Tensor, transport: Transport) -> None:
     all_gather(parts, transport, along_row)
 
 
-def cost(n: int, size: int) -> Cost:
-    """See the module."""
+def _cost(n: int, size: int) -> Cost:
     rows, columns = grid_of(size)
     in_row, in_column = 2 * n * (columns - 1) / columns, 2 * n * (rows - 1) / size
     way = in_row + in_column
     return Cost(2 * (columns - 1) + 2 * (rows - 1), max(in_row, in_column), way, 2 * way, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("torus", run=all_reduce, formula=cost)
+ALGORITHM = Algorithm("torus", run=_all_reduce, formula=_cost)

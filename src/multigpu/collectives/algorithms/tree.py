@@ -5,15 +5,9 @@ For N bytes and P processes: 2 ceil(log2 P) latency terms, the fewest of all tha
 receives N ceil(log2 P) and sends as much; 2N(P-1) in all. The sum is made once, at the root, and copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from multigpu.collectives.algorithm import Algorithm, Cost, Transport, log2_up
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
 def reduce_to_first(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
@@ -32,7 +26,7 @@ def reduce_to_first(tensor: Tensor, transport: Transport, members: Sequence[int]
 
 def broadcast_from_first(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
     """The first member's tensor to all."""
-    me, distance = members.index(transport.rank), 1 << log2_up(len(members))
+    me, distance = members.index(transport.rank), 1 << (len(members) - 1).bit_length()
     while distance > 1:
         branch, distance = distance, distance // 2
         if me % branch == distance:
@@ -41,17 +35,15 @@ def broadcast_from_first(tensor: Tensor, transport: Transport, members: Sequence
             transport.send(tensor, members[me + distance])
 
 
-def all_reduce(tensor: Tensor, transport: Transport) -> None:
-    """Sum `tensor` (flat) over all processes, in place."""
+def _all_reduce(tensor: Tensor, transport: Transport) -> None:
     members = range(transport.size)
     reduce_to_first(tensor, transport, members)
     broadcast_from_first(tensor, transport, members)
 
 
-def cost(n: int, size: int) -> Cost:
-    """See the module."""
-    depth = log2_up(size)
+def _cost(n: int, size: int) -> Cost:
+    depth = (size - 1).bit_length()
     return Cost(2 * depth, n, n * depth, 2 * n * depth, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("tree", run=all_reduce, formula=cost, serial=lambda size, processes: 2.0 * size * log2_up(processes))
+ALGORITHM = Algorithm("tree", run=_all_reduce, formula=_cost, serial=lambda size, processes: 2.0 * size * (processes - 1).bit_length())

@@ -1,5 +1,0 @@
-"""Everyone to everyone with elements that travel as bf16: formula and error bound stand in `everyone.py`."""
-
-from multigpu.collectives.algorithms.everyone import compressed
-
-ALGORITHM = compressed("bf16")
