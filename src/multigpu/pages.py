@@ -49,7 +49,7 @@ from multigpu.analysis.warmup import warmup_frame
 from multigpu.analysis.words import WORDS, devices_text
 from multigpu.collectives import algorithms
 from multigpu.explorer import explorable, explorer
-from multigpu.inputs.lengths import bucket_shares, mean_words
+from multigpu.inputs.drawn_text import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
 from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS

@@ -63,7 +63,7 @@ def batch_of_rows(
 
 
 class Source(ABC):
-    """An endless, deterministic plan of joined batches: the same on every rank, so that shards need no messages.
+    """An endless plan of joined batches, which every rank can work out alone, so that shards need no messages.
 
     label: how tables name this input ("synthetic", "synthetic lengths of 000", "de-en catalogs", "digits").
     period: after how many steps batches repeat, so that an engine may keep them on its device; None if they do not.
@@ -144,15 +144,12 @@ class Feeding(ABC, Generic[Given]):
         return made
 
     def _made(self, step: int) -> Given:
-        if not self.source.period:
-            return self.put_all(self._batches(step))
-        index = step % self.source.period
-        if index not in self.ready:
-            self.ready[index] = self._batches(index)
-        return self.put_all(self.ready[index])
-
-    def _batches(self, step: int) -> list[Batch]:
-        return [self.source.batch(step, rank) for rank in self.ranks]
+        period = self.source.period
+        index = step % period if period else step
+        batches = self.ready.get(index) or [self.source.batch(index, rank) for rank in self.ranks]
+        if period:
+            self.ready[index] = batches
+        return self.put_all(batches)
 
     def close(self) -> None:
         """Stop fetching ahead."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.inputs.corpora import TextFile, check_text
-from multigpu.inputs.files import fingerprint
+from multigpu.inputs.files import TextFile, check_text, fingerprint
 
 FIELDS = {"reviewerID": "a text", "asin": "a text", "reviewText": "a text", "overall": "a number"}
 """What every line has; other fields are not read."""
@@ -86,7 +85,7 @@ class ReviewFile:
 
 
 def read_reviews(path: str | Path) -> ReviewFile:
-    """The reviews in a file that `check_text` takes, plain or packed as Amazon ships them; lines are parsed when they are read."""
+    """The reviews in a file that `check_text` takes; lines are parsed when they are read."""
     return ReviewFile(check_text(path))
 
 
