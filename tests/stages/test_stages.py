@@ -9,9 +9,8 @@ import pytest
 from multigpu.placements.stage_split import RULES
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of, places_of, predicted_moves
-from multigpu.stages.cost import HOST_MODELS, CopyCost, Costs, Part, StageCost, host_model_errors, serial_s, step_time_s
+from multigpu.stages.cost import HOST_MODELS, CopyCost, Costs, Part, StageCost, host_model_errors, search, serial_s, step_time_s
 from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
-from multigpu.stages.search import search
 from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.description import stage_graph
 

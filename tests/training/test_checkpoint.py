@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint, read_checkpoint, write_checkpoint
 from multigpu.training.experiment import TrainingItem, folder_of
 from multigpu.training.measure import train
@@ -108,7 +107,7 @@ def test_rates_kept_on_the_device_train_as_plain_ones(tmp_path: Path):
         session = session_of(Case(name, run), 0, tmp_path)
         session.warm_up()
         if name == "tensors":
-            state.make_rates_tensors(*session.replicas)
+            session.replicas[0].make_rates_tensors()
         (part,) = session.time()
         assert part["fault"] is None
         found.append((session.history.rate, session.trainer.full_values()))

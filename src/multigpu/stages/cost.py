@@ -1,4 +1,4 @@
-"""What a step costs under any placement of a model's stages, from the measured cost of each stage and of copies.
+"""What a step costs under any placement of a model's stages, from the measured cost of each stage and of copies, and which costs least.
 
 The model. Devices work side by side. A device runs what it is asked in order; so does the link from one device to another, beside
 what both compute. A host's thread starts work in order and goes on at once, so nothing begins before it has been started: with
@@ -16,7 +16,7 @@ work is started from a thread of its own (a TensorFlow graph's executors).
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from multigpu.placements.traffic import HOST
 from multigpu.schema import Data
@@ -198,3 +198,47 @@ def host_model_errors(
         misses = [math.log(step_time_s(graph, priced, places, rows, item_bytes) / seconds) for places, seconds in known]
         found[model] = math.hypot(*misses) / math.sqrt(len(misses))
     return found
+
+
+MOST = 100_000
+"""Placements that are tried: of ten groups of stages there are 512 on two devices, and 43,947 on four."""
+
+
+class Found(NamedTuple):
+    """The best placement, and how many were priced."""
+
+    places: dict[str, int]
+    step_time_s: float
+    tried: int
+
+
+def dealt_out(count: int, devices: int) -> list[tuple[int, ...]]:
+    """Every way to place so many groups of stages: devices are equal, so each is first used after the one before it.
+
+    Raises:
+        ValueError: there are more than `MOST`.
+    """
+    found: list[tuple[int, ...]] = [(0,)]
+    for _ in range(count - 1):
+        found = [(*places, device) for places in found for device in range(min(max(places) + 2, devices))]
+        if len(found) > MOST:
+            raise ValueError(f"{count} groups of stages have more than {MOST} placements on {devices} devices: choose fewer devices")
+    return found
+
+
+def search(graph: StageGraph, costs: Costs, rows: int, devices: int = 2, item_bytes: int = 4) -> Found:
+    """The cheapest placement for a batch of `rows`; of equally cheap ones the one on fewest devices, then with the fewest copies.
+
+    Raises:
+        ValueError: there are too many to try.
+    """
+    priced = []
+    for places in dealt_out(len(graph.together), devices):
+        named = {name: device for group, device in zip(graph.together, places, strict=True) for name in group}
+        full = graph.check(named, devices)
+        step_s = step_time_s(graph, costs, full, rows, item_bytes)
+        # times that agree to a millionth are equal
+        order = float(f"{step_s:.6g}"), len(set(places)), len(graph.crossings(full, rows)), places
+        priced.append((order, named, step_s))
+    _, best, step_s = min(priced, key=lambda one: one[0])
+    return Found(best, step_s, len(priced))

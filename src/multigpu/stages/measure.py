@@ -32,12 +32,13 @@ from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
-from multigpu.stages.cost import Costs, host_model_errors
-from multigpu.stages.graph import parse_places
-from multigpu.stages.record import REFUTED, StageRecord, StageStore, stage_key
-from multigpu.stages.search import predicted, search
+from multigpu.stages.cost import Costs, host_model_errors, search, serial_s, step_time_s
+from multigpu.stages.graph import StageGraph, parse_places, places_text
+from multigpu.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
 from multigpu.workloads.deepconn.description import epoch_steps
 
+OWN = {"placement", "devices", "processes", "scaling", "stage_devices", "traced_steps", "traced_from", "host_cores"}
+"""Fields that the command chooses."""
 BATCH = 32
 """Document 003's."""
 WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
@@ -54,10 +55,7 @@ def profile_run(fields: dict[str, Any]) -> Run:
     Raises:
         ValueError: a field is the command's own, or cannot work.
     """
-    own = sorted(
-        {"placement", "devices", "processes", "scaling", "stage_devices", "traced_steps", "traced_from", "host_cores"} & set(fields)
-    )
-    if own:
+    if own := sorted(OWN & set(fields)):
         raise ValueError(f"{own[0]} is chosen by this command: leave it out")
     common: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "batch_size": BATCH}
     common["device_type"] = "cuda" if gpu_count() else "cpu"
@@ -85,6 +83,19 @@ def measured_s(runs: Mapping[str, Run], machine: str, records: RecordStore) -> d
     return {name: median(each) for name, each in steps.items() if each}
 
 
+def predicted(name: str, graph: StageGraph, costs: Costs, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> Predicted:
+    """What the costs say of one placement of the placed stages."""
+    full = graph.check(places, max(places.values()) + 1)
+    return Predicted(
+        name=name,
+        stage_devices=places_text(graph, places),
+        devices=len(set(places.values())),
+        step_time_s=step_time_s(graph, costs, full, rows, item_bytes),
+        serial_s=serial_s(graph, costs, full, rows, item_bytes),
+        cut_bytes=graph.moved(full, rows, item_bytes).get("device_to_device", 0),
+    )
+
+
 def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str, float] | None = None) -> StageRecord:
     """The Record with the placement that its costs and these measured steps lead to.
 
@@ -102,13 +113,8 @@ def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str,
     best = min(timed, key=lambda one: one[1])[0] if found_s else found.places
     slower = [digits for digits, seconds in found_s.items() if seconds > min(by_hand_s.values(), default=math.inf)]
     placed = [*by_hand.items(), *((REFUTED, searched[digits]) for digits in slower), ("searched", best)]
-    more = {
-        "costs": costs,
-        "measured_s": by_hand_s,
-        "found_s": found_s,
-        "host_model_errors": errors,
-        "predictions": [predicted(name, graph, costs, each, rows, item) for name, each in placed],
-    }
+    more: dict[str, Any] = {"costs": costs, "measured_s": by_hand_s, "found_s": found_s, "host_model_errors": errors}
+    more |= {"predictions": [predicted(name, graph, costs, each, rows, item) for name, each in placed]}
     return record.model_copy(update=more | {"tried": found.tried, "complete": True})
 
 

@@ -22,7 +22,7 @@ from multigpu.inputs.batch import Source
 from multigpu.placements import find_placement
 from multigpu.training.record import EpochAudit
 from multigpu.training.run import TrainingRun
-from multigpu.training.state import copies_of, replicas_of, set_rate
+from multigpu.training.state import replicas_of
 
 
 class Duties:
@@ -33,17 +33,14 @@ class Duties:
 
         Only before training: scoring a model needs no other replica. Placements with one master a variable have nothing to send.
         """
-        first, *others = (copies_of(replica) for replica in replicas_of(trainer))
-        for other in others:
-            for tensor, sent in zip(other, first, strict=True):
-                with torch.no_grad():
+        first, *others = (replica.copies() for replica in replicas_of(trainer))
+        with torch.no_grad():
+            for other in others:
+                for tensor, sent in zip(other, first, strict=True):
                     tensor.copy_(sent)
-        if trainer.context.run.processes == "one":
-            return
-        for tensor in first:
-            sent = tensor.detach().contiguous()
-            dist.broadcast(sent, 0)
-            with torch.no_grad():
+            for tensor in first if trainer.context.run.processes != "one" else ():
+                sent = tensor.detach().contiguous()
+                dist.broadcast(sent, 0)
                 tensor.copy_(sent)
 
     def build(self, context: Context) -> Trainer:
@@ -61,7 +58,7 @@ class Duties:
     def apply_rate(self, trainer: Trainer, rate: float) -> None:
         """4, carried out before every step."""
         for replica in replicas_of(trainer):
-            set_rate(replica, rate)
+            replica.set_rate(rate)
 
     def leads(self, rank: int) -> bool:
         """5. Whether this replica evaluates, checkpoints and logs: one does."""
