@@ -14,6 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,8 +33,8 @@ from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
-from multigpu.stages.cost import Costs, host_model_errors, search, serial_s, step_time_s
-from multigpu.stages.graph import StageGraph, parse_places, places_text
+from multigpu.stages.cost import Costs, Pricing
+from multigpu.stages.graph import Places, parse_places, places_text
 from multigpu.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
 from multigpu.workloads.deepconn.description import epoch_steps
 
@@ -83,16 +84,17 @@ def measured_s(runs: Mapping[str, Run], machine: str, records: RecordStore) -> d
     return {name: median(each) for name, each in steps.items() if each}
 
 
-def predicted(name: str, graph: StageGraph, costs: Costs, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> Predicted:
+def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
     """What the costs say of one placement of the placed stages."""
+    graph = pricing.graph
     full = graph.check(places, max(places.values()) + 1)
     return Predicted(
         name=name,
         stage_devices=places_text(graph, places),
         devices=len(set(places.values())),
-        step_time_s=step_time_s(graph, costs, full, rows, item_bytes),
-        serial_s=serial_s(graph, costs, full, rows, item_bytes),
-        cut_bytes=graph.moved(full, rows, item_bytes).get("device_to_device", 0),
+        step_time_s=pricing.step_time_s(full),
+        serial_s=pricing.serial_s(full),
+        cut_bytes=graph.moved(full, pricing.rows, pricing.item_bytes).get("device_to_device", 0),
     )
 
 
@@ -102,19 +104,20 @@ def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str,
     The model of the host is the one that misses the measured steps least; without any, the framework's own. What is priced lowest is
     found, until such a one was measured (`found_s`): then the fastest that was, which takes no longer than any written by hand.
     """
-    run, graph, rows, found_s = record.run, graph_of(record.run), record.run.batch_size, found_s or {}
-    item = 8 if run.precision == "fp64" else 4
+    run, graph, found_s = record.run, graph_of(record.run), found_s or {}
+    pricing = Pricing(graph, record.costs, run.batch_size, 8 if run.precision == "fp64" else 4)
     by_hand = {name: RULES[SPLIT[name].split](graph) for name in hand_written(run, record.devices)}
     searched = {digits: parse_places(graph, digits) for digits in found_s}
     timed = [(by_hand[name], seconds) for name, seconds in by_hand_s.items()] + [(searched[each], found_s[each]) for each in found_s]
-    errors = host_model_errors(graph, record.costs, [(graph.check(places, record.devices), s) for places, s in timed], rows, item)
+    errors = pricing.host_model_errors([(graph.check(places, record.devices), seconds) for places, seconds in timed])
     costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
-    found = search(graph, costs, rows, record.devices, item)
+    pricing = replace(pricing, costs=costs)
+    found = pricing.search(record.devices)
     best = min(timed, key=lambda one: one[1])[0] if found_s else found.places
     slower = [digits for digits, seconds in found_s.items() if seconds > min(by_hand_s.values(), default=math.inf)]
     placed = [*by_hand.items(), *((REFUTED, searched[digits]) for digits in slower), ("searched", best)]
     more: dict[str, Any] = {"costs": costs, "measured_s": by_hand_s, "found_s": found_s, "host_model_errors": errors}
-    more |= {"predictions": [predicted(name, graph, costs, each, rows, item) for name, each in placed]}
+    more |= {"predictions": [predicted(name, pricing, each) for name, each in placed]}
     return record.model_copy(update=more | {"tried": found.tried, "complete": True})
 
 
