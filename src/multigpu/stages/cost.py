@@ -197,12 +197,13 @@ class Pricing:
         """Seconds of one step if nothing ran side by side (the model of Stone, IEEE Transactions on Software Engineering SE-3, 1977), whose
         best placement is a minimum cut: each stage and each copy takes what the slower of device and host needs.
         """
-        found = self.costs.call_s + sum(part.slower_s for one in self.costs.stages for part in (one.forward, one.backward, one.update))
+        stages = sum(part.slower_s for one in self.costs.stages for part in (one.forward, one.backward, one.update))
+        copies = 0.0
         for crossing in self.graph.crossings(places, self.rows, self.item_bytes):
             if HOST not in (crossing.start, crossing.end):
-                found += self.costs.copy_cost(crossing.bytes).slower_s
-                found += crossing.gradient * self.costs.gradient_cost(crossing.bytes).slower_s
-        return found
+                back_s = crossing.gradient * self.costs.gradient_cost(crossing.bytes).slower_s
+                copies += self.costs.copy_cost(crossing.bytes).slower_s + back_s
+        return self.costs.call_s + stages + copies
 
     def host_model_errors(self, measured: Sequence[tuple[Places, float]]) -> dict[HostModel, float]:
         """How far each model of the host misses measured steps: the root mean square of log(predicted / measured), 0.1 being about 10%.
