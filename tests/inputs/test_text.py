@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from multigpu.inputs.batch import Batch
 from multigpu.inputs.drawn_text import bucket_means_000, lengths_000, synthetic_text
 from multigpu.inputs.plans import bucket_of
-from multigpu.inputs.sentences import EOS, SOS, UNK
+from multigpu.inputs.sentences import EOS, SOS
 from multigpu.inputs.text import catalogs, text_files
 from tests.inputs.stand_ins import corpus_files, make_run, make_text_model, same
 from tests.refusals import refused
@@ -125,13 +125,6 @@ def test_an_epoch_of_a_corpus_covers_it_and_shards_are_disjoint(
     step = data.draw(st.integers(0, 3 * source.steps_per_epoch))
     for rank in range(len(sizes)):
         assert same(source.batch(step, rank), again.batch(step % again.steps_per_epoch, rank))
-
-
-def test_rare_words_become_unknown(tmp_path: Path):
-    files = corpus_files(tmp_path, [(5, 5), (4, 4), (3, 3), (2, 2)])
-    batch = text_files(make_run([4], "text_files", data=files), make_text_model(5, 4)).batch(0, 0)
-    assert sorted(batch.arrays["source"][:, 0].tolist()) == [UNK, UNK, 3, 4]
-    assert sorted(batch.arrays["target_output"][:, 0].tolist()) == [UNK, UNK, UNK, 3]
 
 
 def test_empty_sides_are_left_out_and_long_sentences_cut_and_both_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):

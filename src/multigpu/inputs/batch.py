@@ -33,8 +33,7 @@ class Batch:
     rank: the shard's index; `len(loss_terms)` shards make the joined batch.
     units: words, images or rows of reviews as the documents count them (padding left out); padded_units: with padding.
     loss_terms: of every shard of this step, how many terms its loss sums (target words, images, rows).
-    lookups: of every shard of this step, embedding variable -> how many rows it looks up (padding included, since
-        padded positions are looked up too). Every rank knows the plan, so no rank has to ask for these numbers.
+    lookups: of every shard of this step, embedding variable -> how many rows it looks up, padding included.
     """
 
     arrays: dict[str, np.ndarray | Draw]

@@ -87,25 +87,18 @@ class EncodedReviews:
 @lru_cache(maxsize=2)
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item; once
-    for all Runs of a process.
-
-    The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
-
-    Raises:
-        ValueError: a line cannot be used (the sentence names it), or there are too few rows to train on.
+    for all Runs of a process. The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
     """
-    rows: list[tuple[int, int, float]] = []
+    rows: dict[tuple[int, int], float] = {}  # (user, item) -> rating
     texts: list[list[str]] = []
     numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    seen: set[tuple[int, int]] = set()
     repeated = 0
     for review in reviews:
         user, item = (known.setdefault(name, len(known)) for known, name in zip(numbers, (review.user, review.item), strict=True))
-        if (user, item) in seen:
+        if (user, item) in rows:
             repeated += 1
             continue
-        seen.add((user, item))
-        rows.append((user, item, review.rating))
+        rows[user, item] = review.rating
         texts.append(review_words(review.text))
     if len(rows) < 2:
         raise ValueError(f"{reviews.label} has {len(rows)} rows: at least 2 are needed, one to train on and one to hold out")
@@ -117,7 +110,7 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     vocabulary = most_frequent(chain.from_iterable(texts), limit)
     ids = np.array([vocabulary.numbers.get(word, UNK) for text in texts for word in text], dtype=np.int32)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    users, items = (Texts.grouped(np.array([row[side] for row in rows]), lengths, ids) for side in (0, 1))
+    users, items = (Texts.grouped(np.array(owners), lengths, ids) for owners in zip(*rows, strict=True))
     silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())  # no word tells of their user, or of their item
     if repeated or silent:
         _log.warning(
@@ -125,7 +118,7 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
             *(reviews.label, repeated, silent),
         )
     mark = fingerprint(LAYOUT_VERSION, reviews.fingerprint, vocabulary.fingerprint, HELD_OUT)
-    ratings = np.array([row[2] for row in rows], dtype=np.float32)
+    ratings = np.array(list(rows.values()), dtype=np.float32)
     return EncodedReviews(users, items, ratings, training, held_out, mark)
 
 

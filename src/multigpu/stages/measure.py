@@ -9,6 +9,7 @@ one sentence. A model's stages are measured once on a machine; `--again` measure
 measured too: they tell which model of the host holds (see `cost`), before the search relies on it.
 """
 
+import importlib
 import json
 import math
 import os
@@ -26,7 +27,7 @@ from multigpu.kept import made_here
 from multigpu.measure.held import turn
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
-from multigpu.measure.process import ask, tensorflow_environment
+from multigpu.measure.process import ask, end_with_parent, tensorflow_environment
 from multigpu.measure.sweep import measure as measure_points
 from multigpu.measure.timed import check_devices
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
@@ -142,7 +143,7 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": CALLS})
     environment = os.environ | (tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {})
     with turn():
-        found = ask("measuring the stages", "multigpu.stages.profile", words, environment)
+        found = ask("measuring the stages", "multigpu.stages.measure", words, environment)
     record = StageRecord(
         key=key,
         attempt=len(attempts),
@@ -158,6 +159,15 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     record = planned(record, {})
     store.write(record)
     return record
+
+
+def print_costs() -> None:
+    """What the process that measures the stages does: {"run": ..., "sizes": [...], "calls": n} on its input, the costs as one line."""
+    end_with_parent()
+    asked = json.loads(sys.stdin.read())
+    run = Run.model_validate_json(json.dumps(asked["run"]))
+    engine = importlib.import_module(f"multigpu.engines.{run.framework}.stage_costs")
+    print(engine.measure_costs(run, asked["sizes"], asked["calls"]).model_dump_json())
 
 
 def found_run(record: StageRecord, **more: Any) -> Run:
@@ -233,3 +243,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print(describe(record), flush=True)
     _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
     return 0
+
+
+if __name__ == "__main__":
+    print_costs()

@@ -90,8 +90,7 @@ class CoverageAudit:
     """
 
     def __init__(self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
-        self.count, self.per_epoch = count, per_epoch
-        self.allowed = self.per_epoch * joined_batch - self.count
+        self.count, self.per_epoch, self.allowed = count, per_epoch, per_epoch * joined_batch - count
         self.done = {audit.epoch: audit for audit in audits if audit.complete}
         self.steps: Counter[int] = Counter()
         self.seen: dict[int, np.ndarray] = {}
@@ -154,7 +153,6 @@ class Evidence:
         self.staged = find_placement(training.run.placement).staged
 
     def audits(self) -> list[EpochAudit]:
-        """What was read, by epoch."""
         return self.coverage.audits() if self.coverage else []
 
     def fault(self, parts: Sequence[dict[str, Any]], first: int, stop: int) -> str | None:
@@ -176,7 +174,7 @@ class Evidence:
         return writers_fault([part["files"] for part in parts], [part["evaluations"] for part in parts])
 
 
-_watched: dict[str, list[str]] = {}
+_watched: dict[Path, list[str]] = {}
 _installed = False
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
@@ -188,14 +186,13 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     path, _, flags = arguments
     if not isinstance(path, str | bytes | os.PathLike) or not isinstance(flags, int) or not flags & WRITING:
         return
-    text = os.path.abspath(os.fsdecode(path))
+    file = Path(os.path.abspath(os.fsdecode(path)))
     for folder, names in _watched.items():
-        if text.startswith(folder + os.sep):
-            name = os.path.relpath(text, folder)
+        if folder in file.parents:
             # temporary names differ by process; what they are for does not
-            plain = ".writing" if name.startswith(".writing-") else name
-            if plain not in names:
-                names.append(plain)
+            name = ".writing" if file.name.startswith(".writing-") else str(file.relative_to(folder))
+            if name not in names:
+                names.append(name)
 
 
 class FileWatch:
@@ -206,7 +203,7 @@ class FileWatch:
         if not _installed:
             sys.addaudithook(_hook)  # cannot be taken back, so it is one for all watches
             _installed = True
-        self.folder = os.path.abspath(folder)
+        self.folder = Path(os.path.abspath(folder))
         self.names = _watched[self.folder] = []
 
     def close(self) -> None:

@@ -38,16 +38,14 @@ def train(
     hook: str | None = None,
     company: Company | None = None,
 ) -> Summary:
-    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay.
+    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay. All else: as `sweep`.
 
     Args:
         checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from.
         keep: leave the last checkpoint and the log of finished runs.
-        company: the hosts of this launch, of which this one is the first; checkpoints are its own.
 
     Raises:
         ValueError: as `sweep`, or a checkpoint cannot be used; nothing was started.
-        RuntimeError: as `sweep`.
     """
     root = checkpoints.resolve()
     items = [item.model_copy(update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}) for item in chosen]
