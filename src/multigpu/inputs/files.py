@@ -1,7 +1,8 @@
 """The files that an input reads: opened before any Run starts, packed or not, as lines of text, and as fingerprints.
 
-A wrong path costs a second and a sentence, not a launch. A fingerprint is what defines an input's data, as one sha256, so that two Records
-can be seen to have read the same.
+A wrong path costs a second and a sentence, not a launch: a file that is missing, empty, damaged or of another kind than its input reads is
+a ValueError, one sentence that names it, and so are more or fewer files than the input takes. A fingerprint is what defines an input's
+data, as one sha256, so that two Records can be seen to have read the same.
 """
 
 import gzip
@@ -22,11 +23,7 @@ DRAWN = ("synthetic", "synthetic_host", "lengths_000", "bucket_means_000", "plan
 
 
 def check_inputs(runs: Iterable[Run]) -> None:
-    """Make the source of every kind of input once.
-
-    Raises:
-        ValueError: a file is missing, empty or does not fit, or the library that reads it is; the sentence names it.
-    """
+    """Make the source of every kind of input once; a library that reads one and is not installed is refused as a file is."""
     seen = set()
     for run in runs:
         kind = (run.workload, run.model, run.inputs, run.data, run.batch_size, run.devices, run.batching, run.sequence_length)
@@ -48,11 +45,7 @@ def no_files(run: Run) -> None:
 
 
 def named_files(run: Run, *wanted: str) -> list[Path]:
-    """The paths that `run.data` names, one for each of `wanted`.
-
-    Raises:
-        ValueError: it names more or fewer.
-    """
+    """The paths that `run.data` names, one for each of `wanted`."""
     if run.data is None or len(run.data) != len(wanted):
         what = f"one {wanted[0]}" if len(wanted) == 1 else f"two files, {' and '.join(wanted)}"
         raise ValueError(f"inputs {run.inputs!r} needs data to name {what}: it names {len(run.data or ())}")
@@ -111,11 +104,7 @@ class TextFile:
 
 
 def check_text(path: str | Path) -> TextFile:
-    """Read a text file once and count its lines; a last line without line end counts.
-
-    Raises:
-        ValueError: the file is missing, cannot be read or unpacked, is empty or is not UTF-8; the sentence names it.
-    """
+    """Read a text file in UTF-8 once and count its lines; a last line without line end counts."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"text file {path} does not exist")
@@ -151,11 +140,7 @@ class ParallelText:
 
 
 def read_parallel(source: str | Path, target: str | Path) -> ParallelText:
-    """The parallel corpus in two files, each plain or packed by gzip (its name ends in .gz).
-
-    Raises:
-        ValueError: as `check_text`, or their numbers of lines differ; the sentence names both numbers.
-    """
+    """The parallel corpus in two files, which must have one number of lines, each plain or packed by gzip (its name ends in .gz)."""
     text = ParallelText(check_text(source), check_text(target))
     if text.source.lines != text.target.lines:
         raise ValueError(

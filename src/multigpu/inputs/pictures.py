@@ -31,11 +31,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
-    """What `take` makes of the image in a file, whose pixels have 8 bits.
-
-    Raises:
-        ValueError: it cannot be decoded, or its pixels have no range that is known; the sentence names the file.
-    """
+    """What `take` makes of the image in a file, in pixels of 8 bits; a ValueError that names the file where it cannot be decoded."""
     from PIL import Image, UnidentifiedImageError
 
     try:

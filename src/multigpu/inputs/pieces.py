@@ -50,10 +50,7 @@ def split_catalogs(rows: Sequence[dict[str, str]], sources: Sequence[str], targe
     Args:
         rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1).
         sources, targets: all lines.
-        package: keep the catalogs of one package only.
-
-    Raises:
-        ValueError: nothing is left to train on or to hold out.
+        package: keep the catalogs of one package only; one that leaves nothing to train on or to hold out is a ValueError.
     """
     kept: dict[bool, list[dict[str, str]]] = {False: [], True: []}  # by whether it is held out
     for place, row in enumerate(rows):
@@ -78,11 +75,7 @@ class Pieces:
     """
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
-        """Learn `entries` pieces, special ones included.
-
-        Raises:
-            ValueError: more than PIECES are asked for, or sentencepiece cannot make so many or so few of these sentences.
-        """
+        """Learn `entries` pieces, special ones included: a ValueError where sentencepiece cannot make so many or so few."""
         import sentencepiece
 
         if entries > PIECES:

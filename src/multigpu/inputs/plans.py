@@ -60,10 +60,7 @@ class Epochs(Source):
     The last step of an epoch is filled up with items from the same epoch's beginning: so nothing is left out, every shard always has its
     full size, and less than one joined batch is seen twice. Within a step no item comes twice.
 
-    in_order: whether every epoch has the same order.
-
-    Raises:
-        ValueError: the data set is smaller than one joined batch; the sentence names both numbers.
+    A data set smaller than one joined batch is a ValueError. in_order: whether every epoch has the same order.
     """
 
     count: int

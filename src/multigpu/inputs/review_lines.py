@@ -42,11 +42,7 @@ def _is_number(value: Any) -> bool:
 
 
 def parse_review(line: str, number: int, path: Path) -> Review:
-    """The review in one line.
-
-    Raises:
-        ValueError: the line is no JSON object, or lacks a field or has it in a wrong type; the sentence names line and file.
-    """
+    """The review in one line. What is no JSON object with `FIELDS` is a ValueError, one sentence that names line and file."""
     where = f"line {number} of {path}"
     try:
         found: Any = json.loads(line)

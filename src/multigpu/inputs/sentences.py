@@ -46,11 +46,7 @@ class Vocabulary:
 
 
 def most_frequent(found: Iterable[str], limit: int) -> Vocabulary:
-    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the three special entries.
-
-    Raises:
-        ValueError: `limit` leaves no room for a word.
-    """
+    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the special entries; no room for a word is a ValueError."""
     if limit <= len(SPECIAL):
         raise ValueError(f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)} special ones")
     counts = Counter(found)
@@ -65,7 +61,7 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences of different lengths in one flat array: 4 bytes a word and 8 a sentence, whatever their number.
+    """Sentences in one flat array.
 
     ids: shape (all words,), int32; starts: shape (sentences + 1,), int64, where each sentence begins and the last ends.
     """

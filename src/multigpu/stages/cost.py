@@ -219,11 +219,7 @@ class Pricing:
         return found
 
     def search(self, devices: int = 2) -> Found:
-        """The cheapest placement; of equally cheap ones the one on fewest devices, then with the fewest copies.
-
-        Raises:
-            ValueError: there are too many to try.
-        """
+        """The cheapest placement; of equally cheap ones the one on fewest devices, then with the fewest copies. Raises as `dealt_out`."""
         priced = []
         for places in dealt_out(len(self.graph.together), devices):
             named = {name: device for group, device in zip(self.graph.together, places, strict=True) for name in group}
@@ -241,10 +237,8 @@ MOST = 100_000
 
 
 def dealt_out(count: int, devices: int) -> list[tuple[int, ...]]:
-    """Every way to place so many groups of stages: devices are equal, so each is first used after the one before it.
-
-    Raises:
-        ValueError: there are more than `MOST`.
+    """Every way to place so many groups of stages: devices are equal, so each is first used after the one before it. More than `MOST` are
+    a ValueError.
     """
     found: list[tuple[int, ...]] = [(0,)]
     for _ in range(count - 1):

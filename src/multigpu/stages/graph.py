@@ -50,11 +50,7 @@ class Crossing(NamedTuple):
 
 @dataclass(frozen=True)
 class StageGraph:
-    """The stages of one model in an order in which they can run; the last one hands on the loss.
-
-    Raises:
-        ValueError: a name comes twice, or a stage reads one that does not stand before it.
-    """
+    """The stages of one model in an order in which they can run (else a ValueError); the last one hands on the loss."""
 
     stages: tuple[Stage, ...]
 
@@ -99,10 +95,8 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places`, of all placed stages, with the host's, if it can be carried out.
-
-        Raises:
-            ValueError: a stage has an impossible place, or two stages of one variable stand apart; the sentence names them.
+        """`places`, of all placed stages, with the host's. A ValueError where a stage has an impossible place, or two of one variable stand
+        apart.
         """
         for stage in self.placed:
             if not 0 <= places[stage.name] < devices:
@@ -160,11 +154,7 @@ class Staged:
 
 
 def parse_places(graph: StageGraph, text: str) -> dict[str, int]:
-    """Places from one digit a placed stage, in the graph's order.
-
-    Raises:
-        ValueError: there are more or fewer digits than stages, or another character.
-    """
+    """Places from one digit a placed stage, in the graph's order; anything else is a ValueError."""
     if not text.isdecimal() or len(text) != len(graph.placed):
         raise ValueError(
             f"stage_devices {text!r} must be {len(graph.placed)} digits, the device of each of {', '.join(s.name for s in graph.placed)}"

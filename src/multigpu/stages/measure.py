@@ -52,11 +52,7 @@ COPY_SIZES = (4, 1 << 16, 1 << 20, 1 << 24)
 
 
 def profile_run(fields: dict[str, Any]) -> Run:
-    """The Run of the whole model on one device whose stages are measured.
-
-    Raises:
-        ValueError: a field is the command's own, or cannot work.
-    """
+    """The Run of the whole model on one device whose stages are measured; a field of `OWN` is a ValueError."""
     if own := sorted(OWN & set(fields)):
         raise ValueError(f"{own[0]} is chosen by this command: leave it out")
     common: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "batch_size": BATCH}

@@ -131,21 +131,13 @@ def default_grid() -> str:
 
 
 def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:
-    """The entries that have these values in the fields of their TrainingRun or its Run.
-
-    Raises:
-        ValueError: none has.
-    """
+    """The entries that have these values in the fields of their TrainingRun or its Run; a ValueError if none has."""
     own = TrainingRun.model_fields
     return having(planned, fields, lambda entry, name: getattr(entry.built if name in own else entry.built.run, name))
 
 
 def find_grid(name: str) -> list[Planned]:
-    """The entries of a grid, those that need more GPUs than are here left out.
-
-    Raises:
-        ValueError: no such grid; the sentence names those that exist.
-    """
+    """The entries of a grid, those that need more GPUs than are here left out; a ValueError that names all if there is no such grid."""
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     here = gpu_count()
