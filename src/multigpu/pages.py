@@ -44,7 +44,7 @@ from multigpu.analysis.training import curves_frame, differences, reach_frame, s
 from multigpu.analysis.words import WORDS, devices_text
 from multigpu.collectives import algorithms
 from multigpu.explorer import explorable, explorer
-from multigpu.inputs.lengths import bucket_shares, mean_words
+from multigpu.inputs.drawn_text import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
 from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS

@@ -1,5 +1,6 @@
 """Stand-ins for a Run and a Model: just the fields that inputs read."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,3 +35,11 @@ def same(a: Batch, b: Batch) -> bool:
     """Whether two batches are equal in every count and every element."""
     counts = [(x.rank, x.units, x.padded_units, x.loss_terms, x.lookups, sorted(x.arrays)) for x in (a, b)]
     return counts[0] == counts[1] and all(np.array_equal(a.arrays[name], b.arrays[name]) for name in a.arrays)
+
+
+def corpus_files(folder: Path, lengths: list[tuple[int, int]]) -> tuple[str, str]:
+    """A corpus whose pair i is the words `s<i>` and `t<i>`, repeated."""
+    paths = folder / "train.en", folder / "train.de"
+    for side, path in enumerate(paths):
+        path.write_text("".join(" ".join([f"{'st'[side]}{i}"] * pair[side]) + "\n" for i, pair in enumerate(lengths)), encoding="utf-8")
+    return str(paths[0]), str(paths[1])

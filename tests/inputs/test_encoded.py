@@ -11,7 +11,7 @@ from PIL import Image
 from multigpu.inputs.encoded import AREA, SIZES, EncodedImages, crop_box, jpeg_folder, made_folder
 from multigpu.inputs.images import SPARE, HostImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
-from tests.inputs.stand_ins import make_image_model, make_run, same
+from tests.inputs.stand_ins import make_image_model, make_run
 from tests.refusals import refused
 
 COUNT = 16
@@ -46,6 +46,7 @@ def test_a_folder_is_made_once_and_a_picture_depends_on_seed_and_number_alone(fo
         assert file.read_bytes() == (folder / file.relative_to(fewer)).read_bytes()
     assert {file.read_bytes() for file in other.rglob("*.jpg")}.isdisjoint(file.read_bytes() for file in fewer.rglob("*.jpg"))
     assert not list(tmp_path.glob(".making-*"))
+    assert opened(folder, [4]).fingerprint == opened(folder, [2, 2], seed=5).fingerprint != opened(fewer, [4]).fingerprint
 
 
 def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
@@ -87,25 +88,11 @@ def test_a_batch_is_decoded_cropped_flipped_and_normalised(folder: Path) -> None
     assert flips == {True, False}
 
 
-def test_shards_are_disjoint_and_the_same_whoever_asks_and_in_whatever_order(folder: Path) -> None:
-    source, twin, other = opened(folder, [5, 3]), opened(folder, [5, 3]), opened(folder, [5, 3], seed=1)
-    seen = [[example.file for example in source.examples(step, rank)] for step in range(2) for rank in range(2)]
-    assert sum(map(len, seen)) == COUNT == len({file for shard in seen for file in shard})  # an epoch: each file once
-    assert source.steps_per_epoch == 2
-    assert same(twin.batch(1, 1), source.batch(1, 1)) and same(twin.batch(0, 0), source.batch(0, 0))
-    assert not same(other.batch(0, 0), source.batch(0, 0))
-
-
 def test_every_epoch_crops_anew(folder: Path) -> None:
     source = opened(folder, [COUNT])
     epochs = [{example.file: example.changes(500, 375) for example in source.examples(step, 0)} for step in range(2)]
     assert epochs[0].keys() == epochs[1].keys()
     assert sum(epochs[0][file] == epochs[1][file] for file in epochs[0]) <= 1
-
-
-def test_fingerprints_tell_files_apart(folder: Path, tmp_path: Path) -> None:
-    assert opened(folder, [4]).fingerprint == opened(folder, [2, 2], seed=5).fingerprint
-    assert opened(made_folder(tmp_path, COUNT, seed=2), [4]).fingerprint != opened(folder, [4]).fingerprint
 
 
 def test_a_file_that_is_no_image_is_named(folder: Path, tmp_path: Path) -> None:
@@ -117,24 +104,18 @@ def test_a_file_that_is_no_image_is_named(folder: Path, tmp_path: Path) -> None:
         refused(r"^\S*broken.jpg cannot be decoded as an image$", ask)
 
 
-def test_models_that_do_not_fit_are_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="JPEG files have 3 channels: model 'm' takes 1"):
-        jpeg_folder(make_run([1], "jpeg_folder", data=(str(folder),)), make_image_model(8, 1))
-    with pytest.raises(ValueError, match="has 10 classes: model 'm' tells only 3 apart"):
-        jpeg_folder(make_run([1], "jpeg_folder", data=(str(folder),)), make_image_model(8, 3, 3))
-    refused("a joined batch of 30 images needs at least as many: the data set has 16", opened, folder, [30])
+def test_what_does_not_fit_is_refused(folder: Path) -> None:
+    run = make_run([1], "jpeg_folder", data=(str(folder),))
+    refused("JPEG files have 3 channels: model 'm' takes 1", jpeg_folder, run, make_image_model(8, 1))
+    refused("has 10 classes: model 'm' tells only 3 apart", jpeg_folder, run, make_image_model(8, 3, 3))
     refused("needs data to name one folder: it names 2", jpeg_folder, make_run([1], "jpeg_folder", data=("a", "b")), make_image_model())
+    refused("reads no files: leave out data, which names x", HostImages, make_run([1], "synthetic_host", data=("x",)), make_image_model())
+    grey = make_image_model(channels=1)
+    refused("'uint8' is for pixels of 3 channels: model 'm' takes 1", HostImages, make_run([1], image_dtype="uint8"), grey)
 
 
 def test_images_of_the_host_are_fresh_in_every_step_and_never_copied() -> None:
-    run = make_run([4, 3], "synthetic_host", seed=7)
-    source, twin = (HostImages(run, make_image_model(8)) for _ in range(2))
-    batches = [source.batch(step, 1) for step in range(3)]
-    assert same(batches[2], twin.batch(2, 1)) and source.period is None
-    assert batches[0].arrays["images"].shape == (3, 3, 8, 8) and batches[0].arrays["images"].dtype == np.float32
-    assert not np.array_equal(batches[0].arrays["images"], batches[1].arrays["images"])
-    assert np.shares_memory(batches[0].arrays["images"], source.batch(SPARE + 1, 1).arrays["images"])
-    assert not np.array_equal(source.batch(0, 0).arrays["images"][:3], batches[0].arrays["images"])
-    refused("reads no files: leave out data, which names x", HostImages, make_run([1], "synthetic_host", data=("x",)), make_image_model())
-    with pytest.raises(ValueError, match="'uint8' is for pixels of 3 channels: model 'm' takes 1"):
-        HostImages(make_run([1], "synthetic_host", image_dtype="uint8"), make_image_model(channels=1))
+    source = HostImages(make_run([4, 3], "synthetic_host", seed=7), make_image_model(8))
+    first, second, again = (source.batch(step, 1).arrays["images"] for step in (0, 1, SPARE + 1))
+    assert first.shape == (3, 3, 8, 8) and first.dtype == np.float32 and source.period is None
+    assert not np.array_equal(first, second) and np.shares_memory(first, again)

@@ -1,6 +1,6 @@
 import os
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,36 +21,10 @@ from multigpu.inputs.pictures import (
     resize,
     standardise,
 )
-from multigpu.inputs.plans import ShuffledEpochs
-from tests.inputs.stand_ins import make_image_model, make_run, same
+from tests.inputs.stand_ins import make_image_model, make_run
 from tests.refusals import refused
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)
-
-
-@given(st.data(), SIZES, st.integers(0, 2**31))
-def test_an_epoch_covers_everything_and_shards_are_disjoint(data: st.DataObject, sizes: list[int], seed: int):
-    joined = sum(sizes)
-    count = data.draw(st.integers(joined, joined + 100))
-    plan, twin = ShuffledEpochs(count, sizes, seed), ShuffledEpochs(count, sizes, seed)
-    for epoch in range(2):
-        seen: Counter[int] = Counter()
-        for within in range(plan.steps_per_epoch):
-            step = epoch * plan.steps_per_epoch + within
-            shards = [plan.chosen(step, rank).tolist() for rank in range(len(sizes))]
-            assert [len(shard) for shard in shards] == sizes
-            of_step = [item for shard in shards for item in shard]
-            assert len(set(of_step)) == joined
-            seen.update(of_step)
-        assert set(seen) == set(range(count))
-        assert sum(seen.values()) - count < joined
-    assert twin.chosen(step, len(sizes) - 1).tolist() == shards[-1]  # asked for alone, out of order
-
-
-def test_every_epoch_has_an_order_of_its_own():
-    plan = ShuffledEpochs(50, [10], 0)
-    orders = [[item for step in range(5) for item in plan.chosen(5 * epoch + step, 0).tolist()] for epoch in range(2)]
-    assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1])
 
 
 @given(SIZES, st.integers(0, 100))
@@ -65,15 +39,10 @@ def test_synthetic_images_are_drawn_by_the_engine(sizes: list[int], seed: int):
         assert (images.shape, images.law) == ((size, 3, 32, 32), "normal")
         assert (labels.shape, labels.law, labels.classes) == ((size,), "labels", 11)
         assert (batch.units, batch.padded_units, batch.loss_terms, batch.lookups) == (size, size, tuple(sizes), tuple({} for _ in sizes))
-        assert source.batch(3, rank) == batch
         seeds |= {images.seed, labels.seed}
     assert len(seeds) == 2 * len(sizes)
-
-
-def test_fingerprints_of_synthetic_images():
-    marks = [synthetic_images(make_run([4], seed=seed), make_image_model(size)).fingerprint for seed, size in ((0, 8), (0, 16), (1, 8))]
-    assert len(set(marks)) == 3
-    assert synthetic_images(make_run([9, 9]), make_image_model(8)).fingerprint == marks[0]
+    marks = [synthetic_images(make_run([size]), make_image_model(pixels)).fingerprint for size, pixels in ((4, 8), (9, 8), (4, 16))]
+    assert marks[0] == marks[1] != marks[2]
 
 
 def test_digits_are_scikit_learns_with_their_labels():
@@ -92,32 +61,20 @@ def test_digits_are_scikit_learns_with_their_labels():
             seen += len(labels)
             assert (batch.units, batch.loss_terms) == (sizes[rank], (100, 99))
     assert seen == 1990
+    large = digits(make_run([4], "digits"), make_image_model(28, 3, 11)).batch(450, 0).arrays["images"]
+    assert large.shape == (4, 3, 28, 28) and large.flags.c_contiguous and large.flags.writeable
+    assert (large[:, 0] == large[:, 2]).all()
 
 
-def test_digits_fit_the_model_and_every_rank_agrees():
-    sources = [digits(make_run([5, 4], "digits", seed=3), make_image_model(28, 3, 11)) for _ in range(2)]
-    batch = sources[0].batch(450, 1)
-    images = batch.arrays["images"]
-    assert images.shape == (4, 3, 28, 28) and images.flags.c_contiguous and images.flags.writeable
-    assert (images[:, 0] == images[:, 2]).all()
-    assert same(batch, sources[1].batch(450, 1))
-    assert sources[0].fingerprint == digits(make_run([1], seed=9), make_image_model(8)).fingerprint
-
-
-def test_resize_follows_pillow():
+def test_resize_follows_pillow_and_channels_are_standardised():
     images = np.random.default_rng(0).random((1, 1, 9, 13)).astype(np.float32)
     for size in (4, 9, 13, 30):
         picture = Image.fromarray(images[0, 0], mode=None).resize((size, size), Image.Resampling.BILINEAR)
         assert resize(images, size)[0, 0] == pytest.approx(np.asarray(picture), abs=1e-5)
     assert (resize(images[:, :, :, :9], 9) == images[:, :, :, :9]).all()
     assert resize(np.ones((2, 3, 8, 8)), 21) == pytest.approx(1)
-
-
-def test_standardise_by_channel():
-    images = np.stack([np.full((2, 2), 5.0), np.full((2, 2), 7.0)])[None]
-    found = standardise(images, (1.0, 3.0), (2.0, 8.0))
-    assert found.dtype == np.float32
-    assert (found[0, 0] == 2).all() and (found[0, 1] == 0.5).all()
+    found = standardise(np.stack([np.full((2, 2), 5.0), np.full((2, 2), 7.0)])[None], (1.0, 3.0), (2.0, 8.0))
+    assert found.dtype == np.float32 and (found[0, 0] == 2).all() and (found[0, 1] == 0.5).all()
 
 
 def write_cifar(folder: Path, counts: list[int]) -> np.ndarray:
@@ -151,25 +108,6 @@ def test_cifar10_reads_its_own_format(tmp_path: Path):
                 seen.add(int(place))
     assert seen == set(range(13))
     assert cifar10(make_run([2], data=(str(tmp_path),)), make_image_model(16)).batch(0, 0).arrays["images"].shape == (2, 3, 16, 16)
-
-
-def test_cifar10_errors_are_one_sentence(tmp_path: Path):
-    def refuse(sentence: str, data: tuple[str, ...] | None = (str(tmp_path),), sizes: tuple[int, ...] = (2,), channels: int = 3) -> None:
-        refused(f"^{sentence}$", cifar10, make_run(list(sizes), "cifar10", data=data), make_image_model(32, channels))
-
-    refuse("inputs 'cifar10' needs data to name one folder: it names 0", None)
-    refuse("inputs 'cifar10' needs data to name one folder: it names 2", ("a", "b"))
-    refuse("absent holds no data_batch_.*bin: name the folder with CIFAR-10's binary files", ("absent",))
-    refuse(".* holds no data_batch_.*bin: name the folder with CIFAR-10's binary files")
-    write_cifar(tmp_path, [3])
-    refuse("CIFAR-10 has 3 channels: model 'm' takes 1", channels=1)
-    refuse("a joined batch of 4 images needs at least as many: the data set has 3", sizes=(2, 2))
-    (tmp_path / "data_batch_2.bin").write_bytes(bytes(3074))
-    refuse(".*data_batch_2.bin has 3074 bytes: CIFAR-10's records take 3073 bytes each")
-    (tmp_path / "data_batch_2.bin").write_bytes(b"")
-    refuse(".*data_batch_2.bin has 0 bytes: CIFAR-10's records take 3073 bytes each")
-    (tmp_path / "data_batch_2.bin").write_bytes(b"\x0a" + bytes(3072))
-    refuse(".*data_batch_2.bin has the label 10: CIFAR-10's labels are 0 to 9")
 
 
 def write_folder(folder: Path) -> Path:
@@ -215,30 +153,40 @@ def test_image_folder_fingerprint_is_of_names_and_contents(tmp_path: Path):
     assert mark(tmp_path / "one") != before
 
 
-def test_image_folder_errors_are_one_sentence(tmp_path: Path):
-    def refuse(sentence: str, folder: Path, classes: int = 11, channels: int = 3) -> None:
-        with pytest.raises(ValueError, match=f"^{sentence}$"):
-            image_folder(make_run([1], "image_folder", data=(str(folder),)), make_image_model(8, channels, classes)).batch(0, 0)
+def test_every_error_is_one_sentence(tmp_path: Path):
+    def refuse(sentence: str, make: Any, data: tuple[str, ...] | None, sizes: tuple[int, ...] = (1,), **model: int) -> None:
+        run = make_run(list(sizes), "x", data=data)
+        refused(f"^{sentence}$", lambda: make(run, make_image_model(**{"size": 8, **model})).batch(0, 0))
 
-    refuse("image folder .*absent does not exist", tmp_path / "absent")
-    refuse(r"image folder .* holds no class/image.png or .jpg", tmp_path)
+    folder = (str(tmp_path),)
+    refuse("inputs 'x' needs data to name one folder: it names 0", cifar10, None)
+    refuse("inputs 'x' needs data to name one folder: it names 2", cifar10, ("a", "b"))
+    for absent in (("absent",), folder):
+        refuse(".* holds no data_batch_.*bin: name the folder with CIFAR-10's binary files", cifar10, absent)
+    write_cifar(tmp_path, [3])
+    refuse("CIFAR-10 has 3 channels: model 'm' takes 1", cifar10, folder, channels=1)
+    refuse("a joined batch of 4 images needs at least as many: the data set has 3", cifar10, folder, (2, 2))
+    for content, sentence in (
+        (bytes(3074), "has 3074 bytes: CIFAR-10's records take 3073 bytes each"),
+        (b"", "has 0 bytes: CIFAR-10's records take 3073 bytes each"),
+        (b"\x0a" + bytes(3072), "has the label 10: CIFAR-10's labels are 0 to 9"),
+    ):
+        (tmp_path / "data_batch_2.bin").write_bytes(content)
+        refuse(f".*data_batch_2.bin {sentence}", cifar10, folder)
+
+    refuse("image folder .*absent does not exist", image_folder, (str(tmp_path / "absent"),))
+    refuse(r"image folder .* holds no class/image.png or .jpg", image_folder, folder)
     (tmp_path / "broken" / "cat").mkdir(parents=True)
     (tmp_path / "broken" / "cat" / "a.png").write_bytes(b"no image")
-    refuse(".*a.png cannot be decoded as an image", tmp_path / "broken")
+    refuse(".*a.png cannot be decoded as an image", image_folder, (str(tmp_path / "broken"),))
     (tmp_path / "good").mkdir()
-    write_folder(tmp_path / "good")
-    refuse("images of a folder have 1 or 3 channels: the model takes 4", tmp_path / "good", channels=4)
-    refuse("image folder good has 3 classes: model 'm' tells only 2 apart", tmp_path / "good", classes=2)
+    good = (str(write_folder(tmp_path / "good")),)
+    refuse("images of a folder have 1 or 3 channels: the model takes 4", image_folder, good, channels=4)
+    refuse("image folder good has 3 classes: model 'm' tells only 2 apart", image_folder, good, classes=2)
 
-
-def test_digits_and_synthetic_errors_are_one_sentence():
-    with pytest.raises(ValueError, match=r"^inputs 'digits' reads no files: leave out data, which names a$"):
-        digits(make_run([1], "digits", data=("a",)), make_image_model())
-    with pytest.raises(ValueError, match=r"^inputs 'synthetic' reads no files: leave out data, which names a, b$"):
-        synthetic_images(make_run([1], data=("a", "b")), make_image_model())
-    refused(r"^digits has 10 classes: model 'm' tells only 9 apart$", digits, make_run([1], "digits"), make_image_model(8, 3, 9))
-    with pytest.raises(ValueError, match=r"^a joined batch of 1798 images needs at least as many: the data set has 1797$"):
-        digits(make_run([1798], "digits"), make_image_model())
+    refuse("inputs 'x' reads no files: leave out data, which names a, b", digits, ("a", "b"))
+    refuse("inputs 'x' reads no files: leave out data, which names a", synthetic_images, ("a",))
+    refuse("digits has 10 classes: model 'm' tells only 9 apart", digits, None, classes=9)
 
 
 def test_grey_pixels_of_16_bits_are_scaled_and_others_refused(tmp_path: Path):

@@ -9,11 +9,11 @@ import pytest
 from multigpu.placements.stage_split import RULES
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of, places_of, predicted_moves
-from multigpu.stages.cost import HOST_MODELS, CopyCost, Costs, Part, StageCost, host_model_errors, serial_s, step_time_s
+from multigpu.stages.cost import HOST_MODELS, NOTHING, CopyCost, Costs, Part, Pricing, StageCost
 from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
-from multigpu.stages.search import search
 from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.description import stage_graph
+from tests.refusals import refused
 
 FIELDS: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "processes": "one", "batch_size": 32, "scaling": "strong"}
 DOCUMENT = stage_graph(find_model("deepconn", "deepconn"))
@@ -26,7 +26,7 @@ def priced(graph: StageGraph, device_s: dict[str, float], copy_s: float, host_s:
             name=stage.name,
             forward=Part(device_s=device_s[stage.name], host_s=host_s),
             backward=Part(device_s=2 * device_s[stage.name], host_s=host_s),
-            update=Part(device_s=0.0, host_s=0.0),
+            update=NOTHING,
         )
         for stage in graph.placed
     )
@@ -94,17 +94,12 @@ def test_the_documents_placements_and_what_they_move() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(more: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        build_run(**FIELDS | more)
+    refused(words, build_run, **FIELDS | more)
 
 
 def test_a_graph_says_what_is_wrong_with_it() -> None:
-    with pytest.raises(ValueError, match="reads 'b', which does not stand before it"):
-        StageGraph((Stage("a", ("b",)),))
-    with pytest.raises(ValueError, match="two stages are called 'a'"):
-        StageGraph((Stage("a"), Stage("a")))
-    with pytest.raises(ValueError, match="stage 'b' has no place"):
-        two_towers().check({"a": 0}, 2)
+    refused("reads 'b', which does not stand before it", StageGraph, (Stage("a", ("b",)),))
+    refused("two stages are called 'a'", StageGraph, (Stage("a"), Stage("a")))
     assert parse_places(two_towers(), "010") == {"a": 0, "b": 1, "join": 0}
 
 
@@ -118,14 +113,14 @@ def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:
     """Forward 1, backward 2, join free. Side by side 3 s and two copies of 0.1; one after another 6; a host of 1 s a start: no gain."""
     graph, one, two = two_towers(), {"a": 0, "b": 0, "join": 0}, {"a": 0, "b": 1, "join": 0}
     costs = priced(graph, {"a": 1.0, "b": 1.0, "join": 0.0}, 0.1)
-    assert step_time_s(graph, costs, one, 1) == pytest.approx(6)
-    assert step_time_s(graph, costs, two, 1) == pytest.approx(3.2)
-    assert (serial_s(graph, costs, one, 1), serial_s(graph, costs, two, 1)) == (pytest.approx(6), pytest.approx(6.2))
+    assert Pricing(graph, costs, 1).step_time_s(one) == pytest.approx(6)
+    assert Pricing(graph, costs, 1).step_time_s(two) == pytest.approx(3.2)
+    assert (Pricing(graph, costs, 1).serial_s(one), Pricing(graph, costs, 1).serial_s(two)) == (pytest.approx(6), pytest.approx(6.2))
     slow = priced(graph, {"a": 0.01, "b": 0.01, "join": 0.01}, 0.01, host_s=1.0)
-    assert step_time_s(graph, slow, two, 1) > step_time_s(graph, slow, one, 1)
+    assert Pricing(graph, slow, 1).step_time_s(two) > Pricing(graph, slow, 1).step_time_s(one)
     # a thread a device starts both towers at once
     own = slow.model_copy(update={"threads": "per_device"})
-    assert step_time_s(graph, own, two, 1) < step_time_s(graph, slow, two, 1)
+    assert Pricing(graph, own, 1).step_time_s(two) < Pricing(graph, slow, 1).step_time_s(two)
 
 
 def test_backward_passes_of_two_towers_start_side_by_side_whatever_the_order_of_stages() -> None:
@@ -134,8 +129,7 @@ def test_backward_passes_of_two_towers_start_side_by_side_whatever_the_order_of_
     for places in ({"a": 0, "b": 1, "join": 0}, {"a": 1, "b": 0, "join": 0}):
         steps = {}
         for model in HOST_MODELS:
-            priced_so = costs.model_copy(update={"threads": model})
-            steps[model] = step_time_s(two_towers(), priced_so, places, 1)
+            steps[model] = Pricing(two_towers(), costs.model_copy(update={"threads": model}), 1).step_time_s(places)
         assert steps["forward"] + 1 == pytest.approx(steps["one"]) and steps["per_device"] <= steps["forward"]
 
 
@@ -143,20 +137,20 @@ def test_handing_a_gradient_on_costs_the_host() -> None:
     graph, two = two_towers(), {"a": 0, "b": 1, "join": 0}
     costs = priced(graph, {"a": 0.0, "b": 0.0, "join": 0.0}, 0.0, host_s=1.0)
     slower = costs.model_copy(update={"hand_over_s": 0.5})
-    assert step_time_s(graph, slower, two, 1) - step_time_s(graph, costs, two, 1) == pytest.approx(0.5)
-    assert serial_s(graph, slower, two, 1) - serial_s(graph, costs, two, 1) == pytest.approx(0.5)
+    assert Pricing(graph, slower, 1).step_time_s(two) - Pricing(graph, costs, 1).step_time_s(two) == pytest.approx(0.5)
+    assert Pricing(graph, slower, 1).serial_s(two) - Pricing(graph, costs, 1).serial_s(two) == pytest.approx(0.5)
     one = dict.fromkeys(two, 0)
-    assert step_time_s(graph, slower, one, 1) == step_time_s(graph, costs, one, 1)
+    assert Pricing(graph, slower, 1).step_time_s(one) == Pricing(graph, costs, 1).step_time_s(one)
 
 
 @pytest.mark.parametrize("threads", HOST_MODELS)
-@pytest.mark.parametrize("price", [step_time_s, serial_s])
+@pytest.mark.parametrize("price", [Pricing.step_time_s, Pricing.serial_s])
 def test_calling_a_graph_delays_all_of_it(threads: Any, price: Any) -> None:
     graph, costs = random_graph(5, 6)
     places = {stage.name: index % 2 for index, stage in enumerate(graph.stages)}
     costs = costs.model_copy(update={"threads": threads})
     called = costs.model_copy(update={"call_s": 0.25})
-    assert price(graph, called, places, 4) - price(graph, costs, places, 4) == pytest.approx(0.25)
+    assert price(Pricing(graph, called, 4), places) - price(Pricing(graph, costs, 4), places) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("true", HOST_MODELS)
@@ -164,9 +158,9 @@ def test_measured_steps_tell_which_model_of_the_host_holds(true: Any) -> None:
     graph, costs = random_graph(3, 7)
     costs = costs.model_copy(update={"threads": true})
     split = [{stage.name: (index // width) % 2 for index, stage in enumerate(graph.stages)} for width in (1, 2, 3)]
-    errors = host_model_errors(graph, costs, [(places, step_time_s(graph, costs, places, 4)) for places in split], 4)
+    errors = Pricing(graph, costs, 4).host_model_errors([(places, Pricing(graph, costs, 4).step_time_s(places)) for places in split])
     assert errors[true] == pytest.approx(0) and min(errors, key=lambda model: errors[model]) == true
-    assert host_model_errors(graph, costs, [], 4) == {}
+    assert Pricing(graph, costs, 4).host_model_errors([]) == {}
 
 
 def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
@@ -179,15 +173,14 @@ def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
 def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
     graph, costs = random_graph(seed, 7)
     for devices in (2, 3):
-        found = search(graph, costs, 4, devices)
+        found = Pricing(graph, costs, 4).search(devices)
         groups, prices = graph.together, []
         for dealt in product(range(devices), repeat=len(groups)):
             places = {name: device for group, device in zip(groups, dealt, strict=True) for name in group}
-            prices.append(step_time_s(graph, costs, places, 4))
+            prices.append(Pricing(graph, costs, 4).step_time_s(places))
         assert found.step_time_s == pytest.approx(min(prices), rel=1e-6) and found.tried < len(prices)
 
 
 def test_a_search_too_large_to_try_everything_is_refused() -> None:
     graph, costs = random_graph(0, 40)
-    with pytest.raises(ValueError, match=r"\d+ groups of stages have more than 100000 placements on 2 devices: choose fewer devices"):
-        search(graph, costs, rows=4)
+    refused(r"\d+ groups of stages have more than 100000 placements on 2 devices: choose fewer devices", Pricing(graph, costs, 4).search)

@@ -13,11 +13,12 @@ from multigpu.measure.timing import most_steps
 from multigpu.paths import STAGES
 from multigpu.record import RecordStore
 from multigpu.stages.check import graph_of, predicted_moves
-from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
+from multigpu.stages.cost import NOTHING, CopyCost, Costs, HostModel, Part, StageCost
 from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, measured_s, planned, profile_run
 from multigpu.stages.record import StageRecord, StageStore
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
+from tests.refusals import refused
 from tests.stages.trained import (
     CASES,
     STEPS,
@@ -109,8 +110,7 @@ def test_measured_costs_make_a_record_with_the_best_placement(framework: str, re
     assert (costs.call_s > 0) == (framework == "tensorflow")
     assert sum(one.forward.host_s + one.backward.host_s for one in costs.stages) > 0
     assert all(one.update.host_s == 0 or one.name in graph.variables.values() for one in costs.stages)
-    costed = record_of(run, costs, make_machine(2))
-    record = planned(costed, {})
+    record = planned(record_of(run, costs, make_machine(2)), {})
     assert [one.name for one in record.predictions] == ["single", "tower_per_gpu", "alternating", "searched"]
     assert record.complete and record.tried >= 512 and record.costs == costs
     assert record.found.step_time_s <= min(one.step_time_s for one in record.predictions) * (1 + 1e-6)
@@ -118,6 +118,14 @@ def test_measured_costs_make_a_record_with_the_best_placement(framework: str, re
     store.write(record)
     assert next(iter(store)) == record and "placements priced, all there are" in describe(record)
     assert found_run(record).stage_devices == record.found.stage_devices
+
+
+def costed(part: Part, update: Part = NOTHING, copy_s: float = 1e-6, threads: HostModel = "one") -> StageRecord:
+    """Of the tiny model on two devices: every pass costs the same, and starting a copy so much."""
+    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
+    stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=update) for stage in graph_of(run).placed)
+    copies = (CopyCost(bytes=4, device_s=1e-6, host_s=copy_s),)
+    return record_of(run, Costs(stages=stages, copies=copies, threads=threads), make_machine(2))
 
 
 def planned_again(record: StageRecord, records: RecordStore) -> StageRecord:
@@ -129,18 +137,11 @@ def planned_again(record: StageRecord, records: RecordStore) -> StageRecord:
 
 def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
     """Costs of the host that two threads would halve; measured steps say that they do not, so one device is found in the end."""
-    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
-    start, nothing = Part(device_s=1e-6, host_s=1e-3), Part(device_s=0.0, host_s=0.0)
-    stages = tuple(StageCost(name=stage.name, forward=start, backward=start, update=nothing) for stage in graph_of(run).placed)
-    costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-4),), threads="forward")
-    machine = make_machine(2)
-    costed = record_of(run, costs, machine)
-    records, first = RecordStore(tmp_path), planned(costed, {})
+    records, first = RecordStore(tmp_path), planned(costed(Part(device_s=1e-6, host_s=1e-3), copy_s=1e-4, threads="forward"), {})
     assert first.found.devices == 2
     slow = {"single": 0.020, "tower_per_gpu": 0.023, "alternating": 0.028}
-    for name, planted in hand_written(run, 2).items():
-        more = planted.model_dump()
-        records.write(make_record(units_per_s=planted.batch_size / slow[name], machine=machine, **more))
+    for name, planted in hand_written(first.run, 2).items():
+        records.write(make_record(units_per_s=planted.batch_size / slow[name], machine=first.machine, **planted.model_dump()))
     found = planned_again(first, records)
     assert found.costs.threads == "one" and found.found.devices == 1
     assert found.by_hand == "single" and found_runs(found) == ([], []) and "what was found is single" in describe(found)
@@ -150,50 +151,42 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
 
 def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> None:
     """Two devices are priced low and take long: the fastest that was measured is found."""
-    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
-    part, nothing = Part(device_s=1e-3, host_s=1e-6), Part(device_s=0.0, host_s=0.0)
-    stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=nothing) for stage in graph_of(run).placed)
-    costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-6),))
-    costed, by_hand = record_of(run, costs, make_machine(2)), {"single": 0.020, "tower_per_gpu": 0.023}
-    proposed = planned(costed, by_hand)
+    measured, by_hand = costed(Part(device_s=1e-3, host_s=1e-6)), {"single": 0.020, "tower_per_gpu": 0.023}
+    proposed = planned(measured, by_hand)
     digits = proposed.found.stage_devices
     assert proposed.by_hand is None and proposed.found.devices == 2 and proposed.refuted == []
-    settled = planned(costed, by_hand, {digits: 0.030})
+    settled = planned(measured, by_hand, {digits: 0.030})
     assert settled.by_hand == "single" and [one.name for one in settled.written] == ["single", "tower_per_gpu", "alternating"]
     assert found_runs(settled) == ([], []) and [one.stage_devices for one in settled.refuted] == [digits]
-    held = planned(costed, by_hand, {digits: 0.015})
+    held = planned(measured, by_hand, {digits: 0.015})
     assert held.found.stage_devices == digits and held.refuted == []
-    records, machine = RecordStore(tmp_path), costed.machine
-    for planted, step_s in [
-        *((hand_written(run, 2)[name], step_s) for name, step_s in by_hand.items()),
-        (found_run(proposed), 0.030),
-    ]:
-        records.write(make_record(units_per_s=planted.batch_size / step_s, machine=machine, **planted.model_dump()))
-    again = planned_again(planned(costed, {}), records)
+    records, written = RecordStore(tmp_path), hand_written(measured.run, 2)
+    for planted, step_s in [*((written[name], step_s) for name, step_s in by_hand.items()), (found_run(proposed), 0.030)]:
+        records.write(make_record(units_per_s=planted.batch_size / step_s, machine=measured.machine, **planted.model_dump()))
+    again = planned_again(planned(measured, {}), records)
     assert again.by_hand == "single" and again.found_s == pytest.approx({digits: 0.030})
     assert planned_again(again, records) == again
 
 
-def test_what_is_found_is_measured_and_traced_unless_written_by_hand(tmp_path: Path) -> None:
-    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
+def test_what_is_found_is_measured_and_traced_unless_written_by_hand() -> None:
     part = Part(device_s=1e-6, host_s=1e-4)
-    stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=part) for stage in graph_of(run).placed)
-    costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-4),))
-    record = planned(record_of(run, costs, make_machine(2)), {})
+    record = planned(costed(part, part, 1e-4), {})
     assert record.by_hand == "single" and found_runs(record) == ([], [])
     best = record.found.model_copy(update={"stage_devices": "01111000000", "devices": 2})
     record = record.model_copy(update={"predictions": [*record.predictions[:-1], best]})
     (repeated,), (traced,) = found_runs(record)
     assert record.by_hand is None and repeated.stage_devices == traced.stage_devices == "01111000000"
-    assert (repeated.traced_steps, repeated.timed_steps) == (0, run.timed_steps) and (traced.traced_steps, traced.timed_steps) == (20, 100)
+    assert (repeated.traced_steps, repeated.timed_steps) == (0, record.run.timed_steps) and (traced.traced_steps, traced.timed_steps) == (
+        20,
+        100,
+    )
     assert "what was found is" not in describe(record)
 
 
 def test_the_command_refuses_what_is_its_own() -> None:
-    with pytest.raises(ValueError, match="placement is chosen by this command"):
-        profile_run({"placement": "single"})
-    with pytest.raises(ValueError, match="at least 2 devices, not 1"):
-        measure_stages(run_of("deepconn_tiny", "torch", placement="single", devices=1), 1, StageStore(Path("nowhere")))
+    refused("placement is chosen by this command", profile_run, {"placement": "single"})
+    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
+    refused("at least 2 devices, not 1", measure_stages, run, 1, StageStore(Path("nowhere")))
 
 
 def test_a_window_of_steps_is_traced_where_the_run_asks_for_it(tmp_path: Path) -> None:

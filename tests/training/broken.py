@@ -1,4 +1,7 @@
-"""Duties of which one is not done, and one that makes the first necessary."""
+"""Duties of which one is not done, and two that are: one that makes the first necessary, and one that counts.
+
+Of what is not done, `said` is how it is found, and `fields` are those of a run that shows it.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,12 +29,16 @@ class OwnStart(Duties):
 class NotBroadcast(OwnStart):
     """1 is not done."""
 
+    said, fields = "replicas [1] start from other weights than replica 0", {}
+
     def start(self, trainer: Trainer) -> None:
         pass
 
 
 class NotSynchronised(Duties):
     """2 is not done: the all-reduce does nothing."""
+
+    said, fields = "their gradients were not synchronised", {}
 
     def build(self, context: Context) -> Trainer:
         trainer = super().build(context)
@@ -60,12 +67,19 @@ class FetchedApart(Duties):
 class SameShard(Duties):
     """3 is not done: all replicas read the first shard."""
 
+    said, fields = "shards are not disjoint: 300 of 1500 items of epoch 0", {}
+
     def shard(self, rank: int) -> int:
         return 0
 
 
+ADJUSTED: dict[str, Any] = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
+
+
 class UnawareOfReplicas(Duties):
     """4 is not done: the schedule of one device, although the run asks for that of N."""
+
+    said, fields = "the schedule of this run asks for", ADJUSTED
 
     def rates(self, training: TrainingRun, steps_per_epoch: int | None) -> Callable[[int], float]:
         return training.model_copy(update={"adjust_to_devices": False}).schedule_of(steps_per_epoch).rate
@@ -74,6 +88,9 @@ class UnawareOfReplicas(Duties):
 class RateNotApplied(Duties):
     """4 is not done: the optimizer keeps the rate that it was made with."""
 
+    said = "took step 0 at the rate 0.1, and the schedule of this run asks for 0.2"
+    fields = {"rate_scaling": "linear", "reference_batch": 25}
+
     def apply_rate(self, trainer: Trainer, rate: float) -> None:
         pass
 
@@ -81,8 +98,13 @@ class RateNotApplied(Duties):
 class EveryoneLeads(Duties):
     """5 is not done: every rank evaluates, checkpoints and logs."""
 
+    said, fields = "ranks [0, 1] evaluated or wrote files (log.jsonl)", {"evaluate_every": 3}
+
     def leads(self, rank: int) -> bool:
         return True
+
+
+NOT_DONE: tuple[Any, ...] = (NotBroadcast, NotSynchronised, SameShard, UnawareOfReplicas, RateNotApplied, EveryoneLeads)
 
 
 class Counting(Duties):

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint, read_checkpoint, write_checkpoint
 from multigpu.training.experiment import TrainingItem, folder_of
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingStore
+from tests.refusals import refused
 from tests.training.cases import Case, in_this_process, session_of, training
 
 STATE = {"replicas": [{"variables": {"w": torch.arange(5.0)}}], "history": "{}"}
@@ -30,8 +30,7 @@ def test_one_that_is_not_finished_leaves_the_old_one(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        write_checkpoint(tmp_path, training(), 4, STATE)
+    refused("No space", write_checkpoint, tmp_path, training(), 4, STATE, error=OSError)
     assert open_checkpoint(checkpoint_path(tmp_path), training())[0] == 3
     assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.pt"]
 
@@ -50,22 +49,17 @@ def test_one_that_is_not_finished_leaves_the_old_one(tmp_path: Path, monkeypatch
 def test_broken_ones_are_one_sentence(tmp_path: Path, damage, sentence: str):
     path = write_checkpoint(tmp_path, training(), 3, STATE)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match=sentence) as caught:
-        read_checkpoint(path, training())
-    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    assert str(path) in refused(sentence, read_checkpoint, path, training())
 
 
 def test_a_foreign_one_is_one_sentence_before_anything_starts(tmp_path: Path):
     path = write_checkpoint(folder_of(tmp_path, training(), 0), training(seed=5), 3, STATE)
-    with pytest.raises(ValueError, match="belongs to another training run") as caught:
-        train([TrainingItem.of(training())], TrainingStore(tmp_path / "records"), tmp_path)
-    assert str(path) in str(caught.value) and "seed 5" in str(caught.value) and not (tmp_path / "records").exists()
-
-
-def test_a_session_refuses_it_too(tmp_path: Path):
+    told = "belongs to another training run"
+    said = refused(told, train, [TrainingItem.of(training())], TrainingStore(tmp_path / "records"), tmp_path)
+    assert str(path) in said and "seed 5" in said and not (tmp_path / "records").exists()
     case = Case("one", training("replicated_allreduce", devices=1))
     write_checkpoint(tmp_path / "run-one", training(seed=5), 3, STATE)
-    assert "belongs to another training run" in in_this_process(case, tmp_path)["refused"]
+    assert told in in_this_process(case, tmp_path)["refused"]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
@@ -108,7 +102,7 @@ def test_rates_kept_on_the_device_train_as_plain_ones(tmp_path: Path):
         session = session_of(Case(name, run), 0, tmp_path)
         session.warm_up()
         if name == "tensors":
-            state.make_rates_tensors(*session.replicas)
+            session.replicas[0].make_rates_tensors()
         (part,) = session.time()
         assert part["fault"] is None
         found.append((session.history.rate, session.trainer.full_values()))

@@ -1,20 +1,20 @@
 """The five duties of document 004: done, they make replicas one model; each one not done is found out. Killed runs go on bit by bit."""
 
 import re
+from typing import Any
 
 import pytest
 import torch
 
 from multigpu.engines.errors import DidNotTrain
 from multigpu.training.grid import joined_placements, placed
+from tests.refusals import refused
 from tests.training import broken
 from tests.training.cases import Case, Results, in_this_process, measured, training, translation
 
 pytestmark = pytest.mark.timeout(300)
 
-EVALUATED = {"evaluate_every": 3}
 CHECKPOINTED = {"checkpoint_every": 2}
-ADJUSTED = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
 CLIP = 0.1
 """Far below the norm of the first step's gradients."""
 RESUMED = ("ddp", "zero1", "fsdp2", "local_sgd", "exp1", "exp2")
@@ -33,15 +33,10 @@ CASES = [
     *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in (*PER_DEVICE, "local_sgd")),
     Case("done", training("replicated_allreduce", epochs=1, steps=None, checkpoint_every=7, evaluate_every=15)),
     Case("own-start", training("replicated_allreduce"), broken.OwnStart),
-    Case("not-broadcast", training("replicated_allreduce"), broken.NotBroadcast),
-    Case("not-synchronised", training("replicated_allreduce"), broken.NotSynchronised),
-    Case("same-shard", training("replicated_allreduce"), broken.SameShard),
-    Case("adjusted", training("replicated_allreduce", **ADJUSTED)),
-    Case("not-adjusted", training("replicated_allreduce", **ADJUSTED, adjust_to_devices=False)),
-    Case("unaware", training("replicated_allreduce", **ADJUSTED), broken.UnawareOfReplicas),
-    Case("rate-not-applied", training("replicated_allreduce", rate_scaling="linear", reference_batch=25), broken.RateNotApplied),
+    *(Case(duty.__name__, training("replicated_allreduce", **duty.fields), duty) for duty in broken.NOT_DONE),
+    Case("adjusted", training("replicated_allreduce", **broken.ADJUSTED)),
+    Case("not-adjusted", training("replicated_allreduce", **broken.ADJUSTED, adjust_to_devices=False)),
     *(Case(f"translation-{name}", translation(name)) for name in TRANSLATED),
-    Case("everyone-leads", training("replicated_allreduce", **EVALUATED), broken.EveryoneLeads),
 ]
 
 
@@ -67,22 +62,11 @@ def test_the_broadcast_makes_different_starts_one(results: Results):
     assert m.loss == results.of("curve-replicated_allreduce").loss
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("not-broadcast", "replicas [1] start from other weights than replica 0"),
-        ("not-synchronised", "their gradients were not synchronised"),
-        ("same-shard", "shards are not disjoint: 300 of 1500 items of epoch 0"),
-        ("unaware", "schedule of this run asks for"),
-        ("rate-not-applied", "took step 0 at the rate 0.1, and the schedule of this run asks for 0.2"),
-        ("everyone-leads", "ranks [0, 1] evaluated or wrote files (log.jsonl)"),
-    ],
-)
-def test_a_duty_that_is_not_done_is_found(results: Results, name: str, sentence: str):
-    assert sentence in results.fault(name)
-    if "part" in results[name][0]:  # it was trained to its end
-        with pytest.raises(DidNotTrain, match=re.escape(sentence)):
-            results.of(name)
+@pytest.mark.parametrize("duty", broken.NOT_DONE)
+def test_a_duty_that_is_not_done_is_found(results: Results, duty: Any):
+    assert duty.said in results.fault(duty.__name__)
+    if "part" in results[duty.__name__][0]:  # it was trained to its end
+        refused(re.escape(duty.said), results.of, duty.__name__, error=DidNotTrain)
 
 
 def test_a_schedule_is_that_of_all_replicas_unless_asked_for_by_name(results: Results):
@@ -125,8 +109,7 @@ def test_an_independent_replica_that_stands_still_is_found_beside_one_that_moves
     part = found[rank]["part"]
     found[rank]["part"] = part | {"distance": dict.fromkeys(part["distance"], 0.0)}
     count = len(part["distance"])
-    with pytest.raises(DidNotTrain, match=rf"{count} of {2 * count} variables did not move, '\S+ \(device {rank}\)' among them"):
-        measured(case, found)
+    refused(rf"{count} of {2 * count} variables did not move, '\S+ \(device {rank}\)' among them", measured, case, found, error=DidNotTrain)
 
 
 def test_independent_replicas_do_not(results: Results):

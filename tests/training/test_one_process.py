@@ -95,20 +95,11 @@ def test_a_record_has_what_it_has_of_a_process_a_device(results: Results, placem
     assert (audit.distinct, audit.shared) == (600, 0)
 
 
-ADJUSTED = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
-BROKEN = [
-    (broken.NotBroadcast, "replicated_copy", {}, "replicas [1] start from other weights than replica 0"),
-    (broken.NotSynchronised, "replicated_allreduce", {}, "their gradients were not synchronised"),
-    (broken.SameShard, "make_parallel", {}, "shards are not disjoint: 300 of 1500 items of epoch 0"),
-    (broken.UnawareOfReplicas, "make_parallel_cpu", ADJUSTED, "the schedule of this run asks for"),
-    (broken.RateNotApplied, "make_parallel", {"rate_scaling": "linear", "reference_batch": 25}, "took step 0 at the rate 0.1, and"),
-    (broken.EveryoneLeads, "make_parallel", {"evaluate_every": 3}, "ranks [0, 1] evaluated or wrote files (log.jsonl)"),
-]
-
-
-@pytest.mark.parametrize(("duties", "placement", "more", "sentence"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_duty_that_is_not_done_is_found(duties: Any, placement: str, more: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    assert sentence in fault_of(train_one(Case("broken", one(placement, **more), duties), 0, tmp_path))
+@pytest.mark.parametrize("duty", broken.NOT_DONE)
+def test_a_duty_that_is_not_done_is_found(duty: Any, tmp_path: Path) -> None:
+    copies = {broken.NotBroadcast: "replicated_copy", broken.NotSynchronised: "replicated_allreduce"}
+    case = Case("broken", one(copies.get(duty, "make_parallel"), **duty.fields), duty)
+    assert duty.said in fault_of(train_one(case, 0, tmp_path))
 
 
 def test_the_broadcast_makes_different_starts_one(tmp_path: Path, results: Results) -> None:

@@ -11,7 +11,7 @@ from multigpu.training.grid import staged_twins
 from multigpu.training.run import TrainingRun
 from tests.equivalence.cases import make_context
 from tests.training import broken
-from tests.training.cases import Case, Results, in_this_process, session_of, training
+from tests.training.cases import Case, Results, training
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -84,17 +84,3 @@ def test_replicas_that_fetch_something_else_are_found(results: Results) -> None:
 @pytest.mark.parametrize("placement", sorted(TWINS))
 def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Results, placement: str) -> None:
     results.check_resumed(placement, f"whole-{placement}")
-
-
-@pytest.mark.parametrize("placement", sorted(TWINS))
-def test_what_one_device_has_staged_comes_back(tmp_path: Path, placement: str) -> None:
-    """A checkpoint that left it out would go on from the wrong variables."""
-    run = training(placement, devices=1, batch_size=20, checkpoint_every=3)
-    whole = in_this_process(Case("whole", run), tmp_path)["values"]
-    session = session_of(Case("half", run), 0, tmp_path)
-    session.warm_up()
-    session.total = 4  # as if it ended one step after its checkpoint
-    session.time()
-    session.close()
-    values = in_this_process(Case("again", run, folder="run-half"), tmp_path)["values"]
-    assert all(torch.equal(value, values[name]) for name, value in whole.items())

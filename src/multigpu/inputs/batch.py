@@ -33,8 +33,7 @@ class Batch:
     rank: the shard's index; `len(loss_terms)` shards make the joined batch.
     units: words, images or rows of reviews as the documents count them (padding left out); padded_units: with padding.
     loss_terms: of every shard of this step, how many terms its loss sums (target words, images, rows).
-    lookups: of every shard of this step, embedding variable -> how many rows it looks up (padding included, since
-        padded positions are looked up too). Every rank knows the plan, so no rank has to ask for these numbers.
+    lookups: of every shard of this step, embedding variable -> how many rows it looks up, padding included.
     """
 
     arrays: dict[str, np.ndarray | Draw]
@@ -63,7 +62,7 @@ def batch_of_rows(
 
 
 class Source(ABC):
-    """An endless, deterministic plan of joined batches: the same on every rank, so that shards need no messages.
+    """An endless plan of joined batches, which every rank can work out alone, so that shards need no messages.
 
     label: how tables name this input ("synthetic", "synthetic lengths of 000", "de-en catalogs", "digits").
     period: after how many steps batches repeat, so that an engine may keep them on its device; None if they do not.
@@ -144,15 +143,12 @@ class Feeding(ABC, Generic[Given]):
         return made
 
     def _made(self, step: int) -> Given:
-        if not self.source.period:
-            return self.put_all(self._batches(step))
-        index = step % self.source.period
-        if index not in self.ready:
-            self.ready[index] = self._batches(index)
-        return self.put_all(self.ready[index])
-
-    def _batches(self, step: int) -> list[Batch]:
-        return [self.source.batch(step, rank) for rank in self.ranks]
+        period = self.source.period
+        index = step % period if period else step
+        batches = self.ready.get(index) or [self.source.batch(index, rank) for rank in self.ranks]
+        if period:
+            self.ready[index] = batches
+        return self.put_all(batches)
 
     def close(self) -> None:
         """Stop fetching ahead."""

@@ -9,21 +9,20 @@ with noise, with one of its handwritten digits blended in. The digit is the clas
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from multigpu import paths
-from multigpu.inputs.batch import Batch, Source, batch_of_rows
+from multigpu.inputs.batch import Batch, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files
+from multigpu.inputs.images import StoredImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
-from multigpu.inputs.plans import ShuffledEpochs
 from multigpu.run import Run
 from multigpu.workloads.base import Model
 
@@ -49,27 +48,19 @@ QUALITY = 90
 def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
     """The folder of `count` pictures below `root`, made if it is not there: `<digit>/<number>.jpg`.
 
-    Several processes may ask at once: each makes its own copy and the first one's stays.
-
-    Raises:
-        ValueError: the folder cannot be written; the sentence names it.
+    Several processes may ask at once: each makes its own copy and the first one's stays. A folder that cannot be written is a ValueError.
     """
     folder = root / f"made-jpegs-{MADE_VERSION}-{seed}-{count}"
     if folder.is_dir():
         return folder
     try:
         root.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=".making-", dir=root))
-        try:
-            make_jpegs(unfinished, count, seed)
-            os.chmod(unfinished, 0o755)
-            unfinished.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # else another process was faster
-                raise
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=root) as unfinished:
+            make_jpegs(made := Path(unfinished) / "made", count, seed)
+            made.rename(folder)
     except OSError as error:
+        if folder.is_dir():  # another process was faster
+            return folder
         raise ValueError(f"JPEG files cannot be written to {root}: {error.strerror}; name your own folder of images in data") from None
     return folder
 
@@ -82,7 +73,7 @@ def make_jpegs(folder: Path, count: int, seed: int) -> None:
     photographs = [Image.fromarray(photograph) for photograph in load_sample_images().images]
     found = load_digits()
     for digit in range(10):
-        (folder / str(digit)).mkdir()
+        (folder / str(digit)).mkdir(parents=True)
     # one field of noise, of which every picture takes another part
     noise = np.random.default_rng([seed, MADE_VERSION]).normal(0, NOISE, (1024, 1024, 3)).astype(np.float32)
     make = partial(_write, folder, seed, photographs, found.images, found.target, noise)
@@ -191,29 +182,25 @@ def normalised(pixels: np.ndarray) -> np.ndarray:
     return planes
 
 
-class EncodedImages(Source):
-    """A Source over a folder of files, folder/class/*.jpg: every epoch all of them, in an order and with crops of its own."""
+class EncodedImages(StoredImages):
+    """A Source over a folder of files, folder/class/*.jpg: in every epoch with crops of its own."""
 
     def __init__(self, run: Run, model: Model, folder: Path, label: str) -> None:
         if model.config.channels != 3:
             raise ValueError(f"JPEG files have 3 channels: model {model.name!r} takes {model.config.channels}")
-        self._found = ImageFolder(folder, model.config.image_size, 3)
-        if self._found.classes > model.config.classes:
-            raise ValueError(f"{folder} has {self._found.classes} classes: model {model.name!r} tells only {model.config.classes} apart")
-        self.label, self.size = label, int(model.config.image_size)
-        self._sizes, self._seed, self._bytes = run.shard_sizes, run.seed, run.image_dtype is not None
-        self._plan = ShuffledEpochs(len(self._found), self._sizes, run.seed)
-        self.steps_per_epoch = self._plan.steps_per_epoch
+        self._folder = ImageFolder(folder, model.config.image_size, 3)
+        super().__init__(run, model, self._folder)
+        self.label, self.size, self._bytes = label, int(model.config.image_size), run.image_dtype is not None
 
-    @cached_property
-    def fingerprint(self) -> str:  # type: ignore[override] # worked out when it is asked for
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override] # as of any folder
         """Of the files and of what is done to them."""
-        return fingerprint(CROP_VERSION, self._found.fingerprint)
+        return fingerprint(CROP_VERSION, self._folder.fingerprint)
 
     def examples(self, step: int, rank: int) -> list[Example]:
         """What the shard of `rank` in step `step` consists of."""
-        epoch, chosen = step // self._plan.steps_per_epoch, self._plan.chosen(step, rank).tolist()
-        return [Example(*self._found.file(item), (self._seed, epoch, item)) for item in chosen]
+        files, labels, epoch = self._folder.files, self._folder.labels, step // self.steps_per_epoch
+        return [Example(files[item], int(labels[item]), (self._seed, epoch, item)) for item in self.items(step, rank).tolist()]
 
     def batch(self, step: int, rank: int) -> Batch:
         examples = self.examples(step, rank)
@@ -228,11 +215,7 @@ class EncodedImages(Source):
 
 
 def jpeg_folder(run: Run, model: Model) -> EncodedImages:
-    """The folder that `run.data` names, or one made from a seed (`made_jpegs`) in the repository's git-ignored data/cache.
-
-    Raises:
-        ValueError: there is no such folder, it holds no images, or the model does not fit.
-    """
+    """The folder that `run.data` names, or one made from a seed (`made_folder`) in the repository's git-ignored data/cache."""
     if run.data is None:
         return EncodedImages(run, model, made_folder(paths.CACHE), "JPEG files, made")
     (folder,) = named_files(run, "folder")

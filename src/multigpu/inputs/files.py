@@ -1,14 +1,17 @@
-"""The files that an input reads: opened before any Run starts, packed or not, and as fingerprints.
+"""The files that an input reads: opened before any Run starts, packed or not, as lines of text, and as fingerprints.
 
-A wrong path costs a second and a sentence, not a launch. A fingerprint is what defines an input's data, as one sha256, so that two Records
-can be seen to have read the same.
+A wrong path costs a second and a sentence, not a launch: a file that is missing, empty, damaged or of another kind than its input reads is
+a ValueError, one sentence that names it, and so are more or fewer files than the input takes. A fingerprint is what defines an input's
+data, as one sha256, so that two Records can be seen to have read the same.
 """
 
 import gzip
 import hashlib
 import io
 import stat
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,11 +23,7 @@ DRAWN = ("synthetic", "synthetic_host", "lengths_000", "bucket_means_000", "plan
 
 
 def check_inputs(runs: Iterable[Run]) -> None:
-    """Make the source of every kind of input once.
-
-    Raises:
-        ValueError: a file is missing, empty or does not fit, or the library that reads it is; the sentence names it.
-    """
+    """Make the source of every kind of input once; a library that reads one and is not installed is refused as a file is."""
     seen = set()
     for run in runs:
         kind = (run.workload, run.model, run.inputs, run.data, run.batch_size, run.devices, run.batching, run.sequence_length)
@@ -46,29 +45,11 @@ def no_files(run: Run) -> None:
 
 
 def named_files(run: Run, *wanted: str) -> list[Path]:
-    """The paths that `run.data` names, one for each of `wanted`.
-
-    Raises:
-        ValueError: it names more or fewer.
-    """
+    """The paths that `run.data` names, one for each of `wanted`."""
     if run.data is None or len(run.data) != len(wanted):
         what = f"one {wanted[0]}" if len(wanted) == 1 else f"two files, {' and '.join(wanted)}"
         raise ValueError(f"inputs {run.inputs!r} needs data to name {what}: it names {len(run.data or ())}")
     return [Path(path) for path in run.data]
-
-
-CHUNK = 1 << 20
-
-
-def open_content(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file's bytes; of one whose name ends in .gz, the bytes that are packed in it.
-
-    Reading a damaged .gz raises gzip.BadGzipFile, EOFError or zlib.error.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
 def fingerprint(*parts: object) -> str:
@@ -80,6 +61,15 @@ def fingerprint(*parts: object) -> str:
     return digest.hexdigest()
 
 
+def open_content(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    """The file's bytes; of one whose name ends in .gz, the bytes that are packed in it.
+
+    Raises:
+        OSError: the file cannot be opened. As it is read: gzip.BadGzipFile (an OSError), EOFError, zlib.error: it is a damaged .gz.
+    """
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
 @lru_cache(maxsize=4096)
 def _digest(path: Path, size: int, modified_ns: int) -> str:
     with open_content(path) as file:
@@ -89,14 +79,72 @@ def _digest(path: Path, size: int, modified_ns: int) -> str:
 def file_digest(path: Path) -> str:
     """sha256 of a file's content, and of a .gz file's unpacked content: packing a file changes no fingerprint.
 
-    A process reads a file once as long as its size and time of change stay the same.
-
-    Raises:
-        OSError: the file cannot be read.
-        EOFError, zlib.error: or it is a damaged .gz (gzip.BadGzipFile is an OSError).
+    A process reads a file once as long as its size and time of change stay the same. Raises as `open_content`.
     """
     state = path.stat()
     if stat.S_ISFIFO(state.st_mode):
         raise OSError(f"{path} is no file but a pipe, whose reading might never end")
     # not resolved: whether a file is packed is told by the name that was given, and a link's target may have another
     return _digest(path.absolute(), state.st_size, state.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read. digest: as `file_digest`, when it was checked."""
+
+    path: Path
+    lines: int
+    digest: str
+
+    def sentences(self) -> Iterator[str]:
+        """The lines in order, without line ends; the file is read as it is asked for, never whole."""
+        with io.TextIOWrapper(open_content(self.path), encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.rstrip("\r\n")
+
+
+def check_text(path: str | Path) -> TextFile:
+    """Read a text file in UTF-8 once and count its lines; a last line without line end counts."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"text file {path} does not exist")
+    digest, lines, read = hashlib.sha256(), 0, 0
+    try:
+        with open_content(path) as file:
+            for line in file:
+                line.decode()
+                digest.update(line)
+                lines, read = lines + 1, read + len(line)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"text file {path} is not UTF-8: byte {read + error.start} does not decode") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"text file {path} is not whole or not packed by gzip: {error}") from None
+    except OSError as error:
+        raise ValueError(f"text file {path} cannot be read: {error.strerror}") from None
+    if not lines:
+        raise ValueError(f"text file {path} is empty")
+    return TextFile(path, lines, digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """Parallel text as WMT ships it: two files, line n of one translating line n of the other."""
+
+    source: TextFile
+    target: TextFile
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over both files' contents, source first: the same whether they are packed or not."""
+        return fingerprint(self.source.digest, self.target.digest)
+
+
+def read_parallel(source: str | Path, target: str | Path) -> ParallelText:
+    """The parallel corpus in two files, which must have one number of lines, each plain or packed by gzip (its name ends in .gz)."""
+    text = ParallelText(check_text(source), check_text(target))
+    if text.source.lines != text.target.lines:
+        raise ValueError(
+            f"source and target must have one number of lines: {text.source.path} has {text.source.lines}, "
+            f"{text.target.path} has {text.target.lines}"
+        )
+    return text

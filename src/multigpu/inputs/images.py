@@ -5,14 +5,12 @@ Whatever makes a Source here raises ValueError, one sentence, where the Run name
 or where the model does not fit (its channels, its classes, a joined batch larger than the data set).
 """
 
-from functools import cached_property
-
 import numpy as np
 
 from multigpu.inputs.batch import Batch, Draw, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.pictures import CIFAR_CHANNELS, Cifar10, Digits, ImageFolder, Pictures
-from multigpu.inputs.plans import ShuffledEpochs
+from multigpu.inputs.plans import Epochs
 from multigpu.inputs.teacher import TaughtImages
 from multigpu.run import Run
 from multigpu.workloads.base import Model
@@ -61,7 +59,6 @@ class HostImages(Source):
     """Random images in the host's memory: nothing is read or decoded, but every step's batch crosses to the device.
 
     N(0, 1) pixels and uniform labels; each replica has its own, and each step another window of them. Images are views: no copy.
-
     With `image_dtype` "uint8" they are bytes of 0 .. 255, uniform, a pixel's channels together.
     """
 
@@ -70,8 +67,7 @@ class HostImages(Source):
     def __init__(self, run: Run, model: Model) -> None:
         no_files(run)
         self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
-        self._shape = _image_shape(model)
-        self._bytes = run.image_dtype is not None
+        self._shape, self._bytes = _image_shape(model), run.image_dtype is not None
         if self._bytes and self._shape[0] != 3:
             raise ValueError(f"image_dtype {run.image_dtype!r} is for pixels of 3 channels: model {model.name!r} takes {self._shape[0]}")
         self._drawn: dict[int, np.ndarray] = {}
@@ -94,30 +90,27 @@ class HostImages(Source):
         return batch_of_rows(rank, self._sizes, {"images": self._images(rank)[first : first + count], "labels": labels})
 
 
-class StoredImages(Source):
-    """A Source over Pictures: in every epoch all of them, in an order drawn from the Run's seed (`ShuffledEpochs`)."""
+class StoredImages(Epochs):
+    """A Source over Pictures. held_out: others, for scores."""
 
-    def __init__(self, run: Run, model: Model, pictures: Pictures) -> None:
+    def __init__(self, run: Run, model: Model, pictures: Pictures, held_out: Pictures | None = None) -> None:
         if pictures.classes > model.config.classes:
             raise ValueError(
                 f"{pictures.label} has {pictures.classes} classes: model {model.name!r} tells only {model.config.classes} apart"
             )
-        self.label = pictures.label
-        self._pictures, self._sizes = pictures, run.shard_sizes
-        self._plan = ShuffledEpochs(len(pictures), self._sizes, run.seed)
-        self.count, self.steps_per_epoch = len(pictures), self._plan.steps_per_epoch
+        super().__init__(run, len(pictures))
+        self.label, self._pictures, self._held_out = pictures.label, pictures, held_out
 
-    @cached_property
-    def fingerprint(self) -> str:  # type: ignore[override] # worked out when it is asked for
-        """The data set's; a folder of images is hashed when this is first asked for."""
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override] # a folder of images is hashed when this is first asked for
         return self._pictures.fingerprint
-
-    def items(self, step: int, rank: int) -> np.ndarray:
-        return self._plan.chosen(step, rank)
 
     def batch(self, step: int, rank: int) -> Batch:
         images, labels = self._pictures.read(self.items(step, rank))
         return batch_of_rows(rank, self._sizes, {"images": images, "labels": labels})
+
+    def held_out(self) -> Pictures | None:
+        return self._held_out
 
 
 class Part(Pictures):
@@ -132,17 +125,11 @@ class Part(Pictures):
         return self._pictures.images(self._chosen[chosen])
 
 
-class SplitImages(StoredImages):
-    """A Source over one part of a set of pictures; the other is for scores."""
-
-    def __init__(self, run: Run, model: Model, pictures: Pictures, held_out: int) -> None:
-        # one split for all seeds, so that every Run is scored on the same images
-        order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
-        self._held_out = Part(pictures, np.sort(order[:held_out]), f"{held_out} held out")
-        super().__init__(run, model, Part(pictures, np.sort(order[held_out:]), f"{len(pictures) - held_out} to train on"))
-
-    def held_out(self) -> Pictures:
-        return self._held_out
+def split(pictures: Pictures, held_out: int) -> tuple[Part, Part]:
+    """What to train on and so many to score with: one split for all seeds, so that every Run is scored on the same images."""
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
+    held, trained = np.sort(order[:held_out]), np.sort(order[held_out:])
+    return Part(pictures, trained, f"{len(trained)} to train on"), Part(pictures, held, f"{held_out} held out")
 
 
 def synthetic_images(run: Run, model: Model) -> DrawnRows:
@@ -165,9 +152,9 @@ def digits(run: Run, model: Model) -> StoredImages:
     return StoredImages(run, model, _digits(run, model))
 
 
-def digits_split(run: Run, model: Model) -> SplitImages:
+def digits_split(run: Run, model: Model) -> StoredImages:
     """The same, 1,500 to train on, 297 held out."""
-    return SplitImages(run, model, _digits(run, model), DIGITS_HELD_OUT)
+    return StoredImages(run, model, *split(_digits(run, model), DIGITS_HELD_OUT))
 
 
 def cifar10(run: Run, model: Model) -> StoredImages:
@@ -182,8 +169,8 @@ def image_folder(run: Run, model: Model) -> StoredImages:
     return StoredImages(run, model, ImageFolder(named_files(run, "folder")[0], model.config.image_size, model.config.channels))
 
 
-def teacher(run: Run, model: Model) -> SplitImages:
+def teacher(run: Run, model: Model) -> StoredImages:
     """Textures of the model's size labelled by a planted teacher, as many as `TEACHER_SIZES` has for the input that the Run names."""
     no_files(run)
     train, held_out = TEACHER_SIZES[run.inputs]
-    return SplitImages(run, model, TaughtImages(train + held_out, model.config.image_size, model.config.channels), held_out)
+    return StoredImages(run, model, *split(TaughtImages(train + held_out, model.config.image_size, model.config.channels), held_out))

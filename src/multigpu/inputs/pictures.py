@@ -31,11 +31,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
-    """What `take` makes of the image in a file, whose pixels have 8 bits.
-
-    Raises:
-        ValueError: it cannot be decoded, or its pixels have no range that is known; the sentence names the file.
-    """
+    """What `take` makes of the image in a file, in pixels of 8 bits; a ValueError that names the file where it cannot be decoded."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -87,10 +83,7 @@ def standardise(images: np.ndarray, mean: tuple[float, ...], deviation: tuple[fl
 
 
 class Pictures(ABC):
-    """A labelled data set of which any part can be read.
-
-    label: how tables name it. classes: labels are 0 .. classes - 1; labels: of all, (N,) int64. fingerprint: sha256 over what defines it.
-    """
+    """A labelled data set of which any part can be read. label, fingerprint: as a Source's. labels: of all, (N,) int64, below `classes`."""
 
     label: str
     classes: int
@@ -132,10 +125,7 @@ class Digits(Pictures):
 
 
 class Cifar10(Pictures):
-    """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes (red, green, blue; row by row).
-
-    The files are mapped, not read: memory does not grow with them.
-    """
+    """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes (red, green, blue; row by row)."""
 
     label = "CIFAR-10"
     classes = CIFAR_CLASSES
@@ -147,31 +137,23 @@ class Cifar10(Pictures):
         for file in files:
             if file.stat().st_size == 0 or file.stat().st_size % CIFAR_RECORD:
                 raise ValueError(f"{file} has {file.stat().st_size} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
-        self._parts = [np.memmap(file, dtype=np.uint8, mode="r").reshape(-1, CIFAR_RECORD) for file in files]
-        self.labels = np.concatenate([part[:, 0] for part in self._parts]).astype(np.int64)
-        worst = int(self.labels.argmax())
-        self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
-        if self.labels[worst] >= CIFAR_CLASSES:
-            file = files[self._part_of(worst)]
-            raise ValueError(f"{file} has the label {self.labels[worst]}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
-        self._size = size
+        parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, CIFAR_RECORD) for file in files]
+        for file, part in zip(files, parts, strict=True):
+            if (worst := part[:, 0].max()) >= CIFAR_CLASSES:
+                raise ValueError(f"{file} has the label {worst}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
+        self._records, self._size = np.concatenate(parts), size
+        self.labels = self._records[:, 0].astype(np.int64)
         self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, *(file_digest(file) for file in files))
-
-    def _part_of(self, item: int) -> int:
-        return int(np.searchsorted(self._starts, item, side="right")) - 1
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
         """Standardised by CIFAR-10's usual means and deviations."""
-        parts = [self._part_of(item) for item in chosen]
-        raw = np.stack([self._parts[part][item - self._starts[part], 1:] for part, item in zip(parts, chosen, strict=True)])
-        images = raw.reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE).astype(np.float32) / 255
+        images = self._records[chosen, 1:].reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE).astype(np.float32) / 255
         return resize(standardise(images, CIFAR_MEAN, CIFAR_DEVIATION), self._size)
 
 
 class ImageFolder(Pictures):
-    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for.
-
-    They are scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
+    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for,
+    scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
     """
 
     def __init__(self, folder: Path, size: int, channels: int) -> None:
@@ -185,18 +167,14 @@ class ImageFolder(Pictures):
         if channels not in (1, 3):
             raise ValueError(f"images of a folder have 1 or 3 channels: the model takes {channels}")
         self.label, self.classes = f"image folder {folder.name}", len(names)
-        self._files, self.labels = [file for file, _ in found], np.array([number for _, number in found], dtype=np.int64)
+        self.files, self.labels = [file for file, _ in found], np.array([number for _, number in found], dtype=np.int64)
         self._size, self._channels, self._folder = size, channels, folder
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override] # read when it is asked for
         """sha256 over names and contents: a large folder takes as long as one epoch of reading."""
-        names = [file.relative_to(self._folder).as_posix() for file in self._files]
-        return fingerprint(LAYOUT_VERSION, *names, *(file_digest(file) for file in self._files))
-
-    def file(self, item: int) -> tuple[Path, int]:
-        """The file of one image, and its label."""
-        return self._files[item], int(self.labels[item])
+        names = [file.relative_to(self._folder).as_posix() for file in self.files]
+        return fingerprint(LAYOUT_VERSION, *names, *(file_digest(file) for file in self.files))
 
     def _decode(self, file: Path) -> np.ndarray:
         from PIL.Image import Resampling
@@ -206,6 +184,6 @@ class ImageFolder(Pictures):
         return np.asarray(scaled, dtype=np.float32).reshape(self._size, self._size, self._channels)
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
-        images = np.stack([self._decode(self._files[item]) for item in chosen]).transpose(0, 3, 1, 2) / 255
+        images = np.stack([self._decode(self.files[item]) for item in chosen]).transpose(0, 3, 1, 2) / 255
         scale = (IMAGENET_MEAN, IMAGENET_DEVIATION) if self._channels == 3 else (GREY_MEAN, GREY_DEVIATION)
         return np.ascontiguousarray(standardise(images, *scale))

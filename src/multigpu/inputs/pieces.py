@@ -5,11 +5,10 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.drawn_text import LONGEST, fixed_width, refuse_fields, vocabulary_sizes
-from multigpu.inputs.files import file_digest, fingerprint
+from multigpu.inputs.files import ParallelText, file_digest, fingerprint, read_parallel
 from multigpu.inputs.sentences import EOS, SOS, UNK
 from multigpu.inputs.text import CorpusText, EncodedCorpus, collect_corpus
 from multigpu.paths import CORPUS
@@ -22,8 +21,7 @@ EVERY, FIRST = 8, 4
 """Held out are the catalogs number 4, 12, 20, ... by name (from 0): a rule, so that none is chosen by its outcome."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most `longest` pieces a side."""
 
     package: str | None
@@ -38,41 +36,34 @@ SELECTIONS = {
 """By the name of the input. The last is what two CPU cores learn in minutes; the one before has four buckets of lengths."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """Lines of the corpus, from 0: to train on and held out.
+class Split(NamedTuple):
+    """Lines of the corpus, from 0: to train on and held out."""
 
-    leaking: lines of held-out catalogs that were left out of both, because their source or their target is also a training line.
-    """
-
-    training: tuple[int, ...]
-    held_out: tuple[int, ...]
-    leaking: tuple[int, ...]
-    held_out_catalogs: tuple[str, ...]
+    training: list[int]
+    held_out: list[int]
+    held_out_catalogs: list[str]
 
 
 def split_catalogs(rows: Sequence[dict[str, str]], sources: Sequence[str], targets: Sequence[str], package: str | None = None) -> Split:
-    """Whole catalogs are held out, and of these every pair with a sentence that training sees.
+    """Whole catalogs are held out; of their pairs, those are left out whose source or target is also a training line's.
 
     Args:
         rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1).
         sources, targets: all lines.
-        package: keep the catalogs of one package only.
-
-    Raises:
-        ValueError: nothing is left to train on or to hold out.
+        package: keep the catalogs of one package only; one that leaves nothing to train on or to hold out is a ValueError.
     """
-    kept = {place: row for place, row in enumerate(rows) if package in (None, row["package"])}
-    lines = {place: range(int(row["first_line"]) - 1, int(row["last_line"])) for place, row in kept.items()}
-    held_places = [place for place in kept if place % EVERY == FIRST]
-    training = [line for place in kept if place not in held_places for line in lines[place]]
-    candidates = [line for place in held_places for line in lines[place]]
-    known = ({sources[line] for line in training}, {targets[line] for line in training})
-    leaking = [line for line in candidates if sources[line] in known[0] or targets[line] in known[1]]
+    kept: dict[bool, list[dict[str, str]]] = {False: [], True: []}  # by whether it is held out
+    for place, row in enumerate(rows):
+        if package in (None, row["package"]):
+            kept[place % EVERY == FIRST].append(row)
+    training, candidates = (
+        [line for row in kept[held] for line in range(int(row["first_line"]) - 1, int(row["last_line"]))] for held in (False, True)
+    )
+    known = {sources[line] for line in training}, {targets[line] for line in training}
     held_out = [line for line in candidates if sources[line] not in known[0] and targets[line] not in known[1]]
     if not training or not held_out:
         raise ValueError(f"catalogs of {package or 'the corpus'} give {len(training)} training pairs and {len(held_out)} held-out ones")
-    return Split(tuple(training), tuple(held_out), tuple(leaking), tuple(kept[place]["catalog"] for place in held_places))
+    return Split(training, held_out, [row["catalog"] for row in kept[True]])
 
 
 class Pieces:
@@ -84,11 +75,7 @@ class Pieces:
     """
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
-        """Learn `entries` pieces, special ones included.
-
-        Raises:
-            ValueError: more than PIECES are asked for, or sentencepiece cannot make so many or so few of these sentences.
-        """
+        """Learn `entries` pieces, special ones included: a ValueError where sentencepiece cannot make so many or so few."""
         import sentencepiece
 
         if entries > PIECES:
@@ -117,18 +104,15 @@ class Pieces:
 
     def encode(self, sentence: str) -> list[int]:
         """The numbers of a sentence's pieces, without start or end."""
-        numbers: list[int] = self.processor.encode(sentence)
-        return numbers
+        return list(self.processor.encode(sentence))
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """The text of these pieces."""
-        text: str = self.processor.decode([int(number) for number in numbers])
-        return text
+        return str(self.processor.decode([int(number) for number in numbers]))
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Pairs that training never sees: numbers of both sides, and the text of both."""
+    """Pairs that training never sees, in the corpus's order: numbers of both sides, and the text of both."""
 
     sources: tuple[list[int], ...]
     targets: tuple[list[int], ...]
@@ -145,7 +129,6 @@ class PieceCorpus:
     held_out: HeldOut
     source_pieces: Pieces
     target_pieces: Pieces
-    split: Split
 
 
 @lru_cache(maxsize=4)
@@ -153,7 +136,6 @@ def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], select
     """The committed corpus in pieces, once a process.
 
     Args:
-        text: the corpus's sentences.
         content: fingerprint of the corpus's files, so that a changed file is read again.
         sizes: pieces of source and target, special ones included.
         selection: what is kept; pieces are learned from its training catalogs whatever the length.
@@ -181,31 +163,27 @@ def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], select
         ),
         source_pieces=learned[0],
         target_pieces=learned[1],
-        split=split,
     )
 
 
 class PieceText(CorpusText):
-    """The training catalogs in pieces, in batches as every corpus's; what is held out lies beside them."""
+    """The training catalogs in pieces; what is held out lies beside them."""
 
     def __init__(self, run: Run, label: str, corpus: PieceCorpus) -> None:
         super().__init__(run, label, corpus.training)
         self.corpus = corpus
 
     def held_out(self) -> HeldOut:
-        """The held-out pairs, in the corpus's order."""
         return self.corpus.held_out
 
 
 def pieces(run: Run, model: Model) -> PieceText:
     """The committed corpus without its held-out catalogs, in as many pieces a side as the model has rows (at most 8,000).
 
-    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out. An epoch takes every other
-    pair once, in batches as `CorpusText` makes them.
+    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out.
 
     Raises:
-        ValueError: the Run names files, or a sequence length without batching "fixed", its joined batch is larger than the corpus,
-            or the model's vocabularies are no numbers of pieces that this corpus can give.
+        ValueError: as what makes a Source of `text` does, or the model's vocabularies are no numbers of pieces that this corpus can give.
     """
     refuse_fields(run)
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")

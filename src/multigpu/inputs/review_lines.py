@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.inputs.corpora import TextFile, check_text
-from multigpu.inputs.files import fingerprint
+from multigpu.inputs.files import TextFile, check_text, fingerprint
 
 FIELDS = {"reviewerID": "a text", "asin": "a text", "reviewText": "a text", "overall": "a number"}
 """What every line has; other fields are not read."""
@@ -43,11 +42,7 @@ def _is_number(value: Any) -> bool:
 
 
 def parse_review(line: str, number: int, path: Path) -> Review:
-    """The review in one line.
-
-    Raises:
-        ValueError: the line is no JSON object, or lacks a field or has it in a wrong type; the sentence names line and file.
-    """
+    """The review in one line. What is no JSON object with `FIELDS` is a ValueError, one sentence that names line and file."""
     where = f"line {number} of {path}"
     try:
         found: Any = json.loads(line)
@@ -86,7 +81,7 @@ class ReviewFile:
 
 
 def read_reviews(path: str | Path) -> ReviewFile:
-    """The reviews in a file that `check_text` takes, plain or packed as Amazon ships them; lines are parsed when they are read."""
+    """The reviews in a file that `check_text` takes; lines are parsed when they are read."""
     return ReviewFile(check_text(path))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files, no_files
-from multigpu.inputs.plans import ShuffledEpochs
+from multigpu.inputs.plans import Epochs
 from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
 from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
 from multigpu.run import Run
@@ -74,10 +74,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class EncodedReviews:
-    """Reviews as numbers. training, held_out: rows (their places in the file); ratings: (rows,) float32.
-
-    repeated: later reviews of one item by one user, left out. silent: training rows without any word in the user's or item's text.
-    """
+    """Reviews as numbers. training, held_out: rows (their places in the file); ratings: (rows,) float32."""
 
     user: Texts
     item: Texts
@@ -85,32 +82,23 @@ class EncodedReviews:
     training: np.ndarray
     held_out: np.ndarray
     fingerprint: str
-    repeated: int
-    silent: int
 
 
 @lru_cache(maxsize=2)
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item; once
-    for all Runs of a process.
-
-    The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
-
-    Raises:
-        ValueError: a line cannot be used (the sentence names it), or there are too few rows to train on.
+    for all Runs of a process. The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
     """
-    rows: list[tuple[int, int, float]] = []
+    rows: dict[tuple[int, int], float] = {}  # (user, item) -> rating
     texts: list[list[str]] = []
     numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    seen: set[tuple[int, int]] = set()
     repeated = 0
     for review in reviews:
         user, item = (known.setdefault(name, len(known)) for known, name in zip(numbers, (review.user, review.item), strict=True))
-        if (user, item) in seen:
+        if (user, item) in rows:
             repeated += 1
             continue
-        seen.add((user, item))
-        rows.append((user, item, review.rating))
+        rows[user, item] = review.rating
         texts.append(review_words(review.text))
     if len(rows) < 2:
         raise ValueError(f"{reviews.label} has {len(rows)} rows: at least 2 are needed, one to train on and one to hold out")
@@ -122,16 +110,16 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     vocabulary = most_frequent(chain.from_iterable(texts), limit)
     ids = np.array([vocabulary.numbers.get(word, UNK) for text in texts for word in text], dtype=np.int32)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    users, items = (Texts.grouped(np.array([row[side] for row in rows]), lengths, ids) for side in (0, 1))
-    silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())
+    users, items = (Texts.grouped(np.array(owners), lengths, ids) for owners in zip(*rows, strict=True))
+    silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())  # no word tells of their user, or of their item
     if repeated or silent:
         _log.warning(
             "%s: %d later reviews of one item by one user left out, %d training rows whose user or item nobody else tells of",
             *(reviews.label, repeated, silent),
         )
     mark = fingerprint(LAYOUT_VERSION, reviews.fingerprint, vocabulary.fingerprint, HELD_OUT)
-    ratings = np.array([row[2] for row in rows], dtype=np.float32)
-    return EncodedReviews(users, items, ratings, training, held_out, mark, repeated, silent)
+    ratings = np.array(list(rows.values()), dtype=np.float32)
+    return EncodedReviews(users, items, ratings, training, held_out, mark)
 
 
 def review_batch(rank: int, shard_sizes: list[int], words: np.ndarray, ratings: np.ndarray) -> Batch:
@@ -166,16 +154,13 @@ class DrawnReviews(Source):
         return review_batch(rank, self._sizes, words, rng.integers(1, 6, count).astype(np.float32))
 
 
-class StoredReviews(Source):
-    """A Source over encoded reviews: in every epoch all training rows, in an order drawn from the Run's seed (`ShuffledEpochs`)."""
+class StoredReviews(Epochs):
+    """A Source over the training rows of encoded reviews."""
 
     def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
-        self.label = reviews.label
         self._rows = encode_reviews(reviews, _vocabulary_size(model))
-        self.fingerprint, self.repeated, self.silent = self._rows.fingerprint, self._rows.repeated, self._rows.silent
-        self._sizes, self._length = run.shard_sizes, int(model.config.length)
-        self._plan = ShuffledEpochs(len(self._rows.training), self._sizes, run.seed, "rows")
-        self.steps_per_epoch = self._plan.steps_per_epoch
+        super().__init__(run, len(self._rows.training), "rows")
+        self.label, self.fingerprint, self._length = reviews.label, self._rows.fingerprint, int(model.config.length)
         self.capacity = {TABLE: max(self._sizes) * 2 * self._length}
 
     def _arrays(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +168,7 @@ class StoredReviews(Source):
         return np.concatenate(texts, axis=1), self._rows.ratings[rows]
 
     def batch(self, step: int, rank: int) -> Batch:
-        return review_batch(rank, self._sizes, *self._arrays(self._rows.training[self._plan.chosen(step, rank)]))
+        return review_batch(rank, self._sizes, *self._arrays(self._rows.training[self.items(step, rank)]))
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """All held-out rows: words (rows, 2 x length) int64 and ratings (rows,) float32."""

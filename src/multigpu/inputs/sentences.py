@@ -29,29 +29,15 @@ def words(sentence: str) -> list[str]:
 
 
 class Vocabulary:
-    """Words and their numbers 0 .. len - 1; the first three are `<unk>`, `<s>` and `</s>`, whatever is not known is `<unk>`.
+    """The special entries and other words, in the order of their numbers; whatever is not known is `<unk>`.
 
-    entries: every word, its number being its place.
     fingerprint: sha256 over the entries.
     """
 
-    def __init__(self, entries: Iterable[str]) -> None:
-        """Number `entries` from 0.
-
-        Raises:
-            ValueError: the first three are not the special ones, or a word comes twice.
-        """
-        self.entries = tuple(entries)
-        if self.entries[:3] != SPECIAL:
-            raise ValueError(f"a vocabulary begins with {', '.join(SPECIAL)}, not with {', '.join(self.entries[:3]) or 'nothing'}")
+    def __init__(self, others: Iterable[str]) -> None:
+        self.entries = (*SPECIAL, *others)
         self.numbers = {word: number for number, word in enumerate(self.entries)}
-        if len(self.numbers) < len(self.entries):
-            twice = next(word for word, count in Counter(self.entries).items() if count > 1)
-            raise ValueError(f"a vocabulary lists each word once: {twice!r} comes again")
         self.fingerprint = hashlib.sha256("\n".join(self.entries).encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return len(self.entries)
 
     def encode(self, sentence: str) -> list[int]:
         """The numbers of a sentence's words, without start or end."""
@@ -60,16 +46,12 @@ class Vocabulary:
 
 
 def most_frequent(found: Iterable[str], limit: int) -> Vocabulary:
-    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the three special entries.
-
-    Raises:
-        ValueError: `limit` leaves no room for a word.
-    """
+    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the special entries; no room for a word is a ValueError."""
     if limit <= len(SPECIAL):
         raise ValueError(f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)} special ones")
     counts = Counter(found)
     ranked = sorted(counts.keys() - set(SPECIAL), key=lambda word: (-counts[word], word))
-    return Vocabulary((*SPECIAL, *ranked[: limit - len(SPECIAL)]))
+    return Vocabulary(ranked[: limit - len(SPECIAL)])
 
 
 def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
@@ -79,7 +61,7 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences of different lengths in one flat array: 4 bytes a word and 8 a sentence, whatever their number.
+    """Sentences in one flat array.
 
     ids: shape (all words,), int32; starts: shape (sentences + 1,), int64, where each sentence begins and the last ends.
     """
@@ -141,10 +123,8 @@ def text_batch(rank: int, shapes: tuple[TextShape, ...], source: np.ndarray, tar
     """The batch of one shard.
 
     Args:
-        rank: the shard.
         shapes: of every shard of the step.
-        source: shape (sentences, source_width), int64, padded with EOS.
-        target: shape (sentences, target_width), int64: words, one EOS, padding with EOS.
+        source, target: shapes (sentences, width), int64: words, one EOS (of a source: none), padding with EOS.
         lengths: shape (2, sentences): source words and target words of each sentence.
     """
     start = np.full((len(target), 1), SOS, dtype=np.int64)
@@ -167,8 +147,5 @@ def text_batch(rank: int, shapes: tuple[TextShape, ...], source: np.ndarray, tar
 
 def capacity_of(shapes: Iterable[TextShape]) -> dict[str, int]:
     """Embedding variable -> the most rows that any of these shards looks up."""
-    found = {"source_embedding": 0, "target_embedding": 0}
-    for shape in shapes:
-        for name, rows in shape.lookups.items():
-            found[name] = max(found[name], rows)
-    return found
+    every = [shape.lookups for shape in shapes]
+    return {name: max(lookups[name] for lookups in every) for name in every[0]}

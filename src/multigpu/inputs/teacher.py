@@ -26,17 +26,20 @@ LEAST_MARGIN = 0.25
 
 
 class Teacher:
-    """The planted network for images of `channels` colours; its weights are a function of the seed."""
+    """The planted network for images of `channels` colours; its weights are a function of the seed.
 
-    def __init__(self, channels: int) -> None:
+    images: whose features and outputs are the scale of all others.
+    """
+
+    def __init__(self, channels: int, images: np.ndarray) -> None:
         draw = np.random.default_rng([SEED, channels])
         self.filters = draw.normal(size=(9 * channels, FILTERS)).astype(np.float32)
         self.filters /= np.linalg.norm(self.filters, axis=0)
         self.dense = draw.normal(size=(FILTERS, CLASSES)).astype(np.float32)
-        self.mean = np.zeros(CLASSES, dtype=np.float32)
-        self.deviation = np.ones(CLASSES, dtype=np.float32)
-        self.feature_mean = np.zeros(FILTERS, dtype=np.float32)
-        self.feature_deviation = np.ones(FILTERS, dtype=np.float32)
+        features = self.features(images)
+        self.feature_mean, self.feature_deviation = features.mean(axis=0), features.std(axis=0)
+        outputs = self._outputs(features)
+        self.mean, self.deviation = outputs.mean(axis=0), outputs.std(axis=0)
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """(B, C, s, s) -> (B, FILTERS): how strongly each filter answers, over all places."""
@@ -44,17 +47,12 @@ class Teacher:
         flat = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(images), -1, self.filters.shape[0])
         return np.maximum(flat @ self.filters, 0).mean(axis=1)
 
-    def fit(self, images: np.ndarray) -> None:
-        """Take these images' features and outputs as the scale of all others."""
-        features = self.features(images)
-        self.feature_mean, self.feature_deviation = features.mean(axis=0), features.std(axis=0)
-        outputs = ((features - self.feature_mean) / self.feature_deviation) @ self.dense
-        self.mean, self.deviation = outputs.mean(axis=0), outputs.std(axis=0)
+    def _outputs(self, features: np.ndarray) -> np.ndarray:
+        return ((features - self.feature_mean) / self.feature_deviation) @ self.dense
 
     def outputs(self, images: np.ndarray) -> np.ndarray:
         """(B, C, s, s) -> (B, CLASSES)."""
-        features = (self.features(images) - self.feature_mean) / self.feature_deviation
-        return (features @ self.dense - self.mean) / self.deviation
+        return (self._outputs(self.features(images)) - self.mean) / self.deviation
 
 
 def draw_images(number: int, size: int, channels: int, chunk: int) -> np.ndarray:
@@ -75,22 +73,20 @@ def draw_images(number: int, size: int, channels: int, chunk: int) -> np.ndarray
 @lru_cache(maxsize=2)
 def _draw(count: int, size: int, channels: int) -> tuple[np.ndarray, np.ndarray, str]:
     """Images (count, C, size, size) as bytes, labels (count,), and a hash of both."""
-    teacher = Teacher(channels)
     images = np.empty((count, channels, size, size), dtype=np.uint8)
     labels = np.empty(count, dtype=np.int64)
-    filled = chunk = 0
+    teacher, filled, chunk = None, 0, 0
     while filled < count:
         drawn = to_bytes(draw_images(CHUNK, size, channels, chunk))
-        if chunk == 0:
-            teacher.fit(from_bytes(drawn))
-        outputs = teacher.outputs(from_bytes(drawn))  # of what a network will see, rounding included
+        seen = from_bytes(drawn)  # what a network will see, rounding included
+        teacher = teacher or Teacher(channels, seen)
+        outputs = teacher.outputs(seen)
         ordered = np.sort(outputs, axis=1)
         clear = np.flatnonzero(ordered[:, -1] - ordered[:, -2] >= LEAST_MARGIN)[: count - filled]
         images[filled : filled + len(clear)] = drawn[clear]
         labels[filled : filled + len(clear)] = outputs[clear].argmax(axis=1)
         filled, chunk = filled + len(clear), chunk + 1
-    mark = fingerprint(TEACHER_VERSION, SEED, count, size, channels)
-    return images, labels, mark
+    return images, labels, fingerprint(TEACHER_VERSION, SEED, count, size, channels)
 
 
 def to_bytes(images: np.ndarray) -> np.ndarray:

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, Source
-from multigpu.inputs.corpora import ParallelText, read_parallel
+from multigpu.inputs.batch import Batch
 from multigpu.inputs.drawn_text import LAYOUT_VERSION, LONGEST, batching_mark, fixed_width, refuse_fields, vocabulary_sizes
-from multigpu.inputs.files import fingerprint, named_files
-from multigpu.inputs.plans import bucket_of, plan_batches
+from multigpu.inputs.files import ParallelText, fingerprint, named_files, read_parallel
+from multigpu.inputs.plans import Epochs, bucket_of, plan_epoch
 from multigpu.inputs.sentences import Sentences, TextShape, capacity_of, count_vocabulary, text_batch
 from multigpu.paths import CORPUS
 from multigpu.run import Run
@@ -28,13 +27,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """A corpus as numbers, and what was done to it: pairs with an empty side left out, sentences cut to LONGEST words."""
+    """A corpus as numbers."""
 
     source: Sentences
     target: Sentences
     fingerprint: str
-    left_out: int
-    cut: int
 
 
 @lru_cache(maxsize=2)
@@ -58,7 +55,6 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
 
     Args:
         numbered: numbers of the words of each source and its target.
-        name: of the corpus, for messages.
         marks: what determines the corpus, for its fingerprint.
 
     Raises:
@@ -79,30 +75,23 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
         raise ValueError(f"no line has words in both {name}")
     if left_out or cut:
         _log.warning("%s: %d pairs with an empty side left out, %d sentences cut to %d words", name, left_out, cut, longest)
-    return EncodedCorpus(source, target, fingerprint(LAYOUT_VERSION, *marks, longest), left_out, cut)
+    return EncodedCorpus(source, target, fingerprint(LAYOUT_VERSION, *marks, longest))
 
 
-class CorpusText(Source):
-    """A parallel corpus in the order it has (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_batches`.
+class CorpusText(Epochs):
+    """A parallel corpus in the order it has (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`.
 
-    Without shuffling every epoch has the same plan. Batches come from memory each step as they would in training, so there is no period.
-    left_out: pairs with an empty side; cut: sentences cut to LONGEST words (or to the width of batching "fixed").
+    Under batching "shared" that is the plan for one shard of the joined batch's size, so that all shards of a step come from one bucket;
+    under "fixed" sentences come as they stand, whatever their lengths. Batches come from memory each step as they would in training, so
+    there is no period.
     """
 
-    count: int
-    steps_per_epoch: int
-
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
-        self.label, self._corpus = label, corpus
-        self.left_out, self.cut, self.count = corpus.left_out, corpus.cut, len(corpus.source.lengths)
+        self.label, self._corpus, self._batching, self.in_order = label, corpus, run.batching, not run.shuffle
+        super().__init__(run, len(corpus.source.lengths), "sentences")
         marks = (*((f"shuffled by {run.seed}",) if run.shuffle else ()), *batching_mark(run))
         self.fingerprint = fingerprint(corpus.fingerprint, *marks) if marks else corpus.fingerprint
         self._width = fixed_width(run)
-        self._sizes, self._batching = run.shard_sizes, run.batching
-        self._seed = run.seed if run.shuffle else None
-        self._bounds = np.cumsum([0, *run.shard_sizes])
-        self._plan = lru_cache(maxsize=2)(self._plan_epoch)
-        self.steps_per_epoch = len(self._plan(0))
         self.shapes = lru_cache(maxsize=8)(self._count_shapes)
         if run.shuffle:  # which pairs meet is another matter in every epoch: the longest of all may be in any shard
             longest = [np.full(max(self._sizes), side.lengths.max()) for side in (corpus.source, corpus.target)]
@@ -110,29 +99,23 @@ class CorpusText(Source):
         else:
             self.capacity = capacity_of(shape for step in range(self.steps_per_epoch) for shape in self._count_shapes(step))
 
-    def _plan_epoch(self, epoch: int) -> np.ndarray:
-        """Which pairs each step of an epoch takes, shape (steps, joined batch)."""
-        order = (
-            np.arange(self.count) if self._seed is None else np.random.default_rng([self._seed, self.count, epoch]).permutation(self.count)
-        )
-        return order[plan_batches(bucket_of(self._corpus.target.lengths[order]), self._sizes, self._batching)]
-
-    def items(self, step: int, rank: int) -> np.ndarray:
-        return self._chosen(step, rank).astype(np.int64)
-
-    def _chosen(self, step: int, rank: int) -> np.ndarray:
-        """Which pairs a shard takes, shape (sentences,)."""
-        epoch, within = divmod(step, self.steps_per_epoch)
-        return self._plan(0 if self._seed is None else epoch)[within, self._bounds[rank] : self._bounds[rank + 1]]
+    def plan(self, epoch: int) -> np.ndarray:
+        order = np.arange(self.count)
+        if not self.in_order:
+            order = np.random.default_rng([self._seed, self.count, epoch]).permutation(order)
+        buckets = bucket_of(self._corpus.target.lengths[order])
+        if self._batching == "fixed":
+            buckets = np.zeros_like(buckets)
+        return order[plan_epoch(buckets, self._sizes if self._batching == "own" else [self._joined])]
 
     def _count_shapes(self, step: int) -> tuple[TextShape, ...]:
         """What every rank's shard of a step counts."""
         sides = (self._corpus.source.lengths, self._corpus.target.lengths)
-        chosen = (self._chosen(step, rank) for rank in range(len(self._bounds) - 1))
+        chosen = (self.items(step, rank) for rank in range(len(self._sizes)))
         return tuple(TextShape.of(sides[0][pairs], sides[1][pairs], self._width) for pairs in chosen)
 
     def batch(self, step: int, rank: int) -> Batch:
-        shapes, pairs = self.shapes(step), self._chosen(step, rank)
+        shapes, pairs = self.shapes(step), self.items(step, rank)
         source, target = self._corpus.source, self._corpus.target
         lengths = np.stack([source.lengths[pairs], target.lengths[pairs]])
         shape = shapes[rank]

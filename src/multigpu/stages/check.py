@@ -54,11 +54,7 @@ def graph_of(run: Run) -> StageGraph:
 
 
 def places_of(run: Run) -> dict[str, int]:
-    """Where every stage of the Run runs, the host's included.
-
-    Raises:
-        ValueError: its `stage_devices` cannot be carried out.
-    """
+    """Where every stage of the Run runs, the host's included; a ValueError where its `stage_devices` cannot be carried out."""
     placement, graph = find_placement(run.placement), graph_of(run)
     assert isinstance(placement, SplitPlacement)
     if placement.split == "digits":

@@ -1,4 +1,4 @@
-"""What a step costs under any placement of a model's stages, from the measured cost of each stage and of copies.
+"""What a step costs under any placement of a model's stages, from the measured cost of each stage and of copies, and which costs least.
 
 The model. Devices work side by side. A device runs what it is asked in order; so does the link from one device to another, beside
 what both compute. A host's thread starts work in order and goes on at once, so nothing begins before it has been started: with
@@ -14,9 +14,11 @@ work is started from a thread of its own (a TensorFlow graph's executors).
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from multigpu.placements.traffic import HOST
 from multigpu.schema import Data
@@ -31,6 +33,14 @@ class Part(Data):
 
     device_s: float
     host_s: float
+
+    @property
+    def slower_s(self) -> float:
+        """What it takes if nothing runs beside it."""
+        return max(self.device_s, self.host_s)
+
+
+NOTHING = Part(device_s=0.0, host_s=0.0)
 
 
 class StageCost(Data):
@@ -76,13 +86,14 @@ class Costs(Data):
         return Part(device_s=max(low.device_s, low.device_s + slope * (size - low.bytes)), host_s=host_s)
 
 
+@dataclass
 class _Clock:
-    """Who is busy until when."""
+    """Who is busy until when. begin_s: when the host's threads begin."""
 
-    def __init__(self, threads: str, begin_s: float = 0.0) -> None:
-        self.threads, self.begin_s = threads, begin_s
-        self.host: dict[object, float] = {}
-        self.busy: dict[object, float] = {}
+    threads: HostModel
+    begin_s: float
+    host: dict[object, float] = field(default_factory=dict)
+    busy: dict[object, float] = field(default_factory=dict)
 
     def _thread(self, what: str, place: int) -> object:
         """Who starts such a task."""
@@ -93,108 +104,145 @@ class _Clock:
         """From when on the thread that starts such a task may start another."""
         return self.host.get(self._thread(what, place), self.begin_s)
 
-    def run(
-        self, what: str, place: int, cost: Part, ready: float, asked: float, link: tuple[int, int] | None = None
-    ) -> tuple[float, float]:
-        """Start a task once the host may ask for it; returns when it was asked for and when it is done."""
-        thread = self._thread(what, place)
-        begin = max(self.host.get(thread, self.begin_s), asked)
-        issued = self.host[thread] = begin + cost.host_s
-        where: object = link if link else place
+    def run(self, what: str, place: int, cost: Part, ready: float, asked: float, end: int | None = None) -> tuple[float, float]:
+        """Start a task (a copy to `end`, if there is one) once the host may ask for it; when it was asked for and when it is done."""
+        begin = max(self.free_s(what, place), asked)
+        issued = self.host[self._thread(what, place)] = begin + cost.host_s
+        where: object = place if end is None else (place, end)
         start = max(self.busy.get(where, 0.0), ready, begin)
-        end = self.busy[where] = max(start + cost.device_s, issued)
-        return issued, end
+        done = self.busy[where] = max(start + cost.device_s, issued)
+        return issued, done
 
 
-def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
-    """Seconds of one step under `places` (of all stages, the host's too)."""
-    price = {one.name: one for one in costs.stages}
-    clock = _Clock(costs.threads, costs.call_s)
-    nothing = Part(device_s=0.0, host_s=0.0)
-    done: dict[tuple[str, int], float] = {}  # of an output at a place
-    for stage in graph.stages:
-        place, ready = places[stage.name], 0.0
-        for name in stage.inputs:
-            if (name, place) not in done:
-                copy = costs.copy_cost(graph.bytes_of(name, rows, item_bytes))
-                start = places[name]
-                _, done[name, place] = clock.run("forward", start, copy, done[name, start], 0.0, (start, place))
-            ready = max(ready, done[name, place])
-        cost = price[stage.name].forward if stage.name in price else nothing
-        _, done[stage.name, place] = clock.run("forward", place, cost, ready, 0.0)
-    issued = _backward(graph, costs, places, rows, item_bytes, clock, done[graph.stages[-1].name, places[graph.stages[-1].name]])
-    for stage in graph.placed:
-        update = price[stage.name].update if stage.name in price else nothing
-        if update.device_s or update.host_s:
-            clock.run("update", places[stage.name], update, 0.0, issued)
-    return max(clock.busy.values())
+class Found(NamedTuple):
+    """The best placement, and how many were priced."""
+
+    places: dict[str, int]
+    step_time_s: float
+    tried: int
 
 
-def _backward(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int, clock: _Clock, lost_s: float) -> float:
-    """Run every backward pass; when the last was asked for. lost_s: when the last stage's output is there.
+@dataclass(frozen=True)
+class Pricing:
+    """What placements of a graph's stages cost for a batch of `rows`. places: of all stages, the host's too."""
 
-    A pass may be asked for once all gradients of its output have been handed on. Of those that may, each thread takes the first; of
-    equal ones the latest stage, as PyTorch's engine does.
+    graph: StageGraph
+    costs: Costs
+    rows: int
+    item_bytes: int = 4
+
+    @cached_property
+    def _prices(self) -> dict[str, StageCost]:
+        return {one.name: one for one in self.costs.stages}
+
+    def _price(self, name: str, part: Literal["forward", "backward", "update"]) -> Part:
+        return getattr(self._prices[name], part) if name in self._prices else NOTHING
+
+    def _bytes(self, name: str) -> int:
+        return self.graph.bytes_of(name, self.rows, self.item_bytes)
+
+    def step_time_s(self, places: Places) -> float:
+        """Seconds of one step."""
+        clock = _Clock(self.costs.threads, self.costs.call_s)
+        done: dict[tuple[str, int], float] = {}  # of an output at a place
+        for stage in self.graph.stages:
+            place = places[stage.name]
+            for name in stage.inputs:
+                if (name, place) not in done:
+                    start, copy = places[name], self.costs.copy_cost(self._bytes(name))
+                    _, done[name, place] = clock.run("forward", start, copy, done[name, start], 0.0, place)
+            ready = max((done[name, place] for name in stage.inputs), default=0.0)
+            _, done[stage.name, place] = clock.run("forward", place, self._price(stage.name, "forward"), ready, 0.0)
+        issued = self._backward(places, clock, done[stage.name, place])
+        for stage in self.graph.placed:
+            update = self._price(stage.name, "update")
+            if update.slower_s:
+                clock.run("update", places[stage.name], update, 0.0, issued)
+        return max(clock.busy.values())
+
+    def _backward(self, places: Places, clock: _Clock, lost_s: float) -> float:
+        """Run every backward pass; when the last was asked for. lost_s: when the last stage's output is there.
+
+        A pass may be asked for once all gradients of its output have been handed on. Of those that may, each thread takes the first; of
+        equal ones the latest stage, as PyTorch's engine does.
+        """
+        graph, last = self.graph, self.graph.stages[-1].name
+        order = {stage.name: index for index, stage in enumerate(graph.stages)}
+        reached = {last}
+        for stage in reversed(graph.stages):
+            reached |= {*stage.inputs} if stage.name in reached else set()
+        trained = {name for name in reached if not graph.by_name[name].integers}
+        readers = {name: sum(reader in trained for reader in graph.readers[name]) for name in trained}
+        issued = asked_s = clock.host.get("one", clock.begin_s)
+        arrived: dict[str, list[tuple[float, float]]] = {last: [(asked_s, lost_s)]}
+        waiting = {last}
+        while waiting:
+            begins = {name: max(clock.free_s("backward", places[name]), *(asked for asked, _ in arrived[name])) for name in waiting}
+            chosen = min(waiting, key=lambda name: (begins[name], -order[name]))
+            waiting.remove(chosen)
+            place, there_s = places[chosen], max(there for _, there in arrived[chosen])
+            said, end = clock.run("backward", place, self._price(chosen, "backward"), there_s, begins[chosen])
+            issued = max(issued, said)
+            for name in (each for each in graph.by_name[chosen].inputs if each in trained):
+                asked_s, there_s = said, end
+                if places[name] != place:
+                    copy = self.costs.gradient_cost(self._bytes(name))
+                    asked_s, there_s = clock.run("gradient", place, copy, end, said, places[name])
+                arrived.setdefault(name, []).append((asked_s, there_s))
+                if len(arrived[name]) == readers[name]:
+                    waiting.add(name)
+        return issued
+
+    def serial_s(self, places: Places) -> float:
+        """Seconds of one step if nothing ran side by side (the model of Stone, IEEE Transactions on Software Engineering SE-3, 1977), whose
+        best placement is a minimum cut: each stage and each copy takes what the slower of device and host needs.
+        """
+        stages = sum(part.slower_s for one in self.costs.stages for part in (one.forward, one.backward, one.update))
+        copies = 0.0
+        for crossing in self.graph.crossings(places, self.rows, self.item_bytes):
+            if HOST not in (crossing.start, crossing.end):
+                back_s = crossing.gradient * self.costs.gradient_cost(crossing.bytes).slower_s
+                copies += self.costs.copy_cost(crossing.bytes).slower_s + back_s
+        return self.costs.call_s + stages + copies
+
+    def host_model_errors(self, measured: Sequence[tuple[Places, float]]) -> dict[HostModel, float]:
+        """How far each model of the host misses measured steps: the root mean square of log(predicted / measured), 0.1 being about 10%.
+
+        Args:
+            measured: places of all stages, and seconds of a step there. Without any there is nothing to tell the models apart: {}.
+        """
+        found: dict[HostModel, float] = {}
+        for model in HOST_MODELS if measured else ():
+            priced = replace(self, costs=self.costs.model_copy(update={"threads": model}))
+            misses = [math.log(priced.step_time_s(places) / seconds) for places, seconds in measured]
+            found[model] = math.hypot(*misses) / math.sqrt(len(misses))
+        return found
+
+    def search(self, devices: int = 2) -> Found:
+        """The cheapest placement; of equally cheap ones the one on fewest devices, then with the fewest copies. Raises as `dealt_out`."""
+        priced = []
+        for places in dealt_out(len(self.graph.together), devices):
+            named = {name: device for group, device in zip(self.graph.together, places, strict=True) for name in group}
+            full = self.graph.check(named, devices)
+            step_s = self.step_time_s(full)
+            # times that agree to a millionth are equal
+            order = float(f"{step_s:.6g}"), len(set(places)), len(self.graph.crossings(full, self.rows)), places
+            priced.append((order, named, step_s))
+        _, best, step_s = min(priced, key=lambda one: one[0])
+        return Found(best, step_s, len(priced))
+
+
+MOST = 100_000
+"""Placements that are tried: of ten groups of stages there are 512 on two devices, and 43,947 on four."""
+
+
+def dealt_out(count: int, devices: int) -> list[tuple[int, ...]]:
+    """Every way to place so many groups of stages: devices are equal, so each is first used after the one before it. More than `MOST` are
+    a ValueError.
     """
-    price = {one.name: one for one in costs.stages}
-    order = {stage.name: index for index, stage in enumerate(graph.stages)}
-    reached = {graph.stages[-1].name}
-    for stage in reversed(graph.stages):
-        reached |= {*stage.inputs} if stage.name in reached else set()
-    trained = {name for name in reached if not graph.by_name[name].integers}
-    readers = {name: sum(name in stage.inputs for stage in graph.stages if stage.name in trained) for name in trained}
-    last = graph.stages[-1].name
-    issued = asked_s = clock.host.get("one", costs.call_s)
-    arrived: dict[str, list[tuple[float, float]]] = {last: [(asked_s, lost_s)]}
-    waiting = {last}
-    while waiting:
-        begins = {name: max(clock.free_s("backward", places[name]), *(asked for asked, _ in arrived[name])) for name in waiting}
-        chosen = min(waiting, key=lambda name: (begins[name], -order[name]))
-        waiting.remove(chosen)
-        stage, place = graph.by_name[chosen], places[chosen]
-        cost = price[chosen].backward if chosen in price else Part(device_s=0.0, host_s=0.0)
-        said, end = clock.run("backward", place, cost, max(there for _, there in arrived[chosen]), begins[chosen])
-        issued = max(issued, said)
-        for name in stage.inputs:
-            if name not in trained:
-                continue
-            asked_s, there_s = said, end
-            if places[name] != place:
-                copy = costs.gradient_cost(graph.bytes_of(name, rows, item_bytes))
-                asked_s, there_s = clock.run("gradient", place, copy, end, said, (place, places[name]))
-            arrived.setdefault(name, []).append((asked_s, there_s))
-            if len(arrived[name]) == readers[name]:
-                waiting.add(name)
-    return issued
-
-
-def serial_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
-    """Seconds of one step under `places` if nothing ran side by side (the model of Stone, IEEE Transactions on Software Engineering SE-3,
-    1977), whose best placement is a minimum cut: each stage and each copy takes what the slower of device and host needs.
-    """
-    stages = sum(max(part.device_s, part.host_s) for one in costs.stages for part in (one.forward, one.backward, one.update))
-    copies = 0.0
-    for crossing in graph.crossings(places, rows, item_bytes):
-        if HOST not in (crossing.start, crossing.end):
-            copy, back = costs.copy_cost(crossing.bytes), costs.gradient_cost(crossing.bytes)
-            copies += max(copy.device_s, copy.host_s) + crossing.gradient * max(back.device_s, back.host_s)
-    return costs.call_s + stages + copies
-
-
-def host_model_errors(
-    graph: StageGraph, costs: Costs, measured: Iterable[tuple[Places, float]], rows: int, item_bytes: int = 4
-) -> dict[HostModel, float]:
-    """How far each model of the host misses measured steps: the root mean square of log(predicted / measured), 0.1 being about 10%.
-
-    Args:
-        measured: places of all stages, and seconds of a step there. Without any there is nothing to tell the models apart: {}.
-    """
-    known = list(measured)
-    if not known:
-        return {}
-    found: dict[HostModel, float] = {}
-    for model in HOST_MODELS:
-        priced = costs.model_copy(update={"threads": model})
-        misses = [math.log(step_time_s(graph, priced, places, rows, item_bytes) / seconds) for places, seconds in known]
-        found[model] = math.hypot(*misses) / math.sqrt(len(misses))
+    found: list[tuple[int, ...]] = [(0,)]
+    for _ in range(count - 1):
+        found = [(*places, device) for places in found for device in range(min(max(places) + 2, devices))]
+        if len(found) > MOST:
+            raise ValueError(f"{count} groups of stages have more than {MOST} placements on {devices} devices: choose fewer devices")
     return found

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,7 @@ class Stage:
     host: bool = False
 
 
-@dataclass(frozen=True)
-class Crossing:
+class Crossing(NamedTuple):
     """A tensor that travels from the device of `source` to device `end` in the forward pass; its gradient, if it has one, travels back."""
 
     source: str
@@ -51,11 +50,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class StageGraph:
-    """The stages of one model in an order in which they can run; the last one hands on the loss.
-
-    Raises:
-        ValueError: a name comes twice, or a stage reads one that does not stand before it.
-    """
+    """The stages of one model in an order in which they can run (else a ValueError); the last one hands on the loss."""
 
     stages: tuple[Stage, ...]
 
@@ -100,17 +95,10 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places` with the host's stages, if it can be carried out.
-
-        Raises:
-            ValueError: a stage has no place or an impossible one, or two stages of one variable stand apart; the sentence names them.
+        """`places`, of all placed stages, with the host's. A ValueError where a stage has an impossible place, or two of one variable stand
+        apart.
         """
-        unknown = sorted(set(places) - {stage.name for stage in self.placed})
-        if unknown:
-            raise ValueError(f"there is no stage {unknown[0]!r} to place: choose among {', '.join(s.name for s in self.placed)}")
         for stage in self.placed:
-            if stage.name not in places:
-                raise ValueError(f"stage {stage.name!r} has no place: give each of {len(self.placed)} stages a device")
             if not 0 <= places[stage.name] < devices:
                 raise ValueError(f"stage {stage.name!r} is placed on device {places[stage.name]}: there are {devices}, from 0")
         for group in self.together:
@@ -131,14 +119,12 @@ class StageGraph:
         Args:
             places: of all stages, the host's too (`check` adds them).
         """
-        found = []
-        for stage in self.stages:
-            ends = dict.fromkeys(places[reader] for reader in self.readers[stage.name])
-            for end in ends:
-                if end != places[stage.name]:
-                    size = self.bytes_of(stage.name, rows, item_bytes)
-                    found.append(Crossing(stage.name, places[stage.name], end, size, not stage.integers))
-        return found
+        return [
+            Crossing(stage.name, places[stage.name], end, self.bytes_of(stage.name, rows, item_bytes), not stage.integers)
+            for stage in self.stages
+            for end in dict.fromkeys(places[reader] for reader in self.readers[stage.name])
+            if end != places[stage.name]
+        ]
 
     def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
         """Bytes that one step moves, by kind (`placements.traffic.KINDS`): forward and, where there is one, the gradient back.
@@ -168,11 +154,7 @@ class Staged:
 
 
 def parse_places(graph: StageGraph, text: str) -> dict[str, int]:
-    """Places from one digit a placed stage, in the graph's order.
-
-    Raises:
-        ValueError: there are more or fewer digits than stages, or another character.
-    """
+    """Places from one digit a placed stage, in the graph's order; anything else is a ValueError."""
     if not text.isdecimal() or len(text) != len(graph.placed):
         raise ValueError(
             f"stage_devices {text!r} must be {len(graph.placed)} digits, the device of each of {', '.join(s.name for s in graph.placed)}"

@@ -9,11 +9,13 @@ one sentence. A model's stages are measured once on a machine; `--again` measure
 measured too: they tell which model of the host holds (see `cost`), before the search relies on it.
 """
 
+import importlib
 import json
 import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,19 +27,20 @@ from multigpu.kept import made_here
 from multigpu.measure.held import turn
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
-from multigpu.measure.process import ask, tensorflow_environment
+from multigpu.measure.process import ask, end_with_parent, tensorflow_environment
 from multigpu.measure.sweep import measure as measure_points
 from multigpu.measure.timed import check_devices
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
-from multigpu.stages.cost import Costs, host_model_errors
-from multigpu.stages.graph import parse_places
-from multigpu.stages.record import REFUTED, StageRecord, StageStore, stage_key
-from multigpu.stages.search import predicted, search
+from multigpu.stages.cost import Costs, Pricing
+from multigpu.stages.graph import Places, parse_places, places_text
+from multigpu.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
 from multigpu.workloads.deepconn.description import epoch_steps
 
+OWN = {"placement", "devices", "processes", "scaling", "stage_devices", "traced_steps", "traced_from", "host_cores"}
+"""Fields that the command chooses."""
 BATCH = 32
 """Document 003's."""
 WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
@@ -49,15 +52,8 @@ COPY_SIZES = (4, 1 << 16, 1 << 20, 1 << 24)
 
 
 def profile_run(fields: dict[str, Any]) -> Run:
-    """The Run of the whole model on one device whose stages are measured.
-
-    Raises:
-        ValueError: a field is the command's own, or cannot work.
-    """
-    own = sorted(
-        {"placement", "devices", "processes", "scaling", "stage_devices", "traced_steps", "traced_from", "host_cores"} & set(fields)
-    )
-    if own:
+    """The Run of the whole model on one device whose stages are measured; a field of `OWN` is a ValueError."""
+    if own := sorted(OWN & set(fields)):
         raise ValueError(f"{own[0]} is chosen by this command: leave it out")
     common: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "batch_size": BATCH}
     common["device_type"] = "cuda" if gpu_count() else "cpu"
@@ -85,30 +81,40 @@ def measured_s(runs: Mapping[str, Run], machine: str, records: RecordStore) -> d
     return {name: median(each) for name, each in steps.items() if each}
 
 
+def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
+    """What the costs say of one placement of the placed stages."""
+    graph = pricing.graph
+    full = graph.check(places, max(places.values()) + 1)
+    return Predicted(
+        name=name,
+        stage_devices=places_text(graph, places),
+        devices=len(set(places.values())),
+        step_time_s=pricing.step_time_s(full),
+        serial_s=pricing.serial_s(full),
+        cut_bytes=graph.moved(full, pricing.rows, pricing.item_bytes).get("device_to_device", 0),
+    )
+
+
 def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str, float] | None = None) -> StageRecord:
     """The Record with the placement that its costs and these measured steps lead to.
 
     The model of the host is the one that misses the measured steps least; without any, the framework's own. What is priced lowest is
     found, until such a one was measured (`found_s`): then the fastest that was, which takes no longer than any written by hand.
     """
-    run, graph, rows, found_s = record.run, graph_of(record.run), record.run.batch_size, found_s or {}
-    item = 8 if run.precision == "fp64" else 4
+    run, graph, found_s = record.run, graph_of(record.run), found_s or {}
+    pricing = Pricing(graph, record.costs, run.batch_size, 8 if run.precision == "fp64" else 4)
     by_hand = {name: RULES[SPLIT[name].split](graph) for name in hand_written(run, record.devices)}
     searched = {digits: parse_places(graph, digits) for digits in found_s}
     timed = [(by_hand[name], seconds) for name, seconds in by_hand_s.items()] + [(searched[each], found_s[each]) for each in found_s]
-    errors = host_model_errors(graph, record.costs, [(graph.check(places, record.devices), s) for places, s in timed], rows, item)
+    errors = pricing.host_model_errors([(graph.check(places, record.devices), seconds) for places, seconds in timed])
     costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
-    found = search(graph, costs, rows, record.devices, item)
+    pricing = replace(pricing, costs=costs)
+    found = pricing.search(record.devices)
     best = min(timed, key=lambda one: one[1])[0] if found_s else found.places
     slower = [digits for digits, seconds in found_s.items() if seconds > min(by_hand_s.values(), default=math.inf)]
     placed = [*by_hand.items(), *((REFUTED, searched[digits]) for digits in slower), ("searched", best)]
-    more = {
-        "costs": costs,
-        "measured_s": by_hand_s,
-        "found_s": found_s,
-        "host_model_errors": errors,
-        "predictions": [predicted(name, graph, costs, each, rows, item) for name, each in placed],
-    }
+    more: dict[str, Any] = {"costs": costs, "measured_s": by_hand_s, "found_s": found_s, "host_model_errors": errors}
+    more |= {"predictions": [predicted(name, pricing, each) for name, each in placed]}
     return record.model_copy(update=more | {"tried": found.tried, "complete": True})
 
 
@@ -133,7 +139,7 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": CALLS})
     environment = os.environ | (tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {})
     with turn():
-        found = ask("measuring the stages", "multigpu.stages.profile", words, environment)
+        found = ask("measuring the stages", "multigpu.stages.measure", words, environment)
     record = StageRecord(
         key=key,
         attempt=len(attempts),
@@ -149,6 +155,15 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     record = planned(record, {})
     store.write(record)
     return record
+
+
+def print_costs() -> None:
+    """What the process that measures the stages does: {"run": ..., "sizes": [...], "calls": n} on its input, the costs as one line."""
+    end_with_parent()
+    asked = json.loads(sys.stdin.read())
+    run = Run.model_validate_json(json.dumps(asked["run"]))
+    engine = importlib.import_module(f"multigpu.engines.{run.framework}.stage_costs")
+    print(engine.measure_costs(run, asked["sizes"], asked["calls"]).model_dump_json())
 
 
 def found_run(record: StageRecord, **more: Any) -> Run:
@@ -224,3 +239,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print(describe(record), flush=True)
     _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
     return 0
+
+
+if __name__ == "__main__":
+    print_costs()

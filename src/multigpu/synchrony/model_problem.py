@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.torch.variables import initial_values, materialise
-from multigpu.inputs.corpora import read_parallel
+from multigpu.inputs.files import read_parallel
 from multigpu.inputs.sentences import Sentences, TextShape, text_batch
 from multigpu.inputs.text import encode_corpus
 from multigpu.paths import CORPUS

@@ -18,11 +18,7 @@ def checkpoint_path(folder: Path) -> Path:
 
 
 def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict[str, Any]) -> Path:
-    """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the new one.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the new one."""
     import torch
 
     buffer = io.BytesIO()
@@ -34,14 +30,11 @@ def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict
     return checkpoint_path(folder)
 
 
-def open_checkpoint(path: Path, training: TrainingRun | None = None) -> tuple[int, bytes]:
+def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
     """Step and content of a checkpoint, checked byte by byte; needs no framework.
 
-    Args:
-        training: the run that wants to go on from it; None: any.
-
     Raises:
-        ValueError: it cannot be read, is damaged, or belongs to another run; one sentence.
+        ValueError: it cannot be read, is damaged, or belongs to another run than `training`; one sentence.
     """
     try:
         with open(path, "rb") as file:
@@ -57,14 +50,14 @@ def open_checkpoint(path: Path, training: TrainingRun | None = None) -> tuple[in
         raise ValueError(f"{path} has the format {header['format']!r}, and this version reads {FORMAT!r}: delete it to start anew")
     if len(content) != size or hashlib.sha256(content).hexdigest() != expected:
         raise ValueError(f"{path} is damaged ({len(content)} of {size} bytes, or other ones than were written): delete it to start anew")
-    if training is not None and digest != training.digest:
+    if digest != training.digest:
         raise ValueError(
             f"{path} belongs to another training run ({header.get('label', digest)}): resume with the same fields, or use another folder"
         )
     return step, content
 
 
-def read_checkpoint(path: Path, training: TrainingRun | None = None) -> tuple[int, dict[str, Any]]:
+def read_checkpoint(path: Path, training: TrainingRun) -> tuple[int, dict[str, Any]]:
     """Step and state of a checkpoint; raises as `open_checkpoint`."""
     import torch
 

@@ -22,7 +22,7 @@ from multigpu.inputs.batch import Source
 from multigpu.placements import find_placement
 from multigpu.training.record import EpochAudit
 from multigpu.training.run import TrainingRun
-from multigpu.training.state import copies_of, replicas_of, set_rate
+from multigpu.training.state import replicas_of
 
 
 class Duties:
@@ -33,17 +33,14 @@ class Duties:
 
         Only before training: scoring a model needs no other replica. Placements with one master a variable have nothing to send.
         """
-        first, *others = (copies_of(replica) for replica in replicas_of(trainer))
-        for other in others:
-            for tensor, sent in zip(other, first, strict=True):
-                with torch.no_grad():
+        first, *others = (replica.copies() for replica in replicas_of(trainer))
+        with torch.no_grad():
+            for other in others:
+                for tensor, sent in zip(other, first, strict=True):
                     tensor.copy_(sent)
-        if trainer.context.run.processes == "one":
-            return
-        for tensor in first:
-            sent = tensor.detach().contiguous()
-            dist.broadcast(sent, 0)
-            with torch.no_grad():
+            for tensor in first if trainer.context.run.processes != "one" else ():
+                sent = tensor.detach().contiguous()
+                dist.broadcast(sent, 0)
                 tensor.copy_(sent)
 
     def build(self, context: Context) -> Trainer:
@@ -61,7 +58,7 @@ class Duties:
     def apply_rate(self, trainer: Trainer, rate: float) -> None:
         """4, carried out before every step."""
         for replica in replicas_of(trainer):
-            set_rate(replica, rate)
+            replica.set_rate(rate)
 
     def leads(self, rank: int) -> bool:
         """5. Whether this replica evaluates, checkpoints and logs: one does."""
@@ -93,8 +90,7 @@ class CoverageAudit:
     """
 
     def __init__(self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
-        self.count, self.per_epoch = count, per_epoch
-        self.allowed = self.per_epoch * joined_batch - self.count
+        self.count, self.per_epoch, self.allowed = count, per_epoch, per_epoch * joined_batch - count
         self.done = {audit.epoch: audit for audit in audits if audit.complete}
         self.steps: Counter[int] = Counter()
         self.seen: dict[int, np.ndarray] = {}
@@ -157,7 +153,6 @@ class Evidence:
         self.staged = find_placement(training.run.placement).staged
 
     def audits(self) -> list[EpochAudit]:
-        """What was read, by epoch."""
         return self.coverage.audits() if self.coverage else []
 
     def fault(self, parts: Sequence[dict[str, Any]], first: int, stop: int) -> str | None:
@@ -179,7 +174,7 @@ class Evidence:
         return writers_fault([part["files"] for part in parts], [part["evaluations"] for part in parts])
 
 
-_watched: dict[str, list[str]] = {}
+_watched: dict[Path, list[str]] = {}
 _installed = False
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
@@ -191,14 +186,13 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     path, _, flags = arguments
     if not isinstance(path, str | bytes | os.PathLike) or not isinstance(flags, int) or not flags & WRITING:
         return
-    text = os.path.abspath(os.fsdecode(path))
+    file = Path(os.path.abspath(os.fsdecode(path)))
     for folder, names in _watched.items():
-        if text.startswith(folder + os.sep):
-            name = os.path.relpath(text, folder)
+        if folder in file.parents:
             # temporary names differ by process; what they are for does not
-            plain = ".writing" if name.startswith(".writing-") else name
-            if plain not in names:
-                names.append(plain)
+            name = ".writing" if file.name.startswith(".writing-") else str(file.relative_to(folder))
+            if name not in names:
+                names.append(name)
 
 
 class FileWatch:
@@ -209,7 +203,7 @@ class FileWatch:
         if not _installed:
             sys.addaudithook(_hook)  # cannot be taken back, so it is one for all watches
             _installed = True
-        self.folder = os.path.abspath(folder)
+        self.folder = Path(os.path.abspath(folder))
         self.names = _watched[self.folder] = []
 
     def close(self) -> None:

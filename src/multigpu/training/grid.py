@@ -24,9 +24,7 @@ TABLES = {"embeddings", "lookup", "travels"}
 
 def joined_placements(unit: str = "images") -> list[str]:
     """Placements in PyTorch whose curves are compared with `ddp`'s: those that should follow it, `ddp` first, and independent replicas,
-    which need not.
-
-    unit: of the model: a loss over all replicas' predictions needs one prediction an image.
+    which need not. unit: of the model: a loss over all replicas' predictions needs one prediction an image.
     """
     found = [
         name
@@ -72,9 +70,7 @@ IMAGES = "resnet20"
 
 
 Planned = Expanded[TrainingRun]
-"""An entry: what is trained (`built`), its seconds with start-up shared, and in `settings` the question and the repeats with equal fields
-(seeds are fields).
-"""
+"""An entry: what is trained (`built`), its seconds with start-up shared, and in `settings` the question."""
 
 
 def joined_over() -> int:
@@ -107,8 +103,8 @@ KIND = Kind(
 
 def read_grid(name: str) -> list[Planned]:
     """The entries of a file of `grids/training/`, what several train where the last of them stands, as the first says it."""
-    found = list(expand(TRAININGS / f"{name}.yaml", KIND))
-    return list({entry.built.digest: entry for entry in reversed(found)}.values())[::-1]
+    found = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
+    return [*{entry.built.digest: entry for entry in found}.values()][::-1]
 
 
 def headline() -> list[Planned]:
@@ -135,21 +131,13 @@ def default_grid() -> str:
 
 
 def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:
-    """The entries that have these values in the fields of their TrainingRun or its Run.
-
-    Raises:
-        ValueError: none has.
-    """
+    """The entries that have these values in the fields of their TrainingRun or its Run; a ValueError if none has."""
     own = TrainingRun.model_fields
     return having(planned, fields, lambda entry, name: getattr(entry.built if name in own else entry.built.run, name))
 
 
 def find_grid(name: str) -> list[Planned]:
-    """The entries of a grid, those that need more GPUs than are here left out.
-
-    Raises:
-        ValueError: no such grid; the sentence names those that exist.
-    """
+    """The entries of a grid, those that need more GPUs than are here left out; a ValueError that names all if there is no such grid."""
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     here = gpu_count()

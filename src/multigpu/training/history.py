@@ -55,9 +55,9 @@ class History(Data):
         return loss, [self.seconds[b - 1] for b in ends], [self.rate[b - 1] for b in ends]
 
 
-def figures(value: float, digits: int = 7) -> float:
-    """The value with so many significant digits, as Records keep it."""
-    return float(f"{value:.{digits}g}")
+def figures(value: Any, digits: int = 7) -> Any:
+    """A number, or those of a list, with so many significant digits, as Records keep it."""
+    return [figures(each, digits) for each in value] if isinstance(value, list) else float(f"{value:.{digits}g}")
 
 
 def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
@@ -69,41 +69,42 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
     fault = next((part["fault"] for part in parts if part["fault"]), None)
     if fault:
         raise DidNotTrain(fault)
-    history = History.model_validate_json(parts[0]["history"])
-    agree = parts[0]["agree"]
+    first, history = parts[0], History.model_validate_json(parts[0]["history"])
+    agree = first["agree"]
     if not history.diverged and (fault := training_fault(history.loss, distances_moved(training.run, parts), agree)):
         raise DidNotTrain(fault)
-    one = find_placement(training.run.placement).variables == "replica"
+    copies = find_placement(training.run.placement).variables == "replica"
     loss, seconds, rate = history.points(training.log_every)
     return TrainingMeasurement(
-        steps=parts[0]["steps"],
-        samples=parts[0]["steps"] * training.joined_batch,
+        steps=first["steps"],
+        samples=first["steps"] * training.joined_batch,
         units=history.units,
-        steps_per_epoch=parts[0]["per_epoch"],
-        loss=[figures(value) for value in loss],
-        seconds=[figures(value, 6) for value in seconds],
-        rate=[figures(value) for value in rate],
+        steps_per_epoch=first["per_epoch"],
+        loss=figures(loss),
+        seconds=figures(seconds, 6),
+        rate=figures(rate),
         evaluations=[
-            one.model_copy(
-                update={"seconds": figures(one.seconds, 6), "scores": {name: figures(value) for name, value in one.scores.items()}}
+            Evaluation(
+                step=each.step,
+                samples=each.samples,
+                seconds=figures(each.seconds, 6),
+                scores={name: figures(value) for name, value in each.scores.items()},
             )
-            for one in history.scored
+            for each in history.scored
         ],
         start_hashes=history.start_hashes,
-        end_hashes=[part["end_hash"] for part in (parts if one else parts[:1])],
+        end_hashes=[part["end_hash"] for part in (parts if copies else parts[:1])],
         replicas_agree=agree,
         parameter_change=figures(parameter_change(training.run, parts)),
         epochs=history.audits,
         evaluations_by_rank=[part["evaluations"] for part in parts],
         files_by_rank=[sorted(part["files"]) for part in parts],
         resumed_at=history.resumed_at,
-        train_s=figures(history.train_s, 6),
-        evaluation_s=figures(history.evaluation_s, 6),
-        checkpoint_s=figures(history.checkpoint_s, 6),
+        **{name: figures(getattr(history, name), 6) for name in ("train_s", "evaluation_s", "checkpoint_s")},
         startup_s=round(max(part["startup_s"] for part in parts), 3),
         build_s=figures(max(part["build_s"] for part in parts), 5),
         total_s=figures(total_s, 6),
-        host_threads=parts[0]["threads"],
+        host_threads=first["threads"],
         peak_memory_gib=[round(part["peak_memory_gib"], 4) for part in parts],
         energy_j=[round(part["energy_j"], 1) for part in parts if part["energy_j"] is not None],
         device_states=[part["state"] for part in parts if part["state"]],

@@ -23,13 +23,9 @@ from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import FIELDS, build_training_run
 
 
-def points(planned: Sequence[Planned]) -> list[TrainingItem]:
-    """Every repeat of every entry, in order."""
-    return [
-        TrainingItem.of(entry.built, repeat, timeout_s=max(600.0, 20 * entry.cost_s))
-        for entry in planned
-        for repeat in range(entry.settings.repeats)
-    ]
+def point_of(entry: Planned) -> TrainingItem:
+    """What an entry of a grid stands for: each is trained once, since seeds are fields."""
+    return TrainingItem.of(entry.built, timeout_s=max(600.0, 20 * entry.cost_s))
 
 
 def train(
@@ -42,16 +38,14 @@ def train(
     hook: str | None = None,
     company: Company | None = None,
 ) -> Summary:
-    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay.
+    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay. All else: as `sweep`.
 
     Args:
         checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from.
         keep: leave the last checkpoint and the log of finished runs.
-        company: the hosts of this launch, of which this one is the first; checkpoints are its own.
 
     Raises:
         ValueError: as `sweep`, or a checkpoint cannot be used; nothing was started.
-        RuntimeError: as `sweep`.
     """
     root = checkpoints.resolve()
     items = [item.model_copy(update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}) for item in chosen]
@@ -62,13 +56,10 @@ def affordable(planned: Sequence[Planned], store: TrainingStore, budget_s: float
     """The points that `train` would train and whose estimates fit the budget, in the grid's order."""
     machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
     for entry in planned:
-        for point in points([entry]):
-            known = store.find(machine, TrainingRecord.key_for(point.training, point.repeat, machine, version))
-            if known is not None and known.status not in retry:
-                continue
-            if entry.cost_s <= left:
-                left -= entry.cost_s
-                found.append(point)
+        known = store.find(machine, TrainingRecord.key_for(entry.built, 0, machine, version))
+        if (known is None or known.status in retry) and entry.cost_s <= left:
+            left -= entry.cost_s
+            found.append(point_of(entry))
     return found
 
 
@@ -114,7 +105,7 @@ def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
     if arguments.budget_s is not None:
         chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
     else:
-        chosen = points(planned)
+        chosen = [point_of(entry) for entry in planned]
     costs = {entry.built.digest: entry.cost_s for entry in planned}
     minutes = sum(costs[point.training.digest] for point in chosen) / 60
     print(f"{len(chosen)} runs to train; at most about {minutes:.0f} minutes", flush=True)

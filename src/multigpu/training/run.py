@@ -129,11 +129,7 @@ class TrainingRun(Asked):
         return self.base_rate or self.run.rule.rate
 
     def schedule_of(self, steps_per_epoch: int | None) -> Schedule:
-        """The rate of every step.
-
-        Args:
-            steps_per_epoch: of all replicas together; None where the input has no epochs.
-        """
+        """The rate of every step. steps_per_epoch: of all replicas together; None where the input has no epochs."""
         peak = self.base * self.joined_batch / self.reference_batch if self.rate_scaling == "linear" else self.base
         pace = self.pace if self.adjust_to_devices else 1
         if self.schedule == "warmup":

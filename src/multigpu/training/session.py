@@ -16,14 +16,13 @@ from multigpu.engines.torch.wire import barrier
 from multigpu.measure.experiment import Seat
 from multigpu.measure.machine import total_energy_j
 from multigpu.measure.timing import Window, run_window
-from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import History
 from multigpu.training.record import Evaluation
-from multigpu.training.state import Tower, replicas_of
+from multigpu.training.state import Tower, checksum, replicas_of, weights_hash
 
 LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""
@@ -32,9 +31,8 @@ LONGEST_SEGMENT = 200
 class TrainingSession(Session):
     """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas.
 
-    Lists of what a replica has are by rank, of those in this process.
-
-    The seat's `stage` is told "build", "start" (variables stand, nothing is broadcast), "step" and "checkpoint".
+    Lists of what a replica has are by rank, of those in this process. The seat's `stage` is told "build", "start" (variables stand, nothing
+    is broadcast), "step" and "checkpoint".
     """
 
     def __init__(self, item: TrainingItem, seat: Seat, threads: int, duties: Duties) -> None:
@@ -49,7 +47,7 @@ class TrainingSession(Session):
         self.trainer = duties.build(self.context)
         if training.clip_norm:
             for replica in self.replicas:
-                state.clip_updates(replica, training.clip_norm)
+                replica.clip_updates(training.clip_norm)
         if self.context.captured:
             self.trainer = CapturedTrainer(self.trainer)
         self.per_epoch = self.source.steps_per_epoch
@@ -74,7 +72,10 @@ class TrainingSession(Session):
 
     def _hashes(self) -> list[str]:
         """Of all variables, as each replica has them or, where they have one master, finds them."""
-        return [state.weights_hash(replica.full_values()) for replica in self.replicas]
+        return [weights_hash(replica.full_values()) for replica in self.replicas]
+
+    def _energy(self) -> list[float | None]:
+        return [total_energy_j(device.index) if device.cuda else None for device in self.devices.each]
 
     # --- the start ------------------------------------------------------------------------------------------------------------
 
@@ -87,19 +88,18 @@ class TrainingSession(Session):
         """
         self.stage("start")
         held = self._checkpoint_of_all()
-        self.at = 0
-        self.history = History()
+        self.at, self.history = 0, History()
         if held:
             self.at, saved = held
-            for replica, rank in zip(self.replicas, self.devices.ranks, strict=True):
-                state.put_back(replica, rank, saved["replicas"])
+            for replica in self.replicas:
+                replica.put_back(saved["replicas"])
             self.history = History.model_validate_json(saved["history"])
             self.history.resumed_at.append(self.at)
         elif self.run.devices > 1:
             self.duties.start(self.trainer)
         if isinstance(self.trainer, CapturedTrainer):
             for replica in self.replicas:
-                state.make_rates_tensors(replica)
+                replica.make_rates_tensors()
         barrier()  # masters in shared memory stand before anyone pulls them
         hashes = list(chain.from_iterable(told.everyone(self._hashes())))
         self.evidence = Evidence(self.training, self.source, self.history.audits)
@@ -128,7 +128,7 @@ class TrainingSession(Session):
     def step(self, index: int) -> list[torch.Tensor]:
         self.stage("step")
         self.duties.apply_rate(self.trainer, self.rate_of(index))
-        self.applied.append([state.rate_mark(replica) for replica in self.replicas])
+        self.applied.append([replica.rate_mark() for replica in self.replicas])
         if self.source.count:
             for read, rank in zip(self.read, self.devices.ranks, strict=True):
                 read.append(self.source.items(index, self.shard_of(rank)).tolist())
@@ -137,14 +137,11 @@ class TrainingSession(Session):
         return self.trainer.step(shards)
 
     def _next_stop(self) -> int:
-        ends = [self.total, self.at + LONGEST_SEGMENT]
-        for every in (self.training.evaluate_every, self.training.checkpoint_every):
-            if every:
-                ends.append((self.at // every + 1) * every)
-        return min(ends)
+        every = [each for each in (self.training.evaluate_every, self.training.checkpoint_every) if each]
+        return min(self.total, self.at + LONGEST_SEGMENT, *((self.at // each + 1) * each for each in every))
 
-    def _due(self, every: int | None, at_the_end: bool) -> bool:
-        return bool(every) and (self.at % (every or 1) == 0 or (at_the_end and self.at == self.total))
+    def _due(self, every: int | None) -> bool:
+        return bool(every) and self.at % (every or 1) == 0
 
     def time(self) -> list[dict[str, Any]]:
         """Train to the end of the budget; all that each replica knows, as plain numbers."""
@@ -156,9 +153,9 @@ class TrainingSession(Session):
             fault = self._account(window, stop)
             if fault or self.history.diverged:
                 break
-            if self._due(self.training.evaluate_every, at_the_end=True):
+            if self._due(self.training.evaluate_every) or self.at == self.total:
                 self._evaluate()
-            if self._due(self.training.checkpoint_every, at_the_end=False) and self.at < self.total:
+            if self._due(self.training.checkpoint_every) and self.at < self.total:
                 self._checkpoint()
         if self.history.diverged and not fault:
             self._evaluate()
@@ -178,7 +175,7 @@ class TrainingSession(Session):
                     "wall_s": window.wall_s,
                     "rates": [float(mark) for mark in marks if mark is not None],
                     "units": self.units[place],
-                    "checksum": state.checksum(state.weights_of(replica)),
+                    "checksum": checksum(replica.weights()),
                     "read": self.read[place],
                     "files": self._files(place),
                     "evaluations": self.evaluations[place],
@@ -212,7 +209,7 @@ class TrainingSession(Session):
         """One process writes what all replicas need to go on."""
         began = time.perf_counter()
         self.stage("checkpoint")
-        mine = [state.take(replica, rank) for replica, rank in zip(self.replicas, self.devices.ranks, strict=True)]
+        mine = [replica.take() for replica in self.replicas]
         every = told.to_first(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
@@ -229,9 +226,6 @@ class TrainingSession(Session):
 
     # --- the end --------------------------------------------------------------------------------------------------------------
 
-    def _energy(self) -> list[float | None]:
-        return [total_energy_j(device.index) if device.cuda else None for device in self.devices.each]
-
     def _part(self, place: int, fault: str | None, end_hash: str, after: float | None) -> dict[str, Any]:
         replica, device, before = self.replicas[place], self.devices.each[place], self.energy_before[place]
         found = device.state()
@@ -240,7 +234,7 @@ class TrainingSession(Session):
             "history": self.history.model_dump_json() if device.rank == 0 else None,
             "steps": self.at,
             "per_epoch": self.per_epoch,
-            "agree": self.evidence.agree if state.keeps_copies(replica) else None,
+            "agree": self.evidence.agree if replica.keeps_copies else None,
             "end_hash": end_hash,
             "evaluations": self.evaluations[place],
             "files": self._files(place),

@@ -1,0 +1,116 @@
+"""What holds for every input: any rank works out any shard alone, a batch counts what it holds, and an epoch reads every item."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multigpu.inputs.batch import Batch, Source
+from multigpu.inputs.encoded import made_folder
+from multigpu.inputs.plans import Epochs
+from multigpu.run import build_run
+from multigpu.workloads import workloads
+from tests.inputs.stand_ins import make_run, same
+from tests.refusals import refused
+
+MODELS = {"nmt": "nmt_small", "cnn": "resnet_tiny", "deepconn": "deepconn_tiny"}
+SIZES = [6, 5]
+"""Of the shards: a joined batch of 11 on two devices."""
+INPUTS = [
+    *(("nmt", name) for name in ("synthetic", "lengths_000", "bucket_means_000", "catalogs")),
+    *(("cnn", name) for name in ("synthetic", "synthetic_host", "digits", "digits_split", "teacher_small", "jpeg_folder")),
+    *(("deepconn", name) for name in ("synthetic", "planted_reviews")),
+]
+DRAWN = {"synthetic", "synthetic_host", "lengths_000", "bucket_means_000", "planted_reviews"}
+"""Whose seed decides what there is, and not only in which order it comes."""
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The source of an input, on two devices."""
+    folder = made_folder(tmp_path_factory.mktemp("cache"), 16)
+
+    def make(workload: str, inputs: str, seed: int = 0) -> Source:
+        more: dict[str, Any] = {"data": (str(folder),)} if inputs == "jpeg_folder" else {}
+        fields = {"placement": "ddp", "device_type": "cpu", "devices": 2, "batch_size": 11, "scaling": "strong"}
+        run = build_run(workload=workload, model=MODELS[workload], inputs=inputs, seed=seed, **fields, **more)
+        return workloads()[workload].inputs[inputs](run, run.description)
+
+    return make
+
+
+def shards_of(source: Source, step: int) -> list[Batch]:
+    return [source.batch(step, rank) for rank in range(2)]
+
+
+def differ(one: Batch, other: Batch) -> bool:
+    """Whether no array of the one is the other's, rows that one has more left out, and draws by their seeds."""
+    pairs = [(one.arrays[name], other.arrays[name]) for name in one.arrays if not name.endswith("_length")]
+    return all(
+        not np.array_equal(a[:5], b[:5]) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.seed != b.seed  # type: ignore[union-attr]
+        for a, b in pairs
+        if np.shape(a)[1:] == np.shape(b)[1:]
+    )
+
+
+@pytest.mark.parametrize(("workload", "inputs"), INPUTS)
+def test_every_rank_works_out_the_same_and_a_batch_counts_what_it_holds(opened: Any, workload: str, inputs: str) -> None:
+    source, twin, other = opened(workload, inputs), opened(workload, inputs), opened(workload, inputs, seed=1)
+    for step in (3, 0, 1):
+        batches = shards_of(source, step)
+        for rank, batch in enumerate(batches):
+            assert same(batch, twin.batch(step, rank)), "not the same whoever asks, and in whatever order"
+            rows = {array.shape[0] for array in batch.arrays.values()}
+            assert (batch.rank, rows) == (rank, {SIZES[rank]}) and batch.units <= batch.padded_units
+            assert batch.loss_terms == batches[0].loss_terms and batch.lookups == batches[0].lookups and batch.joined_loss_terms >= 11
+            assert all(rows <= source.capacity[name] for lookups in batch.lookups for name, rows in lookups.items())
+            if workload != "nmt":
+                assert batch.units == batch.padded_units == SIZES[rank] and batch.loss_terms == tuple(SIZES)
+        assert differ(*batches)
+        assert differ(batches[0], other.batch(step, 0)) is (inputs != "catalogs"), "of an order that is the corpus's, whatever the seed"
+    if source.period:
+        assert same(source.batch(1, 1), source.batch(1 + source.period, 1))
+    assert source.label and source.fingerprint == twin.fingerprint
+    assert (source.fingerprint != other.fingerprint) is (inputs in DRAWN)
+
+
+@pytest.mark.parametrize("inputs", ["digits", "digits_split", "jpeg_folder"])
+def test_items_are_what_the_batch_holds(opened: Any, inputs: str) -> None:
+    """The audit of shards trusts `items`: equal numbers must be equal images, or images of one file that is cropped anew."""
+    source, seen = opened("cnn", inputs), {}
+    for step in (0, 1, source.steps_per_epoch, source.steps_per_epoch + 1):
+        for batch in shards_of(source, step):
+            items = source.items(step, batch.rank).tolist()
+            held = batch.arrays["labels"] if inputs == "jpeg_folder" else batch.arrays["images"]
+            assert len(items) == batch.units
+            assert all(seen.setdefault(item, row.tobytes()) == row.tobytes() for item, row in zip(items, held, strict=True))
+
+
+class Numbers(Epochs):
+    """A data set of numbers."""
+
+    def batch(self, step: int, rank: int) -> Batch:
+        raise NotImplementedError
+
+
+@given(st.data(), st.lists(st.integers(1, 7), min_size=1, max_size=8), st.integers(0, 2**31))
+def test_an_epoch_covers_everything_in_an_order_of_its_own_and_shards_are_disjoint(
+    data: st.DataObject, sizes: list[int], seed: int
+) -> None:
+    joined = sum(sizes)
+    count = data.draw(st.integers(joined, joined + 100))
+    plan, orders = Numbers(make_run(sizes, seed=seed), count), []
+    for epoch in range(2):
+        seen: Counter[int] = Counter()
+        for step in range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch):
+            shards = [plan.items(step, rank).tolist() for rank in range(len(sizes))]
+            assert [len(shard) for shard in shards] == sizes
+            assert len({item for shard in shards for item in shard}) == joined
+            seen.update(item for shard in shards for item in shard)
+        assert set(seen) == set(range(count)) and sum(seen.values()) - count < joined
+        orders.append(list(seen))
+    assert count < 20 or orders[0] != orders[1]
+    refused("^a joined batch of 9 rows needs at least as many: the data set has 8$", Numbers, make_run([4, 5]), 8, "rows")
