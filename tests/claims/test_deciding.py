@@ -13,7 +13,7 @@ from multigpu.claims.results import Result
 from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
-from multigpu.measure.sharing import START_S
+from multigpu.measure.point import START_S
 from multigpu.record import Record
 from multigpu.run import Run
 from tests.factory import make_machine, make_record

@@ -55,7 +55,7 @@ def test_a_round_is_alone_and_then_together_and_is_not_torn_apart(tmp_path: Path
     lost = next(record for record in store if record.repeat == repeat_of(0, 1, 1))
     store.path(lost.machine.name, lost.key).unlink()
     asked: list[tuple[list[Any], Any]] = []
-    monkeypatch.setattr(interference, "run_lanes", lambda shares, store, bar, summary, retry, hook: asked.append((shares, retry)))
+    monkeypatch.setattr(interference, "run_lanes", lambda shares, store, bar, summary, retry: asked.append((shares, retry)))
     rest = check_interference(runs, store, rounds=1, repeats=2, progress=False)
     ((shares, retry),) = asked
     assert rest.reused == 2 and "ok" in retry, "lane 0 is not measured without its neighbour, which measures again what it has"

@@ -16,9 +16,18 @@ from multigpu.analysis.interference import interference_table, verdict_of
 from multigpu.analysis.statistics import mean_interval
 from multigpu.measure import machine
 from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_lane, visible_gpus
-from multigpu.measure.lanes import lane_environment, places_here
+from multigpu.measure.lanes import (
+    deal,
+    lane_count,
+    lane_environment,
+    lanes_of,
+    may_share,
+    places_here,
+    sharing_words,
+    undisturbed,
+    units,
+)
 from multigpu.measure.point import Point, launch_of
-from multigpu.measure.sharing import deal, lane_count, lanes_of, may_share, sharing_words, undisturbed, units
 from multigpu.measure.sweep import launch_environment
 from multigpu.paths import INTERFERENCE
 from multigpu.placements import placements

@@ -18,8 +18,7 @@ from multigpu.claims.core import DECIDED, LEVEL, Contrast
 from multigpu.claims.results import Result, Setting, models_of
 from multigpu.claims.rows import admitted, paired, rows
 from multigpu.grid.entries import FEWEST, Planned, each_once
-from multigpu.measure.point import launch_of
-from multigpu.measure.sharing import START_S
+from multigpu.measure.point import START_S, launch_of
 
 POWER = 0.8
 """The chance of a decision that is asked for."""
