@@ -135,7 +135,7 @@ class Experiment(Generic[AnyItem]):
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:
-    """Label and fingerprint of what a Run reads; "" where that cannot be read, which is why it has no measurement; else an error."""
+    """Label and fingerprint of what a Run reads; "" where that cannot be read (of a measured Run: an error)."""
     try:
         source = open_source(run)
         return {"input_label": printable(source.label), "input_fingerprint": source.fingerprint}
