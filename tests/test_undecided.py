@@ -12,7 +12,7 @@ from multigpu.claims.results import Result
 from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT, each_once
-from multigpu.measure.sharing import START_S
+from multigpu.measure.point import START_S
 from multigpu.record import Record
 from multigpu.run import Run
 from multigpu.undecided import Need, affordable_needs, needs, planned_rows, repeated

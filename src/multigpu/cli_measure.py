@@ -17,10 +17,9 @@ from multigpu.hosts.launching import follow
 from multigpu.inputs.files import check_inputs
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings
-from multigpu.measure.lanes import measure_shared
+from multigpu.measure.lanes import lanes_of, measure_shared, sharing_words
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
-from multigpu.measure.sharing import lanes_of, sharing_words
 from multigpu.measure.sweep import launch_environment, measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import build_run

@@ -14,8 +14,7 @@ from multigpu.claims.core import DECIDED, Contrast
 from multigpu.claims.results import Result, models_of
 from multigpu.claims.rows import admitted, paired, rows
 from multigpu.grid.entries import FEWEST, Planned
-from multigpu.measure.point import launch_of
-from multigpu.measure.sharing import START_S
+from multigpu.measure.point import START_S, launch_of
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multigpu.inputs.files import check_inputs
+from multigpu.measure.lanes import lanes_of
 from multigpu.measure.point import key_here
-from multigpu.measure.sharing import lanes_of
 from multigpu.measure.timed import check_devices
 from multigpu.run import Run, build_run
 from multigpu.training.run import TrainingRun, build_training_run

@@ -18,6 +18,7 @@ from multigpu.measure.sweep import measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.measure.launched import PATHS
+from tests.refusals import refused
 
 needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core makes one lane")
 
@@ -55,7 +56,7 @@ def test_a_round_is_alone_and_then_together_and_is_not_torn_apart(tmp_path: Path
     lost = next(record for record in store if record.repeat == repeat_of(0, 1, 1))
     store.path(lost.machine.name, lost.key).unlink()
     asked: list[tuple[list[Any], Any]] = []
-    monkeypatch.setattr(interference, "run_lanes", lambda shares, store, bar, summary, retry, hook: asked.append((shares, retry)))
+    monkeypatch.setattr(interference, "run_lanes", lambda shares, store, bar, summary, retry: asked.append((shares, retry)))
     rest = check_interference(runs, store, rounds=1, repeats=2, progress=False)
     ((shares, retry),) = asked
     assert rest.reused == 2 and "ok" in retry, "lane 0 is not measured without its neighbour, which measures again what it has"
@@ -66,12 +67,9 @@ def test_a_round_is_alone_and_then_together_and_is_not_torn_apart(tmp_path: Path
 
 def test_what_cannot_be_checked_is_refused(tmp_path: Path) -> None:
     runs, store = small_runs(), RecordStore(tmp_path)
-    with pytest.raises(ValueError, match="0 rounds of 3 repeats"):
-        check_interference(runs, store, rounds=0)
-    with pytest.raises(ValueError, match="1 rounds of 101 repeats"):
-        check_interference(runs, store, rounds=1, repeats=101)
-    with pytest.raises(ValueError, match="needs at least two lanes"):
-        check_interference(runs, store, lanes=1)
+    refused("^0 rounds of 3 repeats", check_interference, runs, store, rounds=0)
+    refused("^1 rounds of 101 repeats", check_interference, runs, store, rounds=1, repeats=101)
+    refused("needs at least two lanes", check_interference, runs, store, lanes=1)
 
 
 def test_the_command_lists_what_it_would_measure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,8 +46,8 @@ def test_above_the_first_batch_that_does_not_fit_nothing_is_started(plan: Plan) 
     program, store = Program(plan), RecordStore(plan.records)
     decisions = []
     for index, item in enumerate(plan.items):
-        decisions.append(program.decide(index, item, plan.key(item)))
-        if decisions[-1] == "run":
+        decisions.append(program.decide(index))
+        if decisions[-1]:
             status = "out_of_memory" if item.run.batch_size == 32 else "ok"
             record = make_record(
                 "ddp",
@@ -59,8 +59,8 @@ def test_above_the_first_batch_that_does_not_fit_nothing_is_started(plan: Plan) 
                 **item.run.model_dump(exclude_defaults=True, exclude={"placement"}),
             )
             store.write(record.model_copy(update={"run": item.run, "key": plan.key(item)}))
-    assert decisions == ["run", "run", "skip", "skip"]
-    said = Journal(plan).progress.read_text()
+    assert decisions == [True, True, False, False]
+    said = Journal(plan.scratch).progress.read_text()
     assert said.count(f'"{PASSED_OVER}"') == 2 and "a batch of 32 was out of memory" in said
     assert len(list(store)) == 2, "what was passed over leaves no Record"
     again, _ = make_plan(TIMED, [item_of(Point(item.run)) for item in plan.items], plan.records, plan.scratch, plan.memory)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from multigpu.engines.errors import DidNotTrain, Unsupported
 from multigpu.hosts import launching
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.measure import program
-from multigpu.measure.plan import Journal, Plan, noted, stood_at
+from multigpu.measure.plan import Journal, Plan, stood_at
 from multigpu.measure.point import Point
 from multigpu.measure.program import Program, is_echo, status_of
 from multigpu.measure.session import measurement
@@ -36,6 +37,10 @@ def plan(tmp_path: Path) -> Plan:
 @pytest.fixture
 def key(plan: Plan) -> str:
     return plan.key(plan.items[0])
+
+
+def started(journal: Journal, key: str, at: float) -> None:
+    journal.report("start", index=0, key=key, at=at, label="planted")
 
 
 def part(distance: dict[str, float], **more: Any) -> dict[str, Any]:
@@ -132,9 +137,9 @@ def gives_up(plan: Plan, key: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def give_up(error: Exception) -> Any:
         one = Program(plan)
-        one.journal.note_start(key)
+        started(one.journal, key, time.time())
         with pytest.raises(Ended):
-            one.give_up(key, status_of(error))
+            one.give_up(0, status_of(error))
         return one.journal.fault(key)
 
     monkeypatch.setattr(os, "_exit", exit_with)
@@ -165,7 +170,7 @@ WAITS = stacks("all_reduce distributed", "wrapper logger", "merge wire", "step t
 
 
 def test_a_timeout_says_where_its_replicas_stood(plan: Plan, key: str) -> None:
-    journal = Journal(plan)
+    journal = Journal(plan.scratch)
     for rank, text in {10: WAITS, 2: WAITS, 1: stacks("<lambda> feed", "step trainer"), 3: "", 4: "Timeout (0:00:06)!\nThread 0x0"}.items():
         journal.stack_file(key, rank).write_text(text)
     first, others = (
@@ -183,7 +188,8 @@ class OtherHost:
     host = 0
 
     def __init__(self, scratch: Path) -> None:
-        message = {"word": "ended", "code": 1, "noted": {"fault": launching._faults(scratch), "echo": noted(scratch, "echo")}}
+        known = Journal(scratch)
+        message = {"word": "ended", "code": 1, "noted": {"fault": launching._faults(known), "echo": known.noted("echo")}}
         self.messages = [json.loads(json.dumps(message))]
 
     def tell(self, word: str, **message: Any) -> None:
@@ -196,18 +202,20 @@ class OtherHost:
 def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = tmp_path / "there"
     there.mkdir()
-    (there / f"{key}.echo").write_text("failed\nRuntimeError: gloo")
-    (there / "full.fault").write_text("out_of_memory\nplanted")
+    Journal(there).note(key, ("failed", "RuntimeError: gloo"), "echo")
+    for reason in ("planted", "a later word"):
+        Journal(there).note("full", ("out_of_memory", reason))
     (there / "full.3.stacks").write_text(WAITS)
     (there / "slow.3.stacks").write_text(WAITS)
     monkeypatch.setenv(CLUSTER_VARIABLE, "")  # which the company sets, is taken back
-    cluster, journal = Cluster(hosts=2, per_host=2, network="a wire", link="wire"), Journal(plan)
+    cluster, journal = Cluster(hosts=2, per_host=2, network="a wire", link="wire"), Journal(plan.scratch)
     company = launching.Company(OtherHost(there), cluster)  # type: ignore[arg-type]
     company.settle(journal)
     assert journal.fault("full") == ("out_of_memory", "planted"), "a cause counts for more than a wait for it"
     told = "all_reduce (distributed.py:1) < wrapper (logger.py:2) < merge (wire.py:3)"
     assert journal.fault("slow") == ("timeout", f"replica 3 did not finish in time on its host: in {told}")
-    (plan.scratch / f"{key}.starts").write_text("1000.0\n2000.0\n")
+    for _ in range(2):
+        started(journal, key, 1000.0)
     assert journal.fault(key) == ("failed", "its workers died 2 times: RuntimeError: gloo")
 
 
@@ -219,7 +227,7 @@ def test_a_worker_that_is_started_after_the_end_does_nothing(plan: Plan, tmp_pat
     monkeypatch.setattr(program.os, "_exit", sys.exit)
     ran: list[Plan] = []
     program.run_program(ran.append)
-    Journal(plan).note_end("the disk is full", "there is room")
+    Journal(plan.scratch).end("the disk is full", "there is room")
     with pytest.raises(SystemExit):
         program.run_program(ran.append)
     assert len(ran) == 1
@@ -236,8 +244,9 @@ def logs_of(plan: Plan, start: int, *texts: str, at: float) -> None:
 
 
 def test_workers_that_died_without_a_reason_are_quoted(plan: Plan, key: str) -> None:
-    journal = Journal(plan)
-    (plan.scratch / f"{key}.starts").write_text("1000.0\n2000.0\n")
+    journal = Journal(plan.scratch)
+    for at in (1000.0, 2000.0):
+        started(journal, key, at)
     logs_of(plan, 0, "of the first start", at=1001.0)
     stack = "Current thread 0x00007f2 (most recent call first):\n  Garbage-collecting\n" + '  File "/somewhere/agent.py", line 3 in main\n'
     logs_of(plan, 1, "warned at the beginning\n", stack, "Fatal Python error: Bus error\n\n" + stack, "it is gone", at=1999.0)
@@ -246,8 +255,8 @@ def test_workers_that_died_without_a_reason_are_quoted(plan: Plan, key: str) -> 
         "failed",
         "its workers died 2 times without a message; last on standard error: Fatal Python error: Bus error",
     )
-    (plan.scratch / f"{key}.starts").write_text("1000.0\n2005.0\n")
-    assert journal.fault(key) == ("failed", "its workers died 2 times without a message"), "they said nothing of this Run"
+    started(journal, key, 2005.0)
+    assert journal.fault(key) == ("failed", "its workers died 3 times without a message"), "they said nothing of this Run"
 
 
 # --- a Record that cannot be put together ----------------------------------------------------------------------------------------
@@ -255,14 +264,13 @@ def test_workers_that_died_without_a_reason_are_quoted(plan: Plan, key: str) -> 
 
 def conclude(plan: Plan, parts: Sequence[dict[str, Any]]) -> Record:
     """The Record of the plan's Run after its replicas have given these numbers."""
-    item = plan.items[0]
-    Program(plan).conclude(0, item, plan.key(item), list(parts), 1.0)
+    Program(plan).conclude(0, list(parts), 1.0)
     (record,) = RecordStore(plan.records)
     return record
 
 
 def test_a_record_that_is_written_is_not_written_over(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(journal: Journal, **event: Any) -> None:
+    def full(journal: Journal, event: str, **more: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(program.Journal, "report", full)

@@ -32,6 +32,7 @@ from multigpu.measure.timed import TIMED, item_of
 from multigpu.record import RecordStore
 from tests.factory import make_record
 from tests.measure.launched import PATHS, Struck, descendants, memory_of, strike, tiny
+from tests.refusals import refused
 
 HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = range(9)
 FED, STAGED, NO_JPEG, OTHER_DEVICE, ON_DEVICE, WHOLE, DANGLING, BROKEN, OTHER_NAMES = range(9, 18)
@@ -205,11 +206,8 @@ def test_the_first_record_that_cannot_be_written_ends_the_sweep(tmp_path: Path) 
     store, before, kept = RecordStore(tmp_path / "runs"), set(descendants()), make_record("ddp", 1)
     store.write(kept)
     faults = [{"seed": seed, "stage": "build", "rank": 0, "fault": "disk"} for seed in range(3)]
-    with pytest.raises(RuntimeError) as ended:
-        strike(tmp_path, [Point(tiny(seed)) for seed in range(3)], faults)
-    said = str(ended.value)
-    assert said.startswith(f"a Record cannot be written to {store.root}: No space left on device; 0 Runs were measured and are kept")
-    assert "\n" not in said
+    why = rf"^a Record cannot be written to {store.root}: No space left on device; 0 Runs were measured and are kept"
+    refused(why, strike, tmp_path, [Point(tiny(seed)) for seed in range(3)], faults, error=RuntimeError)
     assert list(store) == [kept] and not set(descendants()) - before
 
 

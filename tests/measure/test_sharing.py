@@ -16,9 +16,18 @@ from multigpu.analysis.interference import interference_table, verdict_of
 from multigpu.analysis.statistics import mean_interval
 from multigpu.measure import machine
 from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_lane, visible_gpus
-from multigpu.measure.lanes import lane_environment, places_here
+from multigpu.measure.lanes import (
+    deal,
+    lane_count,
+    lane_environment,
+    lanes_of,
+    may_share,
+    places_here,
+    sharing_words,
+    undisturbed,
+    units,
+)
 from multigpu.measure.point import Point, launch_of
-from multigpu.measure.sharing import deal, lane_count, lanes_of, may_share, sharing_words, undisturbed, units
 from multigpu.measure.sweep import launch_environment
 from multigpu.paths import INTERFERENCE
 from multigpu.placements import placements
@@ -26,6 +35,7 @@ from multigpu.placements.stage_split import SPLIT
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from tests.factory import make_machine
+from tests.refusals import refused
 
 FOUR = make_machine(4)
 JOBS: tuple[dict[str, Any], ...] = (
@@ -146,10 +156,8 @@ def test_lanes_are_adjacent_gpus_and_equal_shares_of_the_cores() -> None:
     ]
     assert [str(place) for place in found + places(2, 1, None, [3, 5])] == ["GPUs 0, 1", "GPUs 2, 3", "cores 3", "cores 5"]
     assert found[1].lane(1) == Lane(gpus=[2, 3], cores=4, neighbours=1)
-    with pytest.raises(ValueError, match="3 lanes of 2 GPUs need 6 and this machine has 4"):
-        places(3, 2, ["0", "1", "2", "3"], range(9))
-    with pytest.raises(ValueError, match="3 lanes cannot share 2 cores"):
-        places(3, 1, None, range(2))
+    refused("3 lanes of 2 GPUs need 6 and this machine has 4", places, 3, 2, ["0", "1", "2", "3"], range(9))
+    refused("3 lanes cannot share 2 cores", places, 3, 1, None, range(2))
 
 
 def test_a_lane_of_visible_gpus_is_named_as_they_are() -> None:

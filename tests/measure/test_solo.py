@@ -111,6 +111,9 @@ def test_points_share_a_launch_only_where_one_program_can_measure_them() -> None
     assert launch_of(torch) != launch_of(Point(served(0))), "two frameworks do not meet in one process"
     assert launch_of(torch) == launch_of(Point(one_torch_process(0, "exp4", 3)))
     assert launch_of(torch) != launch_of(Point(torch.run.model_copy(update={"processes": "per_device"})))
+    members = [served(seed, devices).model_copy(update={"processes": "per_device"}) for seed, devices in ((0, 2), (1, 2), (0, 3))]
+    first, other, wider = (launch_of(Point(run)) for run in members)
+    assert first == other != wider, "collectives of two sizes never share a process"
 
 
 def test_on_gpus_one_tensorflow_process_measures_runs_of_any_size_but_for_collectives() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.members import device_environment
-from multigpu.measure.point import Point, launch_of
+from multigpu.measure.point import Point
 from multigpu.run import Run, build_run
 from tests.measure.launched import REVIEWS, Struck, strike
 
@@ -60,11 +60,6 @@ def test_an_asynchronous_run_applies_each_update_once_and_learns(sweep: Struck) 
     assert measured.moved_bytes is None and any("not counted" in flag for flag in measured.flags)
     assert set(measured.predicted_bytes) == {"host_to_device", "device_to_host"}
     assert len(measured.peak_memory_gib) == 2 and all(measured.peak_memory_gib)
-
-
-def test_collectives_of_two_sizes_never_share_a_process() -> None:
-    assert launch_of(Point(spread(0))) == launch_of(Point(spread(1)))
-    assert launch_of(Point(spread(0))) != launch_of(Point(spread(0, devices=3)))
 
 
 def test_each_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

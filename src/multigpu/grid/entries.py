@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from multigpu.measure.point import Point, launch_of
-from multigpu.measure.sharing import START_S
+from multigpu.measure.point import START_S, Point, launch_of
 from multigpu.run import Run
 
 LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)

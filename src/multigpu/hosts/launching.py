@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import IO, Any, Self
 
 import psutil
@@ -20,7 +19,7 @@ from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.held import scratch_folder
 from multigpu.measure.machine import Machine, framework_version, gpu_count, source_state, this_host, this_machine
-from multigpu.measure.plan import Fault, Journal, Plan, hung, noted
+from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.private_network import allowed
 from multigpu.measure.process import end_in_order
 from multigpu.placements import find_placement
@@ -194,15 +193,16 @@ def _carry_out(company: Company, plan: Plan, environment: dict[str, str]) -> Non
                     end_in_order([agent])
                 time.sleep(0.1)
             # of host 0 again: it may hear this only after it said "stop", whose answer this is
-            company.meeting.tell("ended", code=agent.returncode, noted={"fault": _faults(scratch), "echo": noted(scratch, "echo")})
+            journal = Journal(scratch)
+            company.meeting.tell("ended", code=agent.returncode, noted={"fault": _faults(journal), "echo": journal.noted("echo")})
         finally:
             end_in_order([agent])
 
 
-def _faults(scratch: Path) -> dict[str, Fault]:
+def _faults(journal: Journal) -> dict[str, Fault]:
     """Why Runs cannot be measured, as far as this host's workers know, by key."""
     found: dict[str, Fault] = {}
-    for key, stood in hung(scratch).items():
+    for key, stood in journal.hung().items():
         rank, place = next(iter(stood.items()))
         found[key] = ("timeout", f"replica {rank} did not finish in time on its host" + (f": in {place}" if place else ""))
-    return found | noted(scratch, "fault")
+    return found | journal.noted("fault")

@@ -70,7 +70,7 @@ AnyItem = TypeVar("AnyItem", bound=Due)
 
 
 class Experiment(Generic[AnyItem]):
-    """One kind of experiment.
+    """One kind of experiment: what processes of a launch ask of it, and from `check` on what the launcher does.
 
     path: "module:NAME" of such an object. item, store: its classes. watched: whether its Records
     say what else the machine did. cyclic: whether a closed session may leave tensors in cycles, which only a collection frees. modules:
@@ -85,18 +85,12 @@ class Experiment(Generic[AnyItem]):
     cyclic: ClassVar[bool] = True
     modules: ClassVar[tuple[str, ...]] = ()
 
-    # --- what processes of a launch ask -----------------------------------------------------------------------------------------
-
     def open(self, item: AnyItem, seat: Seat) -> Session:
         """This process's side of a point."""
         raise NotImplementedError
 
     def measure(self, item: AnyItem, parts: list[dict[str, Any]], total_s: float) -> Any:
-        """The Measurement that all replicas' numbers make, by rank.
-
-        Raises:
-            DidNotTrain: the steps were no training; the message says why.
-        """
+        """The Measurement that all replicas' numbers make, by rank; a DidNotTrain says why the steps were no training."""
         raise NotImplementedError
 
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
@@ -116,8 +110,6 @@ class Experiment(Generic[AnyItem]):
 
     def finished(self, item: AnyItem) -> None:
         """Clear away what a point that has its Record needs no more."""
-
-    # --- what the launcher asks -------------------------------------------------------------------------------------------------
 
     def check(self, item: AnyItem, company: Company | Spread | None) -> None:
         """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for and what there is."""
@@ -143,11 +135,7 @@ class Experiment(Generic[AnyItem]):
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:
-    """Label and fingerprint of what a Run reads; "" where that cannot be read, which is why it has no measurement.
-
-    Raises:
-        Exception: of a measured Run it can no longer be read, or not all of it.
-    """
+    """Label and fingerprint of what a Run reads; "" where that cannot be read (of a measured Run: an error)."""
     try:
         source = open_source(run)
         return {"input_label": printable(source.label), "input_fingerprint": source.fingerprint}

@@ -6,13 +6,12 @@ GPU and the same cores; `analysis.interference` does it.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, parse_counts
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.files import check_inputs
-from multigpu.kept import Status
+from multigpu.kept import STATUSES
 from multigpu.measure.lane import Place
 from multigpu.measure.lanes import Share, places_here, run_lanes
 from multigpu.measure.machine import gpu_count, this_machine
@@ -41,7 +40,6 @@ def check_interference(
     repeats: int = 3,
     lanes: int | None = None,
     progress: bool = True,
-    hook: str | None = None,
 ) -> Summary:
     """Measure every Run alone in lane 0 and in all lanes at once, in so many rounds; what has Records already is passed over.
 
@@ -70,9 +68,9 @@ def check_interference(
     with followed(total, progress) as (summary, bar):
         for number in range(rounds):
             for own, where in groups.values():
-                _phase([Share(where[0], _points(own, number, 0, repeats))], store, (), bar, summary, hook)
+                _phase([Share(where[0], _points(own, number, 0, repeats))], store, (), bar, summary)
                 together = [Share(place, _points(own, number, 1 + lane, repeats)) for lane, place in enumerate(where)]
-                _phase(together, store, get_args(Status), bar, summary, hook)
+                _phase(together, store, STATUSES, bar, summary)
     return summary
 
 
@@ -80,14 +78,14 @@ def _points(runs: Sequence[Run], number: int, slot: int, repeats: int) -> list[P
     return [Point(run, repeat_of(number, slot, repeat)) for run in runs for repeat in range(repeats)]
 
 
-def _phase(shares: list[Share], store: RecordStore, retry: Sequence[str], bar: Bar, summary: Summary, hook: str | None) -> None:
+def _phase(shares: list[Share], store: RecordStore, retry: Sequence[str], bar: Bar, summary: Summary) -> None:
     """Measure these lanes at the same time, unless the first, which is the one that is compared, is complete."""
     if len(known_points(shares[0].points, store)) == len(shares[0].points):
         count = sum(len(share.points) for share in shares)
         summary.reused += count
         bar.update(count)
         return
-    run_lanes(shares, store, bar, summary, retry, hook)
+    run_lanes(shares, store, bar, summary, retry)
 
 
 @answered
@@ -109,9 +107,8 @@ def main(words: Sequence[str] | None = None) -> int:
         raise ValueError(
             f"nothing of {arguments.framework!r} is checked on {', '.join(map(str, counts))} devices: choose --devices 1 or 1,2"
         )
-    for run in runs if arguments.dry_run else []:
-        print(run.label())
     if arguments.dry_run:
+        print(*(run.label() for run in runs), sep="\n")
         return 0
     # every half of a round takes as long as one lane
     minutes = 2 * arguments.rounds * arguments.repeats * sum(entry.cost_s for entry in planned if entry.run in runs) / 60

@@ -32,10 +32,7 @@ def intersection(first: Iterable[Span], second: Iterable[Span]) -> list[Span]:
         start, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
         if start < end:
             found.append((start, end))
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
+        i, j = (i + 1, j) if a[i][1] < b[j][1] else (i, j + 1)
     return found
 
 

@@ -1,4 +1,5 @@
-"""Measure Runs side by side, each lane by a thread of its own whose launches keep to its GPUs and cores. Imports no framework.
+"""Which Runs may share a machine, and measuring them side by side: each lane by a thread of its own whose launches keep to its GPUs and
+cores. Imports no framework.
 
 A lane is an ordinary sweep whose processes see a part of the machine: its launches, ports, folders of scratch and of memory have names of
 their own anyway, and it writes Records into the same folder, under the same keys. Caches of compiled kernels are shared, as they are
@@ -7,22 +8,114 @@ between the processes of one launch: their libraries write them whole.
 
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
 
+from multigpu.conditions import ON_DEVICE
 from multigpu.measure.held import turn
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
-from multigpu.measure.machine import gpu_count, this_machine
-from multigpu.measure.point import Point, known_points
-from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
+from multigpu.measure.machine import Machine, gpu_count, this_machine
+from multigpu.measure.point import START_S, Point, known_points, launch_of
 from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.sweep import measure, sweep
 from multigpu.measure.timed import TIMED, item_of
+from multigpu.placements import find_placement
 from multigpu.record import RecordStore
 from multigpu.run import Run
+
+
+def undisturbed(run: Run) -> bool:
+    """Whether Runs of this kind were shown to be slowed by at most 0.5% beside others (`data/interference`, page 17 of the report).
+
+    Whole steps as one CUDA graph on one GPU were. Steps that the host launches call by call differ so much from launch to launch that
+    nothing is shown of them, and two GPUs beside two have not been checked. On CPUs nobody shares unless told to.
+    """
+    return run.device_type == "cpu" or (
+        run.framework == "torch" and run.devices == 1 and run.execution in ("captured", "compiled_captured")
+    )
+
+
+def lane_count(run: Run, machine: Machine, forced: int | None = None) -> int:
+    """Lanes in which Runs of this many devices can be measured side by side; on CPUs one, which all processes need, unless forced."""
+    if forced is not None:
+        return forced
+    return min(len(machine.gpus) // run.devices, machine.cores) if run.device_type == "cuda" else 1
+
+
+def may_share(
+    run: Run, machine: Machine | None = None, forced: int | None = None, kinds: Callable[[Run], bool] = undisturbed
+) -> str | None:
+    """Why this Run needs the machine to itself, in few words; None: it may share.
+
+    Lanes have GPUs and cores of their own, but one host memory, one set of links to it and one NVML: who needs those is alone.
+
+    machine: on which (None: this one). forced: the number of lanes, whatever the devices.
+    """
+    machine = machine or this_machine()
+    reasons = {
+        "several hosts are one machine": machine.hosts > 1,
+        "variables, merges or updates on the host": find_placement(run.placement).uses_host,
+        "TensorFlow's processes talk through the host": run.framework == "tensorflow" and run.processes == "per_device",
+        "inputs from the host": run.inputs not in ON_DEVICE or run.feed is not None,
+        "energy of a whole machine": run.energy_window_s is not None,
+        "host_cores counts all cores": run.host_cores is not None,
+        "device_ids names GPUs of the whole machine": run.device_ids is not None,
+        "peer_access is about the whole machine's links": run.peer_access is not None,
+        "traced steps": run.traced_steps > 0,
+        "no room for two lanes": lane_count(run, machine, forced) < 2,
+        "a kind not shown to be undisturbed": not kinds(run),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def lanes_of(run: Run, machine: Machine | None = None, kinds: Callable[[Run], bool] = undisturbed) -> int:
+    """How many such Runs are measured at a time: as many as there are lanes, or one that may not share."""
+    machine = machine or this_machine()
+    return 1 if may_share(run, machine, None, kinds) else lane_count(run, machine)
+
+
+def sharing_words(points: Sequence[Point], machine: Machine | None = None) -> str:
+    """How many of these measurements share the machine, and how many do not, by reason."""
+    reasons = Counter(may_share(point.run, machine) for point in points)
+    share = reasons.pop(None, 0)
+    alone = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+    return f"{share} of {len(points)} measurements share the machine, each in a lane of its own; alone: {alone or 'none'}"
+
+
+def units(points: Sequence[Point]) -> list[list[Point]]:
+    """The points in groups that stay together: Runs of one launch that differ in their batch alone, with all their repeats there.
+
+    A ladder is climbed from below by one launch, and repeats of one launch are what their Records say they are.
+    """
+    found: dict[tuple[object, ...], list[Point]] = {}
+    for point in points:
+        ladder = point.run.model_copy(update={"batch_size": 0}).digest
+        found.setdefault((*launch_of(point), ladder), []).append(point)
+    return list(found.values())
+
+
+def deal(
+    points: Sequence[Point], lanes: int, cost_s: Callable[[Point], float] = lambda _: 1.0, start_s: float = START_S
+) -> list[list[Point]]:
+    """Each lane's points, so that lanes end at about the same time: the longest units first, each where it ends soonest.
+
+    Args:
+        cost_s: seconds of a point. start_s: of every launch that a lane must start.
+    """
+    found: list[list[Point]] = [[] for _ in range(lanes)]
+    launches: list[set[object]] = [set() for _ in range(lanes)]
+    seconds = [0.0] * lanes
+    for unit in sorted(units(points), key=lambda unit: -sum(map(cost_s, unit))):
+        launch = launch_of(unit[0])
+        ends = [so_far + (0.0 if launch in begun else start_s) for so_far, begun in zip(seconds, launches, strict=True)]
+        lane = ends.index(min(ends))
+        seconds[lane] = ends[lane] + sum(map(cost_s, unit))
+        launches[lane].add(launch)
+        found[lane] += unit
+    return found
 
 
 @dataclass(frozen=True)

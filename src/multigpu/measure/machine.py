@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -88,9 +88,7 @@ def find_nvml() -> Any:
 def gpu_count() -> int:
     """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured), without importing a framework."""
     nvml = find_nvml()
-    found = nvml.nvmlDeviceGetCount() if nvml else 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return len(visible_gpus(visible, found))
+    return len(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), nvml.nvmlDeviceGetCount() if nvml else 0))
 
 
 def gpu_handle(index: int) -> Any:
@@ -135,12 +133,6 @@ def peers(i: int, j: int, how: str) -> bool | None:
         return None
 
 
-def _links(count: int) -> list[list[str]]:
-    """[i][j]: "NVLink" where the driver says that peer access over NVLink works, else "PCIe"; "self" on the diagonal."""
-    words = {True: "NVLink", False: "PCIe", None: "unknown"}
-    return [["self" if i == j else words[peers(i, j, "NVLINK")] for j in range(count)] for i in range(count)]
-
-
 @cache
 def this_machine() -> Machine:
     """What this machine is: this host, or the hosts that are one machine if the launcher has said so (`hosts.launching`).
@@ -168,18 +160,12 @@ def threads_for(processes: int, host_cores: int | None = None) -> int:
 
 def confine(host_cores: int | None) -> None:
     """Keep this process, and all that it starts from now on, to the first `host_cores` of the cores that it may use (None: all of them).
-
-    To be called before a framework makes threads. What this machine is does not change by it.
+    What this machine is does not change by it.
     """
     if host_cores is None:
         return
     this_machine()  # known from now on: it counts the cores that a process may use
-    keep_to(sorted(os.sched_getaffinity(0))[:host_cores])
-
-
-def keep_to(cores: Iterable[int]) -> None:
-    """Keep every thread of this process, and all that they start from now on, to these cores."""
-    cores = set(cores)
+    cores = sorted(os.sched_getaffinity(0))[:host_cores]
     for thread in Path("/proc/self/task").iterdir():  # a library may have made some when it was imported
         os.sched_setaffinity(int(thread.name), cores)
 
@@ -191,13 +177,14 @@ def this_host() -> Machine:
     handles = [gpu_handle(i) for i in range(count)]
     names = [UNKNOWN_GPU if handle is None else _text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
     cores = len(os.sched_getaffinity(0))
+    words = {True: "NVLink", False: "PCIe", None: "unknown"}  # where the driver says that peer access over NVLink works, and where not
     name = f"{count}x-{slug(names[0])}" if names else f"{cores}x-cpu-{slug(_cpu_model())[:40]}"
     return Machine(
         name=name,
         gpus=names,
         gpu_memory_gib=[0.0 if handle is None else round(nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30, 1) for handle in handles],
         driver=_text(nvml.nvmlSystemGetDriverVersion()) if nvml else "",
-        links=_links(count),
+        links=[["self" if i == j else words[peers(i, j, "NVLINK")] for j in range(count)] for i in range(count)],
         cpu=_cpu_model(),
         cores=cores,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),

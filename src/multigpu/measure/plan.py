@@ -1,10 +1,9 @@
-"""What a launch is told to do: a list of points, in a file, so that launcher and workers need no common memory."""
+"""What a launch is told to do, and what is known of it meanwhile: in files, so that launcher and workers need no common memory."""
 
 import contextlib
 import json
 import pkgutil
 import re
-import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,62 +93,75 @@ class Plan(Data):
 
 
 class Journal:
-    """The small files by which launches, restarts and the watching notebook know how far a plan is."""
+    """The files by which launches, restarts and the watching notebook know how far a plan is, in its scratch: stacks, and `progress`.
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.progress = plan.scratch / "progress.jsonl"
+    That holds an event a line, as JSON: an item's "start" (its key, and when) and "done" (its status), what its workers `note`, and the
+    "end" after which nothing can be measured.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch, self.progress = scratch, scratch / "progress.jsonl"
+
+    def report(self, event: str, **more: Any) -> None:
+        with open(self.progress, "a") as file:
+            file.write(json.dumps({"event": event} | more) + "\n")
+
+    def events(self) -> list[dict[str, Any]]:
+        """All of them, in order; one that is being written is left out."""
+        text = self.progress.read_text() if self.progress.exists() else ""
+        return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
+
+    def note(self, key: str, fault: Fault, kind: Noted = "fault") -> None:
+        """Leave what ended a Run for the restarted launch to read."""
+        self.report(kind, key=key, status=fault[0], reason=fault[1])
+
+    def noted(self, kind: Noted) -> dict[str, Fault]:
+        """What this host's workers noted of Runs, by key: of each the first, since the first replica to fail knows the cause best."""
+        return {event["key"]: (event["status"], event["reason"]) for event in reversed(self.events()) if event["event"] == kind}
+
+    def end(self, why: str, until: str) -> None:
+        """Leave word why nothing can be measured any more, and what must be before it can."""
+        with contextlib.suppress(OSError):  # this disk may be full too; then the launcher finds out by itself
+            self.report("end", why=why, until=until)
+
+    @property
+    def ended(self) -> bool:
+        return any(event["event"] == "end" for event in self.events())
 
     def stack_file(self, key: str, rank: int) -> Path:
         """Where a replica that hangs leaves its stacks."""
-        return self.plan.scratch / f"{key}.{rank}.stacks"
+        return self.scratch / f"{key}.{rank}.stacks"
 
-    def starts(self, key: str) -> int:
-        file = self.plan.scratch / f"{key}.starts"
-        return len(file.read_text().split()) if file.exists() else 0
-
-    def note_start(self, key: str) -> None:
-        with open(self.plan.scratch / f"{key}.starts", "a") as file:
-            file.write(f"{time.time():.3f}\n")
-
-    def note(self, key: str, fault: Fault, kind: Noted = "fault") -> None:
-        """Leave what ended a Run for the restarted launch to read, unless that is there: the first replica to fail knows the cause best."""
-        with contextlib.suppress(FileExistsError), open(self.plan.scratch / f"{key}.{kind}", "x") as new:
-            new.write("\n".join(fault))
-
-    def note_end(self, why: str, until: str) -> None:
-        """Leave word why nothing can be measured any more, and what must be before it can."""
-        with contextlib.suppress(OSError):  # this disk may be full too; then the launcher finds out by itself
-            (self.plan.scratch / "end").write_text(f"{why}\n{until}")
-
-    def end(self) -> tuple[str, str] | None:
-        """Both of `note_end`; None as long as it goes on."""
-        file = self.plan.scratch / "end"
-        why, _, until = file.read_text().partition("\n") if file.exists() else ("", "", "")
-        return (why, until) if until else None
+    def hung(self) -> dict[str, dict[int, str]]:
+        """Which of this host's replicas did not finish in time, and where they stood: key -> rank -> calls, innermost first."""
+        found: dict[str, dict[int, str]] = {}
+        for file in self.scratch.glob("*.stacks"):
+            if "Timeout" in (stacks := file.read_text()):
+                key, rank = file.name.split(".")[:2]
+                found.setdefault(key, {})[int(rank)] = stood_at(stacks)
+        return {key: dict(sorted(ranks.items())) for key, ranks in found.items()}
 
     def fault(self, key: str) -> Fault | None:
         """Why an earlier start of this Run must not be repeated, or None."""
-        scratch = self.plan.scratch
-        if fault := noted(scratch, "fault").get(key):
+        if fault := self.noted("fault").get(key):
             return fault
-        if stood := hung(scratch).get(key):
+        if stood := self.hung().get(key):
             return "timeout", f"replicas {', '.join(map(str, stood))} did not finish in time{_told(stood)}"[:300]
-        if (starts := self.starts(key)) < MAX_STARTS:
+        starts = [event["at"] for event in self.events() if event["event"] == "start" and event["key"] == key]
+        if len(starts) < MAX_STARTS:
             return None
-        died = f"its workers died {starts} times"
-        if echo := noted(scratch, "echo").get(key):
+        died = f"its workers died {len(starts)} times"
+        if echo := self.noted("echo").get(key):
             return echo[0], f"{died}: {echo[1]}"
-        words = self._dying_words(key)
+        words = self._dying_words(starts[-1])
         return "failed", f"{died} without a message" + (f"; last on standard error: {words}" if words else "")
 
-    def _dying_words(self, key: str) -> str:
-        """The last line on standard error, since this Run was last started, of the worker that fell silent first; "" where there is none.
+    def _dying_words(self, since: float) -> str:
+        """The last line on standard error, since a moment of the epoch, of the worker that fell silent first; "" where there is none.
 
         To be asked by a worker that was started again: the newest logs are its own and its peers'.
         """
-        since = float((self.plan.scratch / f"{key}.starts").read_text().split()[-1])
-        starts = sorted((self.plan.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime)[:-1]
+        starts = sorted((self.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime)[:-1]
         logs = sorted(starts[-1].glob("*/stderr.log"), key=lambda log: log.stat().st_mtime) if starts else []
         for log in logs:
             # the kernel's stamp of a file is up to a tick older than the clock
@@ -158,30 +170,6 @@ class Journal:
                 if words := [line for line in lines if line and not STACK_LINE.match(line)]:
                     return words[-1][:200]
         return ""
-
-    def report(self, **event: Any) -> None:
-        """One line for whoever watches the sweep."""
-        with open(self.progress, "a") as file:
-            file.write(json.dumps(event) + "\n")
-
-
-def noted(scratch: Path, kind: Noted) -> dict[str, Fault]:
-    """What this host's workers noted of Runs, by key."""
-    found: dict[str, Fault] = {}
-    for file in scratch.glob(f"*.{kind}"):
-        status, _, reason = file.read_text().partition("\n")
-        found[file.stem] = (status, reason)  # type: ignore[assignment]
-    return found
-
-
-def hung(scratch: Path) -> dict[str, dict[int, str]]:
-    """Which of this host's replicas did not finish in time, and where they stood: key -> rank -> calls, innermost first."""
-    found: dict[str, dict[int, str]] = {}
-    for file in scratch.glob("*.stacks"):
-        if "Timeout" in (stacks := file.read_text()):
-            key, rank = file.name.split(".")[:2]
-            found.setdefault(key, {})[int(rank)] = stood_at(stacks)
-    return {key: dict(sorted(ranks.items())) for key, ranks in found.items()}
 
 
 def stood_at(stacks: str) -> str:

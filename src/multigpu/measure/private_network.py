@@ -38,11 +38,7 @@ def _raise_loopback() -> None:
 
 
 def enter() -> None:
-    """Move this process, which must have one thread only, and all that it starts into a network of its own.
-
-    Raises:
-        OSError: neither root nor this kernel allows it.
-    """
+    """Move this process, which must have one thread only, and all that it starts into a network of its own; an OSError: it may not."""
     user, group = os.geteuid(), os.getegid()
     try:
         _unshare(CLONE_NEWNET)
@@ -87,10 +83,8 @@ def check_private(what: str) -> None:
 
 @contextlib.contextmanager
 def inside(what: str) -> Iterator[None]:
-    """This thread, and what it starts, in a network of its own until this is left; where that is not allowed but open ports are, it stays.
-
-    Raises:
-        ValueError: only root may do so, and the user does not allow open ports.
+    """This thread, and what it starts, in a network of its own until this is left. Where only root may do so it stays if the user allows
+    open ports, and refuses (ValueError) otherwise.
     """
     try:
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)

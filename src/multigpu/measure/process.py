@@ -51,11 +51,7 @@ def import_for_good(name: str) -> Any:
 
 
 def ask(what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None) -> str:
-    """What `python -m module` prints when it is given this text.
-
-    Raises:
-        RuntimeError: it failed; the sentence says in what, and its last words.
-    """
+    """What `python -m module` prints when it is given this text; a RuntimeError says in what it failed, and its last words."""
     done = subprocess.run([sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"{what} failed: {last_words(done.stderr)}")
@@ -69,10 +65,7 @@ def last_words(text: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that started it ends, however it ends (Linux only).
-
-    A papermill or notebook kernel that is killed with -9 cannot clean up; this does it for it.
-    """
+    """Ask the kernel to kill this process when the thread that started it ends, even one that is killed with -9 (Linux only)."""
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
@@ -130,9 +123,8 @@ def library_folders(site: Iterable[str | Path]) -> list[Path]:
     A generation's common folder comes last: CUDA 12 and 13 both have a libcusparse.so.12, and TensorFlow needs CUDA 12's. It stays, since
     PyTorch's cuDNN opens libraries from it.
 
-    Args:
-        site: folders of installed packages, as `sys.path`, those with precedence first. Asked for files: one of the packages of CUDA 12
-            brings an `nvidia/__init__.py`, which would hide the others from an import.
+    site: folders of installed packages, as `sys.path`, those with precedence first. Asked for files: one of the packages of CUDA 12
+        brings an `nvidia/__init__.py`, which would hide the others from an import.
     """
     roots = list(dict.fromkeys(Path(folder).resolve() / "nvidia" for folder in site))
     found = [folder for root in roots for folder in sorted(root.glob("*/lib")) if any(folder.glob("*.so*"))]

@@ -1,13 +1,16 @@
-"""What the programs that measure a plan share: deciding, watching for hangs, and writing Records. Imports no framework."""
+"""How a process of a launch measures a plan: deciding, training, watching for hangs, and writing Records. Imports no framework."""
 
 import contextlib
 import faulthandler
+import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,100 +76,145 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
 
 
 class Program:
-    """One process of a launch: what it does whatever the number of its kind."""
+    """One process of a launch, alone or one of many (`worker.Worker`): items by their place in the plan, each surviving what fails in it.
 
-    def __init__(self, plan: Plan, rank: int = 0) -> None:
-        self.plan, self.rank, self.journal, self.kind = plan, rank, Journal(plan), plan.kind
+    hosts: what a session must know of the launch's other hosts.
+    """
+
+    def __init__(self, plan: Plan, rank: int = 0, **hosts: Any) -> None:
+        self.plan, self.rank, self.hosts, self.journal, self.kind = plan, rank, hosts, Journal(plan.scratch), plan.kind
         self.hook = load_hook(plan.hook)
         self.startup_s = time.time() - started_at()
         self.watch: Watch | None = None
+        self.session: Session | None = None
 
-    def session(self, item: Due, shared: Path, **hosts: Any) -> Session:
-        """This process's side of an item."""
+    def run_plan(self) -> None:
+        """Every item that has no Record."""
+        for index in range(len(self.plan.items)):
+            if self.decide(index):
+                self.attempt(index)
 
-        def stage(name: str) -> None:
-            self.hook(name, item.run, self.rank)
-
-        return self.kind.open(item, Seat(self.rank, shared, self.startup_s, stage, hosts))
-
-    def decide(self, index: int, item: Due, key: str) -> str:
-        """Whether to "run" or "skip" this item, from what is on the disk."""
+    def decide(self, index: int) -> bool:
+        """Whether this item is to be measured now, from what is on the disk; what is not is reported."""
+        item = self.plan.items[index]
+        key = self.plan.key(item)
         known = self.plan.find(item)
         if known is not None:
             self.kind.learn(item, known)
         elif fault := self.journal.fault(key):
-            known = self.write(item, key, fault[0], fault[1])
-        if known is not None:
-            self.journal.report(index=index, event="done", status=known.status, reason=known.reason)
-            return "skip"
-        if over := self.kind.passed_over(self.plan, item):
-            self.journal.report(index=index, event="done", status=over[0], reason=over[1])
-            return "skip"
-        run, here = item.run, this_machine().processes_per_host
+            known = self.write(item, *fault)
+        if over := (known.status, known.reason) if known is not None else self.kind.passed_over(self.plan, item):
+            self.journal.report("done", index=index, status=over[0], reason=over[1])
+            return False
         if self.kind.watched:
-            self.watch = Watch(run.chosen_devices[:here] if run.device_type == "cuda" else (), os.getppid())
-        self.journal.note_start(key)
-        self.journal.report(index=index, event="start", label=item.label)
-        return "run"
+            devices = item.run.chosen_devices[: this_machine().processes_per_host] if item.run.device_type == "cuda" else ()
+            self.watch = Watch(devices, os.getppid())
+        self.journal.report("start", index=index, key=key, at=time.time(), label=item.label)
+        return True
 
-    @contextlib.contextmanager
-    def watched(self, item: Due, key: str) -> Iterator[None]:
-        """Inside, a process that exceeds the item's time-out leaves its stacks and exits."""
-        with open(self.journal.stack_file(key, self.rank), "w") as stacks:
+    def attempt(self, index: int) -> bool:
+        """Measure one item. Returns whether this process may go on to the next as it is; ends it where only a restart is sure to help.
+
+        What exceeds the item's time-out leaves its stacks, and ends the process as well.
+        """
+        item, began = self.plan.items[index], time.perf_counter()
+        shared = self.shared_folder(index)
+        seat = Seat(self.rank, shared, self.startup_s, lambda name: self.hook(name, item.run, self.rank), self.hosts)
+        with open(self.journal.stack_file(self.plan.key(item), self.rank), "w") as stacks:
             faulthandler.dump_traceback_later(item.timeout_s, exit=True, file=stacks)
             try:
-                yield
+                self.session, fault = guarded(lambda: self.kind.open(item, seat))
+                if fault := self.agreed(index, "built", fault):
+                    return self.refuse(index, fault)
+                assert self.session
+                _, fault = guarded(self.session.warm_up)
+                if fault := self.agreed(index, "warm", fault):
+                    return self.refuse(index, fault)
+                parts, fault = guarded(self.session.time)
+                if fault := self.agreed(index, "timed", fault):
+                    return self.refuse(index, fault)
+                parts = self.joined(index, parts)
+                if self.rank == 0:
+                    self.conclude(index, parts, time.perf_counter() - began)
+                return True
+            except Stuck as stuck:
+                self.give_up(index, ("timeout", str(stuck)))
+                raise
             finally:
+                self.close()
+                self.clear(item)
+                if self.rank == 0:
+                    shutil.rmtree(shared, ignore_errors=True)
                 faulthandler.cancel_dump_traceback_later()
 
-    def give_up(self, key: str, fault: Fault) -> None:
+    def shared_folder(self, index: int) -> Path:
+        """A new folder in memory that all replicas of an item know."""
+        return Path(tempfile.mkdtemp(dir=self.plan.memory))
+
+    def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
+        """What keeps the item's replicas from going on, given this process's own fault; after one that may have left a GPU unusable, the
+        process ends and the launcher starts a fresh one.
+        """
+        if fault and fault[0] not in CAUSES and self.plan.items[index].run.device_type == "cuda":
+            self.give_up(index, fault)
+        return fault
+
+    def joined(self, index: int, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The numbers of all replicas, by rank, of this process's."""
+        return parts
+
+    def close(self) -> None:
+        """Free what the session holds."""
+        if self.session:
+            with contextlib.suppress(Exception):
+                self.session.close()
+        self.session = None
+
+    def clear(self, item: Due) -> None:
+        """Free what a closed session may leave."""
+        gc.collect()
+
+    def give_up(self, index: int, fault: Fault) -> None:
         """Leave the reason and exit: the launcher restarts all processes, and the first then writes the Record."""
-        self.journal.note(key, fault, "echo" if is_echo(fault[1], fault[0]) else "fault")
+        self.journal.note(self.plan.key(self.plan.items[index]), fault, "echo" if is_echo(fault[1], fault[0]) else "fault")
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
 
-    def refuse(self, index: int, item: Due, key: str, fault: Fault) -> None:
-        """Write why this item cannot be measured; the program is free to go on to the next."""
-        self.write(item, key, fault[0], fault[1])
-        self.journal.report(index=index, event="done", status=fault[0], reason=fault[1])
+    def refuse(self, index: int, fault: Fault) -> bool:
+        """Write why this item cannot be measured, as all replicas know; each may go on, but not as it is."""
+        if self.rank == 0:
+            self.write(self.plan.items[index], *fault)
+            self.journal.report("done", index=index, status=fault[0], reason=fault[1])
+        return False
 
-    def conclude(self, index: int, item: Due, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
-        """Publish the Record. What fails on the way fails again if the item is measured again, so it is what the Record says."""
-        _, fault = guarded(lambda: self.publish_record(index, item, key, parts, total_s))
-        if fault and self.plan.find(item) is None:
+    def conclude(self, index: int, parts: list[dict[str, Any]], total_s: float) -> None:
+        """Write what all replicas know, by rank, as one Record. What fails on the way fails again if the item is measured again, so it is
+        what the Record says.
+        """
+        _, fault = guarded(lambda: self._publish(index, parts, total_s))
+        if fault and self.plan.find(self.plan.items[index]) is None:
             # whatever its kind: memory or a disk that is full now says nothing of the Run's own
-            self.refuse(index, item, key, ("failed", f"its Record could not be put together: {fault[1]}"))
+            self.refuse(index, ("failed", f"its Record could not be put together: {fault[1]}"))
 
-    def publish_record(self, index: int, item: Due, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
-        """Write what all replicas know, by rank, as one Record."""
-        more: dict[str, Any] = {"surroundings": self.watch.seen()} if self.watch else {}
+    def _publish(self, index: int, parts: list[dict[str, Any]], total_s: float) -> None:
+        item, around = self.plan.items[index], self.watch.seen() if self.watch else None
         try:
             measured = self.kind.measure(item, parts, total_s)
         except DidNotTrain as error:
-            self.refuse(index, item, key, ("failed", f"did not train: {error}"))
+            self.refuse(index, ("failed", f"did not train: {error}"))
             return
-        if self.watch:
-            measured = measured.model_copy(update={"flags": measured.flags + more["surroundings"].disturbances})
-        self.write(item, key, "ok", "", measured, **more)
-        self.journal.report(index=index, event="done", status="ok", told=self.kind.told(item, measured))
+        if around:
+            measured = measured.model_copy(update={"flags": measured.flags + around.disturbances})
+        self.write(item, "ok", "", measured, **({"surroundings": around} if around else {}))
+        self.journal.report("done", index=index, status="ok", told=self.kind.told(item, measured))
         self.kind.finished(item)
 
-    def keep(self, record: Any) -> None:
-        """Write a Record; where the disk does not take it, no other would be kept either, and the launch ends."""
+    def write(self, item: Due, status: Status, reason: str, measured: Any = None, **more: Any) -> Any:
+        """The Record of this item, written; where the disk does not take it, no other would be kept either, and the launch ends."""
         store = self.kind.store(self.plan.records)
-        try:
-            store.write(record)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            self.journal.note_end(f"a Record cannot be written to {store.root}: {error.strerror}", "there is room")
-            os._exit(1)
-
-    def write(self, item: Due, key: str, status: Status, reason: str, measured: Any = None, **more: Any) -> Any:
-        """The Record of this item, written."""
-        record = self.kind.store.kind(
-            key=key,
+        record = store.kind(
+            key=self.plan.key(item),
             attempt=item.attempt,
             repeat=item.repeat,
             status=status,
@@ -177,7 +225,13 @@ class Program:
             **made_here(self.plan.versions),
             **more,
         )
-        self.keep(record)
+        try:
+            store.write(record)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            self.journal.end(f"a Record cannot be written to {store.root}: {error.strerror}", "there is room")
+            os._exit(1)
         self.kind.learn(item, record)
         return record
 
@@ -187,11 +241,11 @@ def run_program(program: Callable[[Plan], None]) -> None:
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
-    journal = Journal(plan)
-    if journal.end():  # which the launcher has not seen yet
+    journal = Journal(plan.scratch)
+    if journal.ended:  # which the launcher has not seen yet
         os._exit(1)
     if (here := this_machine().name) != plan.machine:  # no Record of another machine is made under this one's keys
-        journal.note_end(f"a process of the launch finds itself on {here}, and not on {plan.machine}", "its GPUs are there again")
+        journal.end(f"a process of the launch finds itself on {here}, and not on {plan.machine}", "its GPUs are there again")
         os._exit(1)
     confine(plan.items[0].run.host_cores)  # the same for all items of a launch
     program(plan)

@@ -106,11 +106,7 @@ def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
 
 
 def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measurement:
-    """The Record's measurement from every replica's numbers.
-
-    Raises:
-        DidNotTrain: the steps were no training; the message says why.
-    """
+    """The Record's measurement from every replica's numbers; a DidNotTrain says why the steps were no training."""
     first, losses, agree = parts[0], joined_losses(run, parts), _agree(run, parts)
     skipped = first.get("skipped")  # until the timed steps and until their end; the same on all replicas that merge
     left_out = max((part["skipped"][1] for part in parts if part.get("skipped")), default=0)

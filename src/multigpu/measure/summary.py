@@ -29,7 +29,6 @@ class Bar(Protocol):
 AGAIN = ("failed", "timeout")
 """Statuses of Runs that may end otherwise when they are measured again."""
 
-
 LEFT = "left for a longer budget"
 """Counted like a status: points that were not reached, where the same command goes on."""
 

@@ -1,7 +1,6 @@
 """The one sweep: measure points of any experiment that have no Record yet, one launch for many, followed by a bar. Imports no framework."""
 
 import contextlib
-import json
 import os
 import subprocess
 import time
@@ -64,7 +63,7 @@ def make_plan(
         memory=memory,
         launch_id=uuid.uuid4().hex[:12],
         hook=hook,
-        environment={"MULTIGPU_HOOK": hook} | dict(environment or {}) if hook else dict(environment or {}),
+        environment={**({"MULTIGPU_HOOK": hook} if hook else {}), **(environment or {})},
     )
     store, missing = kind.store(records), []
     for item in kind.ordered(items, plan.launch_id):
@@ -110,7 +109,7 @@ def sweep(
             chosen = [item for item in items if kind.launch_of(item) == launch]
             first = chosen[0].run
             machine = company.machine(first.devices) if company else None
-            more = dict(environment or {}) | getattr(first, "environment", {})
+            more = {**(environment or {}), **getattr(first, "environment", {})}
             with scratch_folder("multigpu-sweep-") as scratch, memory_folder() as memory:
                 plan, reused = make_plan(kind, chosen, store.root.resolve(), scratch, memory, retry, hook, more, machine)
                 summary.reused += reused
@@ -152,17 +151,10 @@ def disturbed(plan: Plan, summary: Summary) -> Plan | None:
 def launch_environment() -> dict[str, str]:
     """What every process of a launch finds in its environment."""
     commit, clean = source_state()
-    source = str(Path(__file__).resolve().parents[2])
-    paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    told = {"PYTHONPATH": os.pathsep.join(paths), "MULTIGPU_COMMIT": commit, "MULTIGPU_CLEAN": "1" if clean else "0"}
     # workers set their own thread counts; the default of one that launchers impose would starve host placements
-    return {
-        **os.environ,
-        **SAFE,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "MULTIGPU_COMMIT": commit,
-        "MULTIGPU_CLEAN": "1" if clean else "0",
-        **NO_KERAS,
-    } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(cores_here())})
+    return {"OMP_NUM_THREADS": str(cores_here())} | os.environ | SAFE | NO_KERAS | told
 
 
 def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None, stop: Event | None = None) -> None:
@@ -175,23 +167,23 @@ def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Sprea
     most = MAX_STARTS * len(plan.items) + 1 if company else 1  # every item may end some
     code = 0
     for start in range(most):
+        if company and start:
+            company.settle(Journal(plan.scratch))
         code = _launch_once(plan, bar, summary, company, finished, stop)
         if code == 0:
             return
-        if company and start + 1 < most:
-            company.settle(Journal(plan))
+    logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
+    words = last_words("\n".join(log.read_text(errors="replace") for log in logs if log.exists()))
     done = sum(summary.statuses.values())
-    raise RuntimeError(
-        f"the launcher ended with {code} after {done} Runs, all kept ({_last_words(plan)}); the same command goes on from there"
-    )
+    raise RuntimeError(f"the launcher ended with {code} after {done} Runs, all kept ({words}); the same command goes on from there")
 
 
 def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int], stop: Event | None) -> int:
     """One start of the plan's workers; the agents' exit code. finished: what was reported as done, of earlier starts too."""
     if company:
         plan = company.offer(plan)
-    journal = Journal(plan)
-    seen = len(journal.progress.read_text().splitlines()) if journal.progress.exists() else 0
+    journal = Journal(plan.scratch)
+    seen = len(journal.events())
     environment = launch_environment() | ({} if company else libraries_environment(LOOPBACK)) | plan.environment
     agents: list[subprocess.Popen[Any]] = []
     stopped, over_s = StoppedProcesses(), time.monotonic()
@@ -203,18 +195,13 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                 if stop and stop.is_set():
                     raise KeyboardInterrupt
                 ended = [agent.poll() for agent in agents]
-                lines = journal.progress.read_text().splitlines() if journal.progress.exists() else []
-                for line in lines[seen:]:
-                    event = json.loads(line)
-                    # a restarted launch passes over what is done and says so again
-                    if event["event"] == "start" or event["index"] not in finished:
-                        _show(event, plan, bar, summary)
-                    if event["event"] == "done":
-                        finished.add(event["index"])
-                seen = len(lines)
+                new = journal.events()[seen:]
+                seen += len(new)
+                for event in new:
+                    _show(event, plan, bar, summary, finished)
                 kept = f"{sum(summary.statuses.values())} Runs were measured and are kept, and the same command goes on from there"
-                if end := journal.end():
-                    raise RuntimeError(f"{end[0]}; {kept} once {end[1]}")
+                if end := next((event for event in new if event["event"] == "end"), None):
+                    raise RuntimeError(f"{end['why']}; {kept} once {end['until']}")
                 for killed in stopped.kill([agent.pid for agent in agents]):
                     summary.notes.append(f"process {killed} was stopped from outside for {STOPPED_S:g} s: it was ended")
                     if killed in (agent.pid for agent in agents):
@@ -237,23 +224,19 @@ def _hidden(plan: Plan) -> list[str]:
     return private_network.prefix() if everywhere and private_network.why_not() is None else []
 
 
-def _show(event: dict[str, object], plan: Plan, bar: Bar, summary: Summary) -> None:
+def _show(event: Mapping[str, Any], plan: Plan, bar: Bar, summary: Summary, finished: set[int]) -> None:
     if event["event"] == "start":
-        bar.set_description(str(event["label"]))
+        bar.set_description(event["label"])
+    # a restarted launch passes over what is done and says so again
+    if event["event"] != "done" or event["index"] in finished:
         return
-    status, reason = str(event["status"]), event.get("reason", "")
-    summary.statuses[status] += 1
+    finished.add(event["index"])
+    summary.statuses[event["status"]] += 1
     bar.update(1)
     if "told" in event:
-        bar.set_postfix_str(str(event["told"]))
-    elif status != "ok" and reason:
-        summary.troubles.append(f"{status}: {plan.items[int(str(event['index']))].label}: {reason}")
-
-
-def _last_words(plan: Plan) -> str:
-    """The last line that the launcher or a worker wrote."""
-    logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
-    return last_words("\n".join(log.read_text(errors="replace") for log in logs if log.exists()))
+        bar.set_postfix_str(event["told"])
+    elif event["status"] != "ok" and event["reason"]:
+        summary.troubles.append(f"{event['status']}: {plan.items[event['index']].label}: {event['reason']}")
 
 
 def measure(

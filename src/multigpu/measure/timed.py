@@ -59,7 +59,7 @@ class Timed(Experiment[Item]):
         return f"{measured.units / measured.wall_s:,.0f} {item.run.description.unit}/s"
 
     def passed_over(self, plan: Plan, item: Item) -> tuple[str, str] | None:
-        batch = full_at(plan, item) if item.smaller else None
+        batch = full_at(plan, item)
         return (PASSED_OVER, f"a batch of {batch} was out of memory") if batch else None
 
     def check(self, item: Item, company: Company | Spread | None) -> None:

@@ -141,11 +141,8 @@ def replica_trace(
     missing: Missing,
     lead_ns: int | None = None,
 ) -> dict[str, Any]:
-    """One replica's part of a trace as plain numbers, for `joined`.
-
-    Args:
-        steps: of each traced step, begin and end of its call on the host, in ns.
-        lead_ns: see `ReplicaTrace.launch_lead_s`.
+    """One replica's part of a trace as plain numbers, for `joined`. steps: of each, begin and end of its call on the host, in ns; lead_ns:
+    see `ReplicaTrace.launch_lead_s`.
     """
     origin = steps[0][0] if steps else 0
 
@@ -179,7 +176,7 @@ def replica_trace(
     replica = ReplicaTrace(
         rank=rank,
         steps=traced,
-        copies=[totals for kind in COPIES if (totals := _copies(kind, [a for a in inside if a.kind == kind]))],
+        copies=[_copies(kind, own) for kind in COPIES if (own := [a for a in inside if a.kind == kind])],
         unlinked=sum(a.launch is None for a in inside),
         launch_lead_s=None if lead_ns is None else lead_ns * 1e-9,
         device_time_s=round(sum(a.end_ns - a.start_ns for a in inside) * 1e-9, 9),
@@ -187,9 +184,7 @@ def replica_trace(
     return {"origin_ns": origin, "replica": replica.model_dump(), "kernels": _top(inside), "source": source, "missing": missing}
 
 
-def _copies(kind: Kind, copies: Sequence[Activity]) -> CopyTotals | None:
-    if not copies:
-        return None
+def _copies(kind: Kind, copies: Sequence[Activity]) -> CopyTotals:
     times = [round((a.end_ns - a.start_ns) * 1e-9, 9) for a in copies]
     return CopyTotals(
         kind=kind,

@@ -48,7 +48,9 @@ class Watched:
 
     def reset(self) -> None:
         """No stage has begun."""
-        self.path.write_bytes(_LAYOUT.pack(0, 0)) if not self.path.exists() else _LAYOUT.pack_into(_counter(str(self.path)), 0, 0, 0)
+        if not self.path.exists():
+            self.path.write_bytes(bytes(_LAYOUT.size))
+        _LAYOUT.pack_into(_counter(str(self.path)), 0, 0, 0)
 
     def state(self) -> tuple[str, int]:
         """The stage ("" before the first) and how many of its steps were launched."""

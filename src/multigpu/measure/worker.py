@@ -5,14 +5,9 @@ others wait for rank 0's word. The group of a Run's workers is the default group
 Workers agree over the launcher's store, never over a collective that a lost replica would block.
 """
 
-import contextlib
 import gc
 import json
 import os
-import shutil
-import tempfile
-import time
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,34 +18,7 @@ import torch.distributed as dist
 from multigpu.engines.torch.devices import give_back_memory, local_device
 from multigpu.measure.experiment import Due
 from multigpu.measure.plan import Fault, Plan
-from multigpu.measure.program import Program, Stuck, guarded, is_echo, run_program
-from multigpu.measure.session import Session
-
-
-@dataclass
-class Votes:
-    """One Run's messages among its replicas."""
-
-    store: dist.Store
-    prefix: str
-    rank: int
-    replicas: int
-
-    def gather(self, name: str, value: Any, timeout_s: float) -> list[Any]:
-        """Every replica's `value`, by rank, once all have given theirs.
-
-        Raises:
-            Stuck: one has not after `timeout_s`.
-        """
-        self.store.set(f"{self.prefix}/{name}/{self.rank}", json.dumps(value))
-        keys = [f"{self.prefix}/{name}/{rank}" for rank in range(self.replicas)]
-        try:
-            self.store.wait(keys, timedelta(seconds=timeout_s))
-        except RuntimeError as error:  # DistStoreError is one
-            missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            raise Stuck(f"replicas {missing} did not reach {name!r} within {timeout_s:.0f} s") from error
-        return [json.loads(self.store.get(key)) for key in keys]
-
+from multigpu.measure.program import Program, Stuck, is_echo, run_program
 
 LONG = timedelta(days=7)
 PATIENCE_S = 10.0
@@ -70,14 +38,12 @@ class Worker(Program):
 
     def run_plan(self) -> None:
         for index, item in enumerate(self.plan.items):
-            key = self.plan.key(item)
-            decision, healthy = self.decide(index, item, key) if self.rank == 0 else "", True
-            if self._word(f"{index}/decision", decision) != "run":
+            due, healthy = self.rank == 0 and self.decide(index), True
+            if not self._word(f"{index}/due", due):
                 continue
             self._join_group(item.run)
             if self.rank < item.run.devices:
-                with self.watched(item, key):
-                    healthy = self._attempt(index, item, key)
+                healthy = self.attempt(index)
             if not self._word(f"{index}/healthy", healthy):
                 self._leave_group()  # collectives may be out of step after a refusal
         self._leave_group()
@@ -114,85 +80,61 @@ class Worker(Program):
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def _attempt(self, index: int, item: Due, key: str) -> bool:
-        """One Run on this replica. Returns whether the group is still in step; exits the process where it may not be."""
-        votes = Votes(self.store, f"{index}", self.rank, item.run.devices)
-        began = time.perf_counter()
-        shared = self._shared_folder(votes)
-        session: Session | None = None
-        try:
-            session, fault = guarded(lambda: self.session(item, shared))
-            if fault:
-                self._wake_peers(item)
-            if fault := self._vote(votes, key, "built", fault, item.timeout_s):
-                return self._refuse(index, item, key, fault)
-            assert session
-            _, fault = guarded(session.warm_up)
-            if fault:
-                session.close()
-                session = None
-                self._wake_peers(item)
-            if fault := self._vote(votes, key, "warm", fault, item.timeout_s):
-                return self._refuse(index, item, key, fault)
-            assert session
-            mine, fault = guarded(session.time)
-            if fault:  # others may be inside a collective: nothing but a restart is sure to free them
-                self.give_up(key, fault)
-            parts = [part for mine in votes.gather("parts", mine, item.timeout_s) for part in mine]
-            if self.rank == 0:
-                self.conclude(index, item, key, parts, time.perf_counter() - began)
-            return True
-        except Stuck as stuck:
-            self.give_up(key, ("timeout", str(stuck)))
-            raise
-        finally:
-            if session:
-                with contextlib.suppress(Exception):
-                    session.close()
-            session = None
-            cuda = torch.cuda.is_available() and item.run.device_type == "cuda"
-            if self.kind.cyclic:
-                give_back_memory(cuda)
-            elif cuda:
-                torch.cuda.empty_cache()
-            if self.rank == 0:
-                shutil.rmtree(shared, ignore_errors=True)
+    def gather(self, index: int, name: str, value: Any, timeout_s: float) -> list[Any]:
+        """The value of each of an item's replicas, by rank, once all have given theirs.
 
-    def _shared_folder(self, votes: Votes) -> Path:
-        """A folder in memory that all replicas know: rank 0 names it."""
-        name = tempfile.mkdtemp(dir=self.plan.memory) if self.rank == 0 else ""
-        return Path(votes.gather("shared", name, 60.0)[0])
-
-    def _wake_peers(self, item: Due) -> None:
-        """After a failure here, free the replicas that wait for this one in a collective.
-
-        On CPUs leaving the group ends their wait with an error at once, provided nothing holds on to the group. On GPUs
-        nothing wakes them but a restart, which `_vote` asks for when their votes stay out.
+        Raises:
+            Stuck: one has not after `timeout_s`.
         """
-        gc.collect()
-        if item.run.device_type == "cpu":
-            self._leave_group()
+        keys = [f"{index}/{name}/{rank}" for rank in range(self.plan.items[index].run.devices)]
+        self.store.set(keys[self.rank], json.dumps(value))
+        try:
+            self.store.wait(keys, timedelta(seconds=timeout_s))
+        except RuntimeError as error:  # DistStoreError is one
+            missing = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+            raise Stuck(f"replicas {missing} did not reach {name!r} within {timeout_s:.0f} s") from error
+        return [json.loads(self.store.get(key)) for key in keys]
 
-    def _vote(self, votes: Votes, key: str, name: str, fault: Fault | None, timeout_s: float) -> Fault | None:
-        """All replicas say whether they are well. The first fault by rank, or None.
+    def shared_folder(self, index: int) -> Path:
+        """Rank 0 names it."""
+        name = str(super().shared_folder(index)) if self.rank == 0 else ""
+        return Path(self.gather(index, "shared", name, 60.0)[0])
+
+    def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
+        """All replicas say whether they are well: the first fault by rank, or None.
 
         Raises:
             Stuck: a replica did not answer; if this one failed, the other waits for it in a collective.
         """
+        run, timeout_s = self.plan.items[index].run, self.plan.items[index].timeout_s
+        if stage == "timed":
+            if fault:  # others may be inside a collective: nothing but a restart is sure to free them
+                self.give_up(index, fault)
+            return None
+        if fault:
+            self.close()
+            gc.collect()
+            if run.device_type == "cpu":
+                # ends the wait of those that are inside a collective with an error, provided nothing holds on to the group; on GPUs nothing
+                # wakes them but a restart, which is asked for when their votes stay out
+                self._leave_group()
         try:
-            faults = [f for f in votes.gather(name, fault, PATIENCE_S if fault else timeout_s) if f]
+            faults = [(one[0], one[1]) for one in self.gather(index, stage, fault, PATIENCE_S if fault else timeout_s) if one]
         except Stuck:
             if fault:
-                self.give_up(key, fault)
+                self.give_up(index, fault)
             raise
-        causes = [f for f in faults if not is_echo(f[1], f[0])] or faults
-        return (causes[0][0], causes[0][1]) if causes else None
+        return next((one for one in faults if not is_echo(one[1], one[0])), faults[0] if faults else None)
 
-    def _refuse(self, index: int, item: Due, key: str, fault: Fault) -> bool:
-        """Every replica knows that this Run cannot be measured, and is free to go on to the next."""
-        if self.rank == 0:
-            self.refuse(index, item, key, fault)
-        return False
+    def joined(self, index: int, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [part for own in self.gather(index, "parts", parts, self.plan.items[index].timeout_s) for part in own]
+
+    def clear(self, item: Due) -> None:
+        cuda = torch.cuda.is_available() and item.run.device_type == "cuda"
+        if self.kind.cyclic:
+            give_back_memory(cuda)
+        elif cuda:
+            torch.cuda.empty_cache()
 
 
 def main() -> None:
