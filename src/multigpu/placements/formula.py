@@ -46,7 +46,7 @@ TABLE = Variable("table", (1680, 100), "embedding", Init("constant", 0.0))
 
 
 def times(coefficient: Powers, replicas: int) -> int:
-    """A coefficient at this P."""
+    """Its value at this P."""
     return coefficient[0] + coefficient[1] * replicas + coefficient[2] * replicas**2
 
 

@@ -79,7 +79,6 @@ class Semantics(Data):
 
     @property
     def facts(self) -> Facts:
-        """What follows from its kind."""
         return FACTS[self.kind]
 
     def agree_after(self, steps: int) -> bool:
@@ -88,7 +87,6 @@ class Semantics(Data):
 
     @property
     def sentence(self) -> str:
-        """What the result equals."""
         return self.facts.sentence.format(**self.model_dump())
 
     def sent_in(self, wire_dtype: str | None) -> Semantics:
