@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, dense_relu, trace
+from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, trace
+from multigpu.workloads.cnn.plain import dense_relu
 
 STAGES = 4
 CLASSES = 100

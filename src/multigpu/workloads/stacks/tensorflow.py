@@ -26,11 +26,7 @@ class Stack(StepModule):
         return (2, 3, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The sum of the loss over the shard's rows, a float32 (or float64) scalar.
-
-        Args:
-            batch: samples, (B, *row_shape) floating-point; labels (B,) int64.
-        """
+        """Of samples (B, *row_shape), floating-point, and labels (B,) int64."""
         kind = self.config.kind
         layer = {"dense": self._dense, "convolution": self._convolution, "recurrent": self._recurrent}[kind]
         x = self._enter(tf.cast(batch["samples"], self.form.compute))
@@ -91,11 +87,7 @@ class Stack(StepModule):
 
 
 def build(model: Model, form: Form) -> Stack:
-    """The functions of a stack.
-
-    Raises:
-        Unsupported: the form cannot be computed here.
-    """
+    """The functions of a stack; Unsupported where the form cannot be computed."""
     if form.xla and form.recurrence == "fused" and model.config.kind == "recurrent":
         raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
     return Stack(model, form)
