@@ -1,6 +1,7 @@
 """What descriptions promise: the documents' counts, and modules that hold exactly the described variables."""
 
 import importlib
+import itertools
 from math import prod
 
 import pytest
@@ -16,6 +17,7 @@ from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word, memory_passes_per_word
 from multigpu.workloads.stacks.description import StackConfig, describe
+from tests.refusals import refused
 
 EVERY_MODEL = [model for workload in workloads().values() for model in workload.models.values()]
 TEXTS = [find_model("deepconn", name) for name in ("deepconn", "deepconn_fm")]
@@ -83,6 +85,16 @@ def test_image_models_equal_the_documents(name: str, parameters: int, size: int,
 def test_every_image_model_of_the_documents_is_there() -> None:
     assert {*FOR_IMAGENET, *FOR_CIFAR} == {name for name, *_ in IMAGES}
     assert len(FOR_CIFAR) == 8
+
+
+def test_the_documents_stack_has_42_million_parameters() -> None:
+    model = find_model("stacks", "mlp42m")
+    sizes = [440, 2560, 2560, 2560, 2560, 8192]
+    assert model.parameters == sum(a * b + b for a, b in itertools.pairwise(sizes)) == 41_777_152
+    assert model.forward_flops_per_unit == 2 * sum(a * b for a, b in itertools.pairwise(sizes))
+    flops = [find_model("stacks", f"stack_{kind}").forward_flops_per_unit for kind in ("dense", "convolution", "recurrent")]
+    assert max(flops) / min(flops) < 1.15, "the three kinds are of like size"
+    refused("odd has 3 layers of kind 'dense': they are cut in pairs", describe, "odd", StackConfig("dense", 4, 4, 3, 2), model.optimizer)
 
 
 def norm_channels(model: Model) -> int:

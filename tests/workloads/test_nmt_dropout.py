@@ -12,7 +12,7 @@ from multigpu.engines.torch.variables import initial_values
 from multigpu.run import Run
 from multigpu.workloads.nmt.description import MODELS, describe
 from multigpu.workloads.nmt.recurrence import Cells, dropped, fused, persistent, stepwise
-from multigpu.workloads.nmt.torch import Nmt
+from tests.workloads.helpers import filled, sentences
 
 T, B, UNITS, CELLS = 5, 3, 4, 2
 
@@ -50,16 +50,10 @@ def test_a_fifth_is_dropped_and_the_rest_scaled_up() -> None:
 
 
 def test_dropout_acts_in_training_only() -> None:
-    config = dataclasses.replace(MODELS["nmt_tiny"].config, dropout=0.2)
-    model = describe("nmt_tiny", config, MODELS["nmt_tiny"].optimizer)
-    module, plain = Nmt(model), Nmt(MODELS["nmt_tiny"])
-    values = dict(initial_values(model, 0, torch.device("cpu"), torch.float32))
-    for one in (module, plain):
-        for variable, value in values.items():
-            one.get_parameter(variable.name).data.copy_(value)
-    lengths = torch.tensor([4, 4])
-    words = torch.arange(8).view(2, 4)
-    batch = {"source": words, "target_input": words, "target_output": words, "source_length": lengths, "target_length": lengths}
+    tiny = MODELS["nmt_tiny"]
+    dropping = describe("nmt_tiny", dataclasses.replace(tiny.config, dropout=0.2), tiny.optimizer)
+    module, plain = (filled(model, dtype=torch.float32) for model in (dropping, tiny))
+    batch = sentences(tiny, (4, 4), (4, 4))
     with torch.no_grad():
         first, second = float(module(batch)), float(module(batch))
         assert first != second

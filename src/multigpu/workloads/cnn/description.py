@@ -102,8 +102,9 @@ def cifar(name: str, network: Callable[[], Network], batch: int = 128, image_siz
 
 def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> Iterator[Named]:
     """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the batch."""
-    for version, stride_in in (("v1", "1x1"), ("v1.5", "3x3")):
-        yield imagenet(f"resnet{layers}_{version}", 224, batch, partial(resnet.imagenet, blocks, stride_in), 0.128 * batch / 256)
+    rate = 0.128 * batch / 256
+    yield imagenet(f"resnet{layers}_v1", 224, batch, partial(resnet.imagenet, blocks, "1x1"), rate)
+    yield imagenet(f"resnet{layers}_v1.5", 224, batch, partial(resnet.imagenet, blocks, "3x3"), rate)
 
 
 # Rates are constants, since steps are timed: tf_cnn_benchmarks' own after warm-up and before the first decay, for the default batch on

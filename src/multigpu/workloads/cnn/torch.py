@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import torch_layers as T
-from multigpu.workloads.cnn.torch_folded import FoldedConv, fold
 from multigpu.workloads.cnn.torch_fused import fuse
 
 CAST_MIB = 4.0
@@ -30,7 +29,7 @@ def build(
         model: a description of the workload `cnn`.
         layout: of images and weights in memory, "channels_first" (also None) or "channels_last"; shapes are NCHW in both.
         batch_norm: "fused": in one piece with what follows it (`torch_fused`); None: the library's.
-        stem: "folded": the first convolution on images whose blocks of pixels are channels (`torch_folded`).
+        stem: "folded": the first convolution on images whose blocks of pixels are channels (`FoldedConv`).
         weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel.
 
     Raises:
@@ -43,7 +42,7 @@ def build(
     if batch_norm == "fused":
         fuse(module, model.config.network, model.config.image_shape)
     if stem == "folded":
-        fold(module, model.config.network, model.config.image_shape)
+        T.fold(module, model.config.network, model.config.image_shape)
     if weight_casts == "grouped":
         module.cast_in_groups()
     return module.to(memory_format=memory_format)  # type: ignore[call-overload]
@@ -80,7 +79,7 @@ class Cnn(nn.Sequential):
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, channels, height, width) -> (B, classes)."""
-        x = images if isinstance(self[0], FoldedConv) else images.contiguous(memory_format=self.memory_format)
+        x = images if isinstance(self[0], T.FoldedConv) else images.contiguous(memory_format=self.memory_format)
         if self.groups:
             self.lend_weights(images.device.type)
         for part in self.compiled or self:
@@ -93,7 +92,7 @@ class Cnn(nn.Sequential):
         """From now on autocast finds the weights of convolutions in 16 bits; neighbours share a cast until they reach CAST_MIB."""
         size_mib = 0.0
         for module in self.modules():
-            if isinstance(module, T.Conv) and not isinstance(module, FoldedConv):
+            if isinstance(module, T.Conv) and not isinstance(module, T.FoldedConv):
                 if not self.groups or size_mib >= CAST_MIB:
                     self.groups.append([])
                     size_mib = 0.0

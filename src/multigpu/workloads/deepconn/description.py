@@ -216,7 +216,7 @@ def stages_of(layers: Layers) -> dict[str, Compute]:
         found[f"{tower}_embed"] = lambda values, inputs, arrays: layers.embed(values[TABLE], (arrays or inputs)[0])
         found |= {f"{tower}_conv": weighted(layers.conv, f"{tower}_conv"), f"{tower}_pool": plain(layers.pool)}
         found |= {f"{tower}_flatten": plain(layers.flatten), f"{tower}_dense": weighted(layers.dense, f"{tower}_dense")}
-    return found | {"rating": lambda values, inputs, arrays: layers.error(values, *inputs, arrays[0])}
+    return found | {"rating": lambda values, inputs, arrays: layers.error(values, inputs[0], inputs[1], arrays[0])}
 
 
 def through_tower(stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any) -> Any:

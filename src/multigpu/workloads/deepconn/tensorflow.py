@@ -1,5 +1,7 @@
 """The two-tower model in TensorFlow, and what each of its stages computes."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
@@ -22,7 +24,7 @@ def stage_functions(model: Model) -> dict[str, Compute]:
     )
 
 
-def joined(config: DeepconnConfig, values: Tensors, user: tf.Tensor, item: tf.Tensor) -> tf.Tensor:
+def joined(config: DeepconnConfig, values: Mapping[str, tf.Tensor], user: tf.Tensor, item: tf.Tensor) -> tf.Tensor:
     """Ratings from both towers, (B, dense) twice -> (B,): see the PyTorch twin."""
     if config.factors is None:
         return tf.reduce_sum(user * item, 1)

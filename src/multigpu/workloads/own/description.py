@@ -91,11 +91,9 @@ class Config(NamedTuple):
 def model_of(described: Described, folder: Path) -> Model:
     """The model of the study that a description is."""
     values = str(folder / described.values)
+    init, tables, flat = Init("stored", 0.0, values), described.tables, described.flat
     variables = tuple(
-        Variable(
-            name, tuple(shape), "embedding" if name in described.tables else "dense", Init("stored", 0.0, values), name in described.flat
-        )
-        for name, shape in described.variables
+        Variable(name, tuple(shape), "embedding" if name in tables else "dense", init, name in flat) for name, shape in described.variables
     )
     return Model(
         name=described.name,

@@ -83,6 +83,16 @@ class Job:
         """Its name, or the model's."""
         return self.name or getattr(self.model, "__name__", type(self.model).__name__).strip("<>")
 
+    def pair(self, batch: Any) -> tuple[Any, Any]:
+        """The inputs and the target of a batch.
+
+        Raises:
+            JobError: it holds something else.
+        """
+        if not isinstance(batch, tuple) or len(batch) != 2:
+            raise JobError(f"batch gives no pair: give (inputs, target), or leave out loss where the model gives its own ({self.made_at})")
+        return batch
+
 
 LIBRARIES = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 PACKAGE = str(Path(__file__).resolve().parents[2])
