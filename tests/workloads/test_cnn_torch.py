@@ -110,35 +110,24 @@ WINDOWS = [  # kernel, stride, pads, height and width
 
 
 @pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
-def test_max_pooling_equals_pooling_an_explicitly_padded_image(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
-    layer, x = L.MaxPool(kernel, stride, pads), torch.randn(2, 3, *size, dtype=torch.float64)
-    top, bottom, left, right = layer.pads_for((3, *size))
-    expected = F.max_pool2d(F.pad(x, (left, right, top, bottom), value=-torch.inf), kernel, stride)
-    assert torch.equal(small((layer,), (3, *size))(x), expected)
-    assert expected.shape[1:] == L.trace((layer,), (3, *size)).output
-
-
-@pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
-def test_convolution_equals_one_over_an_explicitly_padded_image(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
-    layer, x = L.Convolution(kernel, stride, pads, 4, bias=True), torch.randn(2, 3, *size, dtype=torch.float64)
-    top, bottom, left, right = layer.pads_for((3, *size))
-    module = small((layer,), (3, *size))
-    weight, bias = module.parameters()
-    expected = F.conv2d(F.pad(x, (left, right, top, bottom)), weight, bias, stride)
-    assert (module(x) - expected).norm() <= 1e-12 * expected.norm()
-    assert expected.shape[1:] == L.trace((layer,), (3, *size)).output
-
-
-@pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
-def test_average_pooling_leaves_padding_out_of_the_mean(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
-    layer, x = L.AveragePool(kernel, stride, pads), torch.randn(2, 3, *size, dtype=torch.float64)
-    top, bottom, left, right = layer.pads_for((3, *size))
-    try:
-        module = small((layer,), (3, *size))
-    except NotImplementedError as error:
-        assert str(layer.pads_for((3, *size))) in str(error)
-        return
+def test_windows_are_those_of_an_explicitly_padded_image(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
+    """Of which average pooling leaves the padding out of the mean."""
+    pool, shape, x = L.MaxPool(kernel, stride, pads), (3, *size), torch.randn(2, 3, *size, dtype=torch.float64)
+    top, bottom, left, right = pool.pads_for(shape)
     sides = (left, right, top, bottom)
+    expected = F.max_pool2d(F.pad(x, sides, value=-torch.inf), kernel, stride)
+    assert torch.equal(small((pool,), shape)(x), expected)
+    assert expected.shape[1:] == L.trace((pool,), shape).output
+    convolution = L.Convolution(kernel, stride, pads, 4, bias=True)
+    module = small((convolution,), shape)
+    expected = F.conv2d(F.pad(x, sides), *module.parameters(), stride)
+    assert (module(x) - expected).norm() <= 1e-12 * expected.norm()
+    assert expected.shape[1:] == L.trace((convolution,), shape).output
+    try:
+        module = small((L.AveragePool(kernel, stride, pads),), shape)
+    except NotImplementedError as error:
+        assert str(pool.pads_for(shape)) in str(error)
+        return
     sums, counts = (F.avg_pool2d(F.pad(y, sides), kernel, stride) for y in (x, torch.ones_like(x)))
     assert torch.allclose(module(x), sums / counts, rtol=1e-13, atol=1e-13)
 
@@ -182,31 +171,24 @@ def test_dropout_is_where_tf_cnn_benchmarks_has_it() -> None:
 
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
 def test_channels_last_equals_channels_first(model: Model) -> None:
-    batch = images(model)
-    first, last = filled(model), filled(model, layout="channels_last")
-    weights = [v for v in last.parameters() if v.dim() == 4 and min(v.shape[1], v.shape[2] * v.shape[3]) > 1]
-    assert weights and all(w.is_contiguous(memory_format=torch.channels_last) and not w.is_contiguous() for w in weights)
-    a, b = first(batch), last(batch)
-    assert torch.allclose(a, b, rtol=1e-12)
-    ours, theirs = (torch.cat([x.flatten() for x in gradients(module, loss)]) for module, loss in ((first, a), (last, b)))
-    assert (ours - theirs).norm() < 1e-9 * theirs.norm()
-
-
-@pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
-def test_no_layer_gives_up_channels_last(model: Model) -> None:
-    """A layer that answered in channels first would make every later one convert."""
-    seen = []
+    """And no layer gives it up: one that answered in channels first would make every later one convert."""
+    seen, batch = [], images(model)
 
     def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if output.dim() == 4 and min(output.shape[1], output.shape[2] * output.shape[3]) > 1:
             seen.append(output.is_contiguous(memory_format=torch.channels_last))
 
-    module, batch = filled(model, layout="channels_last"), images(model)
-    for part in module.modules():
-        if part is not module and not any(part.children()):
+    first, last = filled(model), filled(model, layout="channels_last")
+    for part in last.modules():
+        if part is not last and not any(part.children()):
             part.register_forward_hook(look)
-    module(batch)
+    weights = [v for v in last.parameters() if v.dim() == 4 and min(v.shape[1], v.shape[2] * v.shape[3]) > 1]
+    assert weights and all(w.is_contiguous(memory_format=torch.channels_last) and not w.is_contiguous() for w in weights)
+    a, b = first(batch), last(batch)
     assert len(seen) > 4 and all(seen)
+    assert torch.allclose(a, b, rtol=1e-12)
+    ours, theirs = (torch.cat([x.flatten() for x in gradients(module, loss)]) for module, loss in ((first, a), (last, b)))
+    assert (ours - theirs).norm() < 1e-9 * theirs.norm()
 
 
 def test_constants_survive_leaving_the_meta_device() -> None:

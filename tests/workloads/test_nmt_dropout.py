@@ -80,9 +80,14 @@ TIMES, ROWS, FEATURES, DROPOUT = 40, 50, 20, 0.2
 WAYS = {"fused": "block_lstm", "stepwise": "stepwise"}
 
 
-def test_tensorflow_drops_the_documents_share(tf: Any) -> None:
-    from multigpu.workloads.nmt import tensorflow as nmt
+@pytest.fixture
+def nmt(tf: Any) -> Any:
+    from multigpu.workloads.nmt import tensorflow
 
+    return tensorflow
+
+
+def test_tensorflow_drops_the_documents_share(tf: Any, nmt: Any) -> None:
     ones = tf.ones([200, 500])
     one = nmt.dropped(ones, DROPOUT).numpy()
     assert abs(float((one == 0).mean()) - DROPOUT) < 0.005 and np.unique(one) == pytest.approx([0, 1.25]) and nmt.dropped(ones, 0.0) is ones
@@ -91,10 +96,8 @@ def test_tensorflow_drops_the_documents_share(tf: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf: Any) -> None:
+def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf: Any, nmt: Any) -> None:
     """Cells whose output is 0 where their input is, and depends on nothing else: gates i and o open, f closed, g the input itself."""
-    from multigpu.workloads.nmt import tensorflow as nmt
-
     kernel = np.zeros((2, 4 * FEATURES, FEATURES), np.float32)
     kernel[0, 2 * FEATURES : 3 * FEATURES] = np.eye(FEATURES)
     bias = np.repeat(np.array([100, -100, 0, 100], np.float32), FEATURES)
@@ -108,10 +111,8 @@ def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_tensorflow_drops_nothing_of_a_cells_state(way: str, tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_drops_nothing_of_a_cells_state(way: str, tf: Any, nmt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every cell's input dropped, the top cell's output is that of a cell that gets zeros."""
-    from multigpu.workloads.nmt import tensorflow as nmt
-
     generator = np.random.default_rng(0)
     x, *state = (tf.constant(generator.normal(size=(size, ROWS, FEATURES)), tf.float32) for size in (TIMES, CELLS, CELLS))
     matrices = [tf.constant(generator.normal(size=(2 * FEATURES, 4 * FEATURES)), tf.float32) for _ in range(CELLS)]

@@ -65,11 +65,7 @@ class Result:
         return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
 
     def __getitem__(self, name: str) -> Placed:
-        """A placement that was measured.
-
-        Raises:
-            KeyError: it was not; the sentence says why.
-        """
+        """A placement that was measured; a KeyError that says why where it was not."""
         found = self.frame[self.frame["name"] == name]
         if found.empty:
             raise KeyError(self.failed.get(name) or self.refused.get(name) or f"{name} was not measured")
@@ -268,11 +264,7 @@ def kept_runs(folder: Path, model: str) -> list[Run]:
 
 
 def compared(folder: str | Path) -> Result:
-    """The comparison that a call of `compare` left in this folder.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The comparison that a call of `compare` left in this folder; a ValueError where there is none."""
     place = Path(folder).resolve()
     if not (place / KEPT).is_file():
         raise ValueError(f"{folder} holds no comparison: name the folder that `compare` wrote to, or compare first")

@@ -177,11 +177,7 @@ def max_pool(layer: L.MaxPool, shape: L.Shape) -> nn.Module:
 
 
 def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
-    """The library's pooling, padding not counted.
-
-    Raises:
-        NotImplementedError: pads that the library cannot express.
-    """
+    """The library's pooling, padding not counted; a NotImplementedError where it cannot express pads."""
     top, _, left, _ = layer.pads_for(shape)
     if layer.sides == (1, 1):
         return T.Subsample(layer.stride)

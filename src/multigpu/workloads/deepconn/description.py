@@ -119,11 +119,7 @@ def epoch_steps(joined_batch: int) -> int:
 
 
 def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
-    """The description of one two-tower model.
-
-    Raises:
-        ValueError: its texts are too short for a window of the maximum.
-    """
+    """The description of one two-tower model; a ValueError where its texts are too short for a window of the maximum."""
     if config.flat < 1:
         raise ValueError(f"{name} reads {config.length} words: its convolution and maximum need at least {config.width + config.pool - 1}")
     return Model(

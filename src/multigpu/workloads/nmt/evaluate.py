@@ -102,11 +102,7 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
 
 
 def held_out_of(run: Run, source: Source) -> PieceCorpus:
-    """The corpus of a source that holds catalogs out.
-
-    Raises:
-        ValueError: this one does not; the sentence names those that do.
-    """
+    """The corpus of a source that holds catalogs out; a ValueError that names those that do where this one does not."""
     if not isinstance(source, PieceText):
         raise ValueError(f"inputs {run.inputs!r} hold nothing out to score with: choose one of {', '.join(SELECTIONS)}")
     return source.corpus
