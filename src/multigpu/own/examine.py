@@ -86,7 +86,6 @@ class Examination:
         return {}
 
     def checked(self, loss: float) -> float:
-        """The loss of the first batch; a JobError if it is not finite."""
         if not np.isfinite(loss):
             raise JobError(f"the loss of the first batch is {loss}: no step can follow it ({self.job.made_at})")
         return loss

@@ -50,7 +50,6 @@ class Result:
     def of(
         cls, described: Described, runs: Sequence[Run], refused: dict[str, str], records: Sequence[Record], folder: Path, budget_s: float
     ) -> Result:
-        """The result of these Records."""
         table = points(frame_of(records))
         table = table[table["n"] > 0].reset_index(drop=True)
         order = [called(run) for run in runs]
@@ -78,14 +77,12 @@ class Result:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Placement -> why its Runs gave nothing."""
         return {
             called(r.run): r.reason.removeprefix("JobError: ") for r in self.records if r.status != "ok" and called(r.run) not in self.names
         }
 
     @property
     def left_out(self) -> list[str]:
-        """Placements that the budget did not reach."""
         return [name for name in map(called, self.runs) if name not in self.names and name not in self.failed]
 
     def equivalence(self, name: str) -> Equivalence | None:
@@ -241,7 +238,6 @@ class Result:
         return tuple(record.measurement.wall_s / record.run.timed_steps for record in self._ok(name) if record.measurement)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return page(self, whole=False)
 
     def write_page(self) -> Path:

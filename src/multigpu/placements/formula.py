@@ -77,7 +77,6 @@ def formula(placement: Placement) -> Formula:
 
 
 def _of_whole(placement: Placement, variable: Variable, kind: str) -> Powers:
-    """How often the whole variable moves, whatever is looked up."""
     moved = [predicted_bytes(placement, [variable], [{}] * replicas).get(kind, 0) for replicas in ASKED]
     for coefficient in (NOTHING, *COEFFICIENTS):
         if moved == [times(coefficient, replicas) * variable.elements * 4 for replicas in ASKED]:

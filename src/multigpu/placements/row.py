@@ -1,6 +1,5 @@
 """A placement as a row of data, read by every engine and by the prediction of what a step moves."""
 
-from collections.abc import Iterator
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -122,7 +121,6 @@ class Placement(Data):
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """In which the placement exists."""
         return tuple(dict.fromkeys(engine.framework for engine in self.engines))
 
     @property
@@ -139,43 +137,52 @@ class Placement(Data):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for wrong in self._wrong():
-            raise ValueError(f"{self.name}: {wrong}")
-        return self
-
-    def _wrong(self) -> Iterator[str]:
-        """Why fields contradict each other."""
         if {"sections", "split"} & {self.compute, self.variables, self.embeddings, self.update}:
             homes = {self.compute, self.variables, self.embeddings, self.lookup, self.merge, self.update}
             if len(homes) > 1:
-                yield f"the parts of one model are all at 'sections' or all at 'split', not at {sorted(homes)}"
-            return
+                raise ValueError(f"{self.name}: the parts of one model are all at 'sections' or all at 'split', not at {sorted(homes)}")
+            return self
         if self.lookup not in ("replica", self.embeddings):
-            yield f"rows can be gathered on the replica or at the table's home {self.embeddings!r}, not at {self.lookup!r}"
+            raise ValueError(
+                f"{self.name}: rows can be gathered on the replica or at the table's home {self.embeddings!r}, not at {self.lookup!r}"
+            )
         updated_at = {"replica": ("replica", "cut"), "cut": ("cut",)}.get(self.variables)
         if self.update not in updated_at if updated_at else self.update in ("replica", "cut"):
-            why = "copies are updated where they are, whole or each replica its stretch, and only they"
-            yield f"variables at {self.variables!r} cannot be updated at {self.update!r}: {why}"
+            raise ValueError(
+                f"{self.name}: variables at {self.variables!r} cannot be updated at {self.update!r}: copies are updated where they are,"
+                " whole or each replica its stretch, and only they"
+            )
         whole = ("all_reduce", "copy", "halves", "gpu0", "average", "none")
         at_home = {"replica": whole, "cut": ("reduce_scatter",)}.get(self.update, (self.update,))
         if self.merge not in at_home:
-            yield f"with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}"
+            raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
         if (self.merge == "average") != (self.semantics.every > 1):
-            yield f"variables are averaged after every so many steps, so merge {self.merge!r} cannot be every {self.semantics.every}"
+            raise ValueError(
+                f"{self.name}: variables are averaged after every so many steps, so merge {self.merge!r} cannot be every"
+                f" {self.semantics.every}"
+            )
         copies = "replica" in (self.variables, self.embeddings)
         if self.staged != bool(self.semantics.steps):
-            yield f"staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}"
+            raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
         if self.staged and (self.semantics.steps != 1 or copies or self.lookup != "replica"):
-            why = "they live elsewhere than on the replica, tables travel whole, and semantics are stale by 1 step"
-            yield f"staging fetches whole variables one step ahead: {why}"
+            raise ValueError(
+                f"{self.name}: staging fetches whole variables one step ahead: they live elsewhere than on the replica, tables travel"
+                " whole, and semantics are stale by 1 step"
+            )
         if self.loss == "gpu0" and (copies or any(engine.processes != "one" for engine in self.engines)):
-            yield "a loss over all replicas' predictions has one master of each variable, and exists with one process for all devices only"
+            raise ValueError(
+                f"{self.name}: a loss over all replicas' predictions has one master of each variable, and exists with one process for all"
+                " devices only"
+            )
         if self.algorithm is None:
-            return
+            return self
         if self.merge != "all_reduce" or self.overlap:
             how = f"with merge {self.merge!r}" + (" and overlap" if self.overlap else "")
-            yield f"algorithm {self.algorithm!r} is one of an all-reduce after backward, and cannot be used {how}"
+            raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is one of an all-reduce after backward, and cannot be used {how}")
         if any((engine.framework, engine.processes) != ("torch", "per_device") for engine in self.engines):
-            yield f"algorithm {self.algorithm!r} is carried out in 'torch' with one process a device only"
+            raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is carried out in 'torch' with one process a device only")
         if (wire := find_algorithm(self.algorithm).wire) and not self.semantics.tolerance:
-            yield f"algorithm {self.algorithm!r} sends {wire}, so its semantics are 'lossy', not {self.semantics.kind!r}"
+            raise ValueError(
+                f"{self.name}: algorithm {self.algorithm!r} sends {wire}, so its semantics are 'lossy', not {self.semantics.kind!r}"
+            )
+        return self

@@ -82,7 +82,6 @@ class Semantics(Data):
         return FACTS[self.kind]
 
     def agree_after(self, steps: int) -> bool:
-        """Whether copies of a variable are equal after so many steps."""
         return self.facts.replicas_agree or (self.every > 1 and steps % self.every == 0)
 
     @property

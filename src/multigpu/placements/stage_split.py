@@ -49,7 +49,6 @@ def alternating(graph: StageGraph) -> dict[str, int]:
 
 
 def _towers(graph: StageGraph) -> list[list[str]]:
-    """The stages of each tower, in the order in which they appear."""
     names = dict.fromkeys(stage.tower for stage in graph.placed if stage.tower)
     return [[stage.name for stage in graph.placed if stage.tower == tower] for tower in names]
 

@@ -29,7 +29,6 @@ class CnnConfig:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(channels, height, width)."""
         return self.channels, self.image_size, self.image_size
 
     @property

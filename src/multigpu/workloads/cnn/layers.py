@@ -100,7 +100,6 @@ class Window(Layer):
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Height and width of the kernel."""
         return (self.kernel, self.kernel) if isinstance(self.kernel, int) else self.kernel
 
     def pads_for(self, shape: Shape) -> Pads:

@@ -27,7 +27,6 @@ class Cnn(StepModule):
                 self.statistics |= {f"{name}.mean": (variable.shape, 0.0), f"{name}.variance": (variable.shape, 1.0)}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
         return (2, 3, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
@@ -65,13 +64,11 @@ class Pass:
         self.updated: Tensors = {}
 
     def network(self, network: L.Network, shape: L.Shape, x: tf.Tensor, prefix: str) -> tf.Tensor:
-        """All layers, one after another; `shape` is of one image, channels first."""
         for name, layer, size in L.steps(network, shape):
             x = getattr(self, layer.kind)(layer, size, x, prefix + name)
         return x
 
     def value(self, name: str) -> tf.Tensor:
-        """A variable in the type of products."""
         return tf.cast(self.values[name], self.form.compute)
 
     def axes(self, height: Any, width: Any, batch: Any, channels: Any) -> list[Any]:

@@ -121,7 +121,6 @@ class Norm(nn.BatchNorm2d):
             self.register_buffer("weight", torch.ones(channels))
 
     def reset_running_stats(self) -> None:
-        """Mean 0, variance 1."""
         self.running_mean.zero_()  # type: ignore[union-attr]
         self.running_var.fill_(1)  # type: ignore[union-attr]
 

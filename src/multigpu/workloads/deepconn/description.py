@@ -48,7 +48,6 @@ class DeepconnConfig:
 
     @property
     def positions(self) -> int:
-        """Windows of the convolution in one text."""
         return self.length - self.width + 1
 
     @property

@@ -46,7 +46,6 @@ class Deepconn(StepModule):
         self.form, self.stages = form, stage_functions(model)
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """Convolutions [filters, embedding, width] become [width, embedding, filters]."""
         return (2, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:

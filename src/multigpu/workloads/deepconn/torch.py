@@ -73,7 +73,6 @@ class Deepconn(nn.Module):
         return ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
 
     def compile_parts(self) -> None:
-        """Compile all that follows the look-up."""
         self.score = torch.compile(self.both_towers, dynamic=False)
 
     def both_towers(self, words: Tensor) -> Tensor:

@@ -72,7 +72,6 @@ class Described(Data):
     notes: list[str] = []
 
     def load(self, folder: Path) -> Job:
-        """The job itself, anew."""
         return load_job(self.job) if self.file else unpack(folder / self.job)
 
 
@@ -84,7 +83,6 @@ class Config(NamedTuple):
 
     @property
     def values(self) -> Path:
-        """The file of what variables start with."""
         return self.folder / self.described.values
 
 

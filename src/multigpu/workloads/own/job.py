@@ -80,7 +80,6 @@ class Job:
 
     @property
     def title(self) -> str:
-        """Its name, or the model's."""
         return self.name or getattr(self.model, "__name__", type(self.model).__name__).strip("<>")
 
     def pair(self, batch: Any) -> tuple[Any, Any]:

@@ -137,7 +137,6 @@ class OwnStep(nn.Module):
         return {name: ids_of(table, batch).long().contiguous() for name, table in self.described.tables.items()}
 
     def compile_parts(self) -> None:
-        """Compile the user's module as a whole."""
         self.model.compile(dynamic=False)
 
     def reset_buffers(self) -> None:

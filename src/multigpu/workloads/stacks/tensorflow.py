@@ -22,7 +22,6 @@ class Stack(StepModule):
         self.format = "NCHW" if form.cuda else "NHWC"
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
         return (2, 3, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
@@ -55,7 +54,6 @@ class Stack(StepModule):
         return tf.sigmoid(x) if self.config.activation == "sigmoid" else tf.nn.relu(x)
 
     def _dense(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """(B, features) -> (B, width)."""
         return self._activated(self._product(values, name, x))
 
     def _convolution(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:

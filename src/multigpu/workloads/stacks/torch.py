@@ -84,7 +84,6 @@ class Stack(nn.Module):
         return samples.permute(1, 2, 0) if self.config.kind == "recurrent" else samples
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
-        """The head and its loss, over what the last layer gives."""
         if self.config.kind == "convolution":
             x = x.flatten(2).mean(2)  # (B, C)
         if self.config.kind == "recurrent":
