@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from multigpu.conditions import check_conditions
-from multigpu.placements import find_placement, row_of, unsupported_reason
+from multigpu.placements import find_placement, row_of
 from multigpu.placements.checks import PARTITIONED, check_partition, check_travel
+from multigpu.placements.refusals import refusal
 from multigpu.placements.semantics import Semantics
 from multigpu.placements.stage_split import SPLIT
 from multigpu.schema import Asked
@@ -200,8 +201,8 @@ class Run(Asked):
                 "precision 'fp64' serves the equivalence tests on CPUs only: choose fp32, tf32, bf16 or fp16 on device_type 'cuda'"
             )
         check_travel(self, placement)
-        if reason := unsupported_reason(placement, self.framework, self.processes, self.execution):
-            raise ValueError(reason)
+        if found := refusal(placement, self.framework, self.processes, self.execution):
+            raise ValueError(found.said)
         check_conditions(self, placement)
         check_stages(self, placement)
         check_partition(self, placement)

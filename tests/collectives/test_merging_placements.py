@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from multigpu.placements import find_placement, placements, unsupported_reason
+from multigpu.placements import find_placement, placements
 from multigpu.placements.pictures import movement
+from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Engine, Placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads.base import Init, Variable
@@ -24,8 +25,8 @@ def row(**changed: Any) -> Placement:
 def test_the_documents_two_algorithms_are_placements() -> None:
     assert {find_placement(name).algorithm for name in WRITTEN_OUT} >= {"ring", "central_server"}
     for name in WRITTEN_OUT:
-        reason = unsupported_reason(find_placement(name), "torch", "per_device", "captured")
-        assert reason is not None and "kernel by kernel only" in reason
+        found = refusal(find_placement(name), "torch", "per_device", "captured")
+        assert found is not None and "kernel by kernel only" in found.said
     assert movement(find_placement("replicated_server")) == ("gpus", "gradients, by all-reduce (central server)")
 
 

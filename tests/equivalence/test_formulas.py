@@ -69,7 +69,7 @@ def test_formulas_by_hand():
 
 
 def test_whole_tables_that_travel_are_variables_like_others():
-    row = find_placement("exp2").model_dump() | {"name": "tables", "lookup": "replica", "travels": "tables"}
+    row = find_placement("exp2").model_dump() | {"name": "tables", "lookup": "replica"}
     placement, model = Placement(**row), find_model("nmt", "nmt000")
     assert {kind: latex(terms) for kind, terms in formula(placement).items()} == {"host_to_device": "P S", "device_to_host": "P S"}
     values = quantities(placement, model.variables, [{}] * 3)
@@ -77,7 +77,7 @@ def test_whole_tables_that_travel_are_variables_like_others():
 
 
 def test_a_row_without_a_formula_says_so():
-    row = find_placement("exp4").model_dump() | {"name": "apart", "update": "gpu0", "slots": "gpu0", "merge": "gpu0"}
+    row = find_placement("exp4").model_dump() | {"name": "apart", "update": "gpu0", "merge": "gpu0"}
     with pytest.raises(ValueError, match="apart: no formula follows from variables at 'sharded' and update at 'gpu0'"):
         formula(Placement(**row))
 

@@ -72,27 +72,20 @@ def result(request: pytest.FixtureRequest, results: dict[str, Result]) -> Result
     return results[request.param]
 
 
-def test_placements_of_a_users_model_equal_one_process(result: Result) -> None:
+def test_placements_of_a_users_model_equal_one_process_and_move_what_is_predicted(result: Result) -> None:
     assert {ONE, *PLACEMENTS} <= set(result.names) and not result.failed
     for name in result.names:
         compared = result.equivalence(name)
         assert compared is not None and compared.precision == "fp64" and compared.holds
         assert compared.distance < 1e-9 or result.described.optimizer["name"] != "sgd"
-
-
-def test_bytes_are_counted_as_predicted(result: Result) -> None:
+        causes = result.why_not_scaling(name)
+        assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(1e3 * result[name].row["step_time_s"])
     for record in result.records:
         assert record.measurement is not None
         assert record.measurement.moved_bytes == record.measurement.predicted_bytes
         assert not [flag for flag in record.measurement.flags if "bytes" in flag]
     ddp = result["ddp"]
     assert ddp.row["moved_bytes"] == 2 * 4 * ddp.run.description.parameters
-
-
-def test_where_a_step_goes_adds_up_to_it(result: Result) -> None:
-    for name in result.names:
-        causes = result.why_not_scaling(name)
-        assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(1e3 * result[name].row["step_time_s"])
 
 
 def test_its_records_are_read_by_other_commands(

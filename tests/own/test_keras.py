@@ -13,6 +13,7 @@ from multigpu.own.examine import framework_of
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result
 from tests.own.test_bad_jobs import refused
+from tests.refusals import refused as told
 
 MODEL = Path(__file__).parent / "keras_model.py"
 PLACEMENTS = ("mirrored_nccl", "exp2", "exp4")
@@ -88,8 +89,7 @@ def test_a_fit_under_a_placement_equals_one_device_on_the_joined_batch(result: R
 )
 def test_what_is_no_strategy_or_no_model_is_refused(result: Result, changes: dict[str, Any], said: str) -> None:
     placed = result["mirrored_nccl"]
-    with pytest.raises(ValueError, match=said):
-        replace(placed, run=placed.run.model_copy(update=changes)).wrap(list)
+    told(said, replace(placed, run=placed.run.model_copy(update=changes)).wrap, list)
 
 
 GOOD = """

@@ -15,17 +15,17 @@ from multigpu.workloads.cnn import torch as torch_cnn
 from multigpu.workloads.cnn.description import SMALL
 from multigpu.workloads.cnn.resnet import conv_norm
 from multigpu.workloads.cnn.torch import OVERWRITABLE, build, parts
+from tests.refusals import refused
 from tests.workloads.helpers import filled, gradients
 
 TINY = find_model("cnn", "resnet_tiny")
 FAMILIES = [model for model in SMALL.values() if model.name.endswith("_tiny")]
 
 
-def images(model: object = TINY, count: int = 4, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    shape = (count, *model.config.image_shape)  # type: ignore[attr-defined]
-    labels = torch.randint(model.config.classes, (count,), generator=generator)  # type: ignore[attr-defined]
-    return {"images": torch.randn(shape, generator=generator, dtype=dtype), "labels": labels}
+def images(model: Model = TINY, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(model.config.classes, (4,), generator=generator)
+    return {"images": torch.randn(4, *model.config.image_shape, generator=generator, dtype=dtype), "labels": labels}
 
 
 def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
@@ -38,18 +38,9 @@ def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
     return module
 
 
-# --- shapes, pads and names ------------------------------------------------------------------------------------------------
-
-
-def test_same_pads_are_tensorflows() -> None:
-    assert L.same_pads((112, 112), 3, 2) == (0, 1, 0, 1)  # ResNet-50's pooling
-    assert L.same_pads((32, 32), 3, 2) == (0, 1, 0, 1)
+def test_pads_are_tensorflows_and_resnets_do_not_depend_on_the_image() -> None:
     assert L.same_pads((32, 33), 3, 2) == (0, 1, 1, 1)
-    assert L.same_pads((7, 7), 3, 1) == (1, 1, 1, 1)
-    assert L.same_pads((8, 8), 1, 2) == (0, 0, 0, 0)
-
-
-def test_resnet_pads_do_not_depend_on_the_image() -> None:
+    assert L.same_pads((7, 7), 3, 1) == (1, 1, 1, 1) and L.same_pads((8, 8), 1, 2) == (0, 0, 0, 0)
     assert conv_norm(64, 7, 2)[0].pads == (3, 3, 3, 3)  # type: ignore[attr-defined]
     assert conv_norm(64, 4, 2)[0].pads == (1, 2, 1, 2)  # type: ignore[attr-defined]
 
@@ -96,11 +87,8 @@ def test_a_trace_by_hand() -> None:
     ],
 )
 def test_layers_that_do_not_fit_are_refused(network: L.Network, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        L.trace(network, (2, 8, 8))
+    refused(message, L.trace, network, (2, 8, 8))
 
-
-# --- windows ---------------------------------------------------------------------------------------------------------------
 
 WINDOWS = [  # kernel, stride, pads, height and width
     (3, 2, "same", (8, 8)),
@@ -122,35 +110,24 @@ WINDOWS = [  # kernel, stride, pads, height and width
 
 
 @pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
-def test_max_pooling_equals_pooling_an_explicitly_padded_image(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
-    layer, x = L.MaxPool(kernel, stride, pads), torch.randn(2, 3, *size, dtype=torch.float64)
-    top, bottom, left, right = layer.pads_for((3, *size))
-    expected = F.max_pool2d(F.pad(x, (left, right, top, bottom), value=-torch.inf), kernel, stride)
-    assert torch.equal(small((layer,), (3, *size))(x), expected)
-    assert expected.shape[1:] == L.trace((layer,), (3, *size)).output
-
-
-@pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
-def test_convolution_equals_one_over_an_explicitly_padded_image(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
-    layer, x = L.Convolution(kernel, stride, pads, 4, bias=True), torch.randn(2, 3, *size, dtype=torch.float64)
-    top, bottom, left, right = layer.pads_for((3, *size))
-    module = small((layer,), (3, *size))
-    weight, bias = module.parameters()
-    expected = F.conv2d(F.pad(x, (left, right, top, bottom)), weight, bias, stride)
-    assert (module(x) - expected).norm() <= 1e-12 * expected.norm()
-    assert expected.shape[1:] == L.trace((layer,), (3, *size)).output
-
-
-@pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
-def test_average_pooling_leaves_padding_out_of_the_mean(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
-    layer, x = L.AveragePool(kernel, stride, pads), torch.randn(2, 3, *size, dtype=torch.float64)
-    top, bottom, left, right = layer.pads_for((3, *size))
-    try:
-        module = small((layer,), (3, *size))
-    except NotImplementedError as error:
-        assert str(layer.pads_for((3, *size))) in str(error)
-        return
+def test_windows_are_those_of_an_explicitly_padded_image(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
+    """Of which average pooling leaves the padding out of the mean."""
+    pool, shape, x = L.MaxPool(kernel, stride, pads), (3, *size), torch.randn(2, 3, *size, dtype=torch.float64)
+    top, bottom, left, right = pool.pads_for(shape)
     sides = (left, right, top, bottom)
+    expected = F.max_pool2d(F.pad(x, sides, value=-torch.inf), kernel, stride)
+    assert torch.equal(small((pool,), shape)(x), expected)
+    assert expected.shape[1:] == L.trace((pool,), shape).output
+    convolution = L.Convolution(kernel, stride, pads, 4, bias=True)
+    module = small((convolution,), shape)
+    expected = F.conv2d(F.pad(x, sides), *module.parameters(), stride)
+    assert (module(x) - expected).norm() <= 1e-12 * expected.norm()
+    assert expected.shape[1:] == L.trace((convolution,), shape).output
+    try:
+        module = small((L.AveragePool(kernel, stride, pads),), shape)
+    except NotImplementedError as error:
+        assert str(pool.pads_for(shape)) in str(error)
+        return
     sums, counts = (F.avg_pool2d(F.pad(y, sides), kernel, stride) for y in (x, torch.ones_like(x)))
     assert torch.allclose(module(x), sums / counts, rtol=1e-13, atol=1e-13)
 
@@ -192,36 +169,26 @@ def test_dropout_is_where_tf_cnn_benchmarks_has_it() -> None:
     assert {name: rates for name, rates in found.items() if rates} == {name: [0.5, 0.5] for name in twice} | {"inception4": [0.2]}
 
 
-# --- whole modules ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
 def test_channels_last_equals_channels_first(model: Model) -> None:
-    batch = images(model)
-    first, last = filled(model), filled(model, layout="channels_last")
-    weights = [v for v in last.parameters() if v.dim() == 4 and min(v.shape[1], v.shape[2] * v.shape[3]) > 1]
-    assert weights and all(w.is_contiguous(memory_format=torch.channels_last) and not w.is_contiguous() for w in weights)
-    a, b = first(batch), last(batch)
-    assert torch.allclose(a, b, rtol=1e-12)
-    ours, theirs = (torch.cat([x.flatten() for x in gradients(module, loss)]) for module, loss in ((first, a), (last, b)))
-    assert (ours - theirs).norm() < 1e-9 * theirs.norm()
-
-
-@pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
-def test_no_layer_gives_up_channels_last(model: Model) -> None:
-    """A layer that answered in channels first would make every later one convert."""
-    seen = []
+    """And no layer gives it up: one that answered in channels first would make every later one convert."""
+    seen, batch = [], images(model)
 
     def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if output.dim() == 4 and min(output.shape[1], output.shape[2] * output.shape[3]) > 1:
             seen.append(output.is_contiguous(memory_format=torch.channels_last))
 
-    module, batch = filled(model, layout="channels_last"), images(model)
-    for part in module.modules():
-        if part is not module and not any(part.children()):
+    first, last = filled(model), filled(model, layout="channels_last")
+    for part in last.modules():
+        if part is not last and not any(part.children()):
             part.register_forward_hook(look)
-    module(batch)
+    weights = [v for v in last.parameters() if v.dim() == 4 and min(v.shape[1], v.shape[2] * v.shape[3]) > 1]
+    assert weights and all(w.is_contiguous(memory_format=torch.channels_last) and not w.is_contiguous() for w in weights)
+    a, b = first(batch), last(batch)
     assert len(seen) > 4 and all(seen)
+    assert torch.allclose(a, b, rtol=1e-12)
+    ours, theirs = (torch.cat([x.flatten() for x in gradients(module, loss)]) for module, loss in ((first, a), (last, b)))
+    assert (ours - theirs).norm() < 1e-9 * theirs.norm()
 
 
 def test_constants_survive_leaving_the_meta_device() -> None:
@@ -301,5 +268,4 @@ def test_weights_cast_in_groups_train_bit_for_bit_alike(model: Model, monkeypatc
 
 
 def test_unknown_layouts_are_refused() -> None:
-    with pytest.raises(ValueError, match="NHWC"):
-        build(TINY, "NHWC")
+    refused("NHWC", build, TINY, "NHWC")

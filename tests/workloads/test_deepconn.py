@@ -10,6 +10,7 @@ from multigpu.run import Run, build_run
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.deepconn.description import DeepconnConfig, describe, epoch_steps
 from multigpu.workloads.deepconn.torch import build
+from tests.refusals import refused
 
 DOCUMENT = find_model("deepconn", "deepconn")
 
@@ -37,29 +38,22 @@ def test_the_factorisation_machine_adds_its_own_variables() -> None:
 
 
 def test_texts_too_short_for_the_layers_are_refused() -> None:
-    with pytest.raises(ValueError, match="reads 3 words: its convolution and maximum need at least 4"):
-        describe("short", DeepconnConfig(50, length=3), DOCUMENT.optimizer)
+    short = DeepconnConfig(50, length=3)
+    refused("reads 3 words: its convolution and maximum need at least 4", describe, "short", short, DOCUMENT.optimizer)
 
 
 @pytest.mark.parametrize(
     ("field", "value"), [("sequence_length", 10), ("layout", "channels_last"), ("recurrence", "fused"), ("cross_entropy", "library")]
 )
 def test_fields_of_other_workloads_are_refused(field: str, value: object) -> None:
-    with pytest.raises(ValueError, match=f"{field} {value!r} has no meaning for reviews: leave it out"):
-        build_run(workload="deepconn", model="deepconn_tiny", placement="ddp", batch_size=2, **{field: value})
+    fields = {"workload": "deepconn", "model": "deepconn_tiny", "placement": "ddp", "batch_size": 2, field: value}
+    refused(f"{field} {value!r} has no meaning for reviews: leave it out", build_run, **fields)
 
 
-def test_sparse_gradients_of_the_table_are_allowed_where_they_exist() -> None:
-    """Document 003's own way (C51)."""
-    more = {"framework": "tensorflow", "processes": "one", "execution": "graph", "embedding_gradients": "sparse"}
-    assert build_run(workload="deepconn", model="deepconn", placement="exp4", batch_size=32, **more).embedding_gradients == "sparse"
-
-
-@pytest.mark.parametrize("model", ["deepconn_small"])
-def test_training_on_planted_ratings_beats_the_mean(model: str) -> None:
+def test_training_on_planted_ratings_beats_the_mean() -> None:
     """300 steps of 32: the error on held-out rows falls below a third of their variance (to 0.36 against 1.58 when this was written)."""
     torch.set_num_threads(1)
-    run = Run(workload="deepconn", model=model, placement="ddp", device_type="cpu", batch_size=32, inputs="planted_reviews")
+    run = Run(workload="deepconn", model="deepconn_small", placement="ddp", device_type="cpu", batch_size=32, inputs="planted_reviews")
     source = workloads()["deepconn"].inputs["planted_reviews"](run, run.description)
     assert isinstance(source, StoredReviews) and source.steps_per_epoch == 113
     device, dtype = torch.device("cpu"), torch.float32

@@ -1,6 +1,7 @@
 """What descriptions promise: the documents' counts, and modules that hold exactly the described variables."""
 
 import importlib
+import itertools
 from math import prod
 
 import pytest
@@ -16,6 +17,7 @@ from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word, memory_passes_per_word
 from multigpu.workloads.stacks.description import StackConfig, describe
+from tests.refusals import refused
 
 EVERY_MODEL = [model for workload in workloads().values() for model in workload.models.values()]
 TEXTS = [find_model("deepconn", name) for name in ("deepconn", "deepconn_fm")]
@@ -65,11 +67,6 @@ others stand on torchvision's pages of weights as "GFLOPS".
 """
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("nmt000", 93_593_600), ("nmt004", 179_417_088)])
-def test_parameters_of_text_models_equal_the_documents(name: str, parameters: int) -> None:
-    assert find_model("nmt", name).parameters == parameters
-
-
 @pytest.mark.parametrize(("name", "parameters", "size", "batch", "published", "near"), IMAGES)
 def test_image_models_equal_the_documents(name: str, parameters: int, size: int, batch: int, published: float | None, near: float) -> None:
     model = find_model("cnn", name)
@@ -83,6 +80,16 @@ def test_image_models_equal_the_documents(name: str, parameters: int, size: int,
 def test_every_image_model_of_the_documents_is_there() -> None:
     assert {*FOR_IMAGENET, *FOR_CIFAR} == {name for name, *_ in IMAGES}
     assert len(FOR_CIFAR) == 8
+
+
+def test_the_documents_stack_has_42_million_parameters() -> None:
+    model = find_model("stacks", "mlp42m")
+    sizes = [440, 2560, 2560, 2560, 2560, 8192]
+    assert model.parameters == sum(a * b + b for a, b in itertools.pairwise(sizes)) == 41_777_152
+    assert model.forward_flops_per_unit == 2 * sum(a * b for a, b in itertools.pairwise(sizes))
+    flops = [find_model("stacks", f"stack_{kind}").forward_flops_per_unit for kind in ("dense", "convolution", "recurrent")]
+    assert max(flops) / min(flops) < 1.15, "the three kinds are of like size"
+    refused("odd has 3 layers of kind 'dense': they are cut in pairs", describe, "odd", StackConfig("dense", 4, 4, 3, 2), model.optimizer)
 
 
 def norm_channels(model: Model) -> int:
@@ -133,19 +140,14 @@ def test_modules_hold_the_described_variables(model: Model, layout: str | None) 
 
 
 def test_training_000_takes_127_million_operations_a_word() -> None:
-    """anchors.md: 127.1 MFLOP a word, training, sentences of equal lengths."""
+    """anchors.md: 127.1 MFLOP a word, training, sentences of equal lengths; and the documents' parameters."""
     model = find_model("nmt", "nmt000")
+    assert (model.parameters, find_model("nmt", "nmt004").parameters) == (93_593_600, 179_417_088)
     assert 3 * model.forward_flops_per_unit == pytest.approx(127.1e6, rel=5e-4)
     # by hand: a source word passes 4 cells, a target word 4 cells and the projection
     cells, projection = 4 * 2 * 1024 * 2048, 2 * 512 * 50_000
     assert model.forward_flops_per_unit == (cells + cells + projection) / 2
-
-
-def test_operations_follow_the_share_of_source_words() -> None:
-    config = NmtConfig(units=8, source_vocabulary=50, target_vocabulary=50)
-    source, target = forward_flops_per_word(config, 1.0), forward_flops_per_word(config, 0.0)
-    assert (source, target) == (4 * 16 * 64, 4 * 16 * 64 + 2 * 8 * 50)
-    assert forward_flops_per_word(config) == (source + target) / 2
+    assert [forward_flops_per_word(model.config, share) for share in (1.0, 0.0)] == [cells, cells + projection]
 
 
 @pytest.mark.parametrize("model", [*FOR_IMAGENET.values(), *FOR_CIFAR.values(), *TEXTS], ids=lambda model: model.name)

@@ -12,7 +12,7 @@ from multigpu.engines.torch.variables import initial_values
 from multigpu.run import Run
 from multigpu.workloads.nmt.description import MODELS, describe
 from multigpu.workloads.nmt.recurrence import Cells, dropped, fused, persistent, stepwise
-from multigpu.workloads.nmt.torch import Nmt
+from tests.workloads.helpers import filled, sentences
 
 T, B, UNITS, CELLS = 5, 3, 4, 2
 
@@ -50,16 +50,10 @@ def test_a_fifth_is_dropped_and_the_rest_scaled_up() -> None:
 
 
 def test_dropout_acts_in_training_only() -> None:
-    config = dataclasses.replace(MODELS["nmt_tiny"].config, dropout=0.2)
-    model = describe("nmt_tiny", config, MODELS["nmt_tiny"].optimizer)
-    module, plain = Nmt(model), Nmt(MODELS["nmt_tiny"])
-    values = dict(initial_values(model, 0, torch.device("cpu"), torch.float32))
-    for one in (module, plain):
-        for variable, value in values.items():
-            one.get_parameter(variable.name).data.copy_(value)
-    lengths = torch.tensor([4, 4])
-    words = torch.arange(8).view(2, 4)
-    batch = {"source": words, "target_input": words, "target_output": words, "source_length": lengths, "target_length": lengths}
+    tiny = MODELS["nmt_tiny"]
+    dropping = describe("nmt_tiny", dataclasses.replace(tiny.config, dropout=0.2), tiny.optimizer)
+    module, plain = (filled(model, dtype=torch.float32) for model in (dropping, tiny))
+    batch = sentences(tiny, (4, 4), (4, 4))
     with torch.no_grad():
         first, second = float(module(batch)), float(module(batch))
         assert first != second
@@ -86,9 +80,14 @@ TIMES, ROWS, FEATURES, DROPOUT = 40, 50, 20, 0.2
 WAYS = {"fused": "block_lstm", "stepwise": "stepwise"}
 
 
-def test_tensorflow_drops_the_documents_share(tf: Any) -> None:
-    from multigpu.workloads.nmt import tensorflow as nmt
+@pytest.fixture
+def nmt(tf: Any) -> Any:
+    from multigpu.workloads.nmt import tensorflow
 
+    return tensorflow
+
+
+def test_tensorflow_drops_the_documents_share(tf: Any, nmt: Any) -> None:
     ones = tf.ones([200, 500])
     one = nmt.dropped(ones, DROPOUT).numpy()
     assert abs(float((one == 0).mean()) - DROPOUT) < 0.005 and np.unique(one) == pytest.approx([0, 1.25]) and nmt.dropped(ones, 0.0) is ones
@@ -97,10 +96,8 @@ def test_tensorflow_drops_the_documents_share(tf: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf: Any) -> None:
+def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf: Any, nmt: Any) -> None:
     """Cells whose output is 0 where their input is, and depends on nothing else: gates i and o open, f closed, g the input itself."""
-    from multigpu.workloads.nmt import tensorflow as nmt
-
     kernel = np.zeros((2, 4 * FEATURES, FEATURES), np.float32)
     kernel[0, 2 * FEATURES : 3 * FEATURES] = np.eye(FEATURES)
     bias = np.repeat(np.array([100, -100, 0, 100], np.float32), FEATURES)
@@ -114,10 +111,8 @@ def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_tensorflow_drops_nothing_of_a_cells_state(way: str, tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_drops_nothing_of_a_cells_state(way: str, tf: Any, nmt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every cell's input dropped, the top cell's output is that of a cell that gets zeros."""
-    from multigpu.workloads.nmt import tensorflow as nmt
-
     generator = np.random.default_rng(0)
     x, *state = (tf.constant(generator.normal(size=(size, ROWS, FEATURES)), tf.float32) for size in (TIMES, CELLS, CELLS))
     matrices = [tf.constant(generator.normal(size=(2 * FEATURES, 4 * FEATURES)), tf.float32) for _ in range(CELLS)]

@@ -39,7 +39,7 @@ class Tried:
 
 
 def shortest(step: Callable[[], Any]) -> float:
-    """Seconds of the shortest of those steps that half a second holds, after a first one."""
+    """Seconds of the shortest step of half a second, after a first one."""
     step()
     ends, took = time.perf_counter() + 0.5, list[float]()
     while not took or (time.perf_counter() < ends and len(took) < 20):
@@ -66,19 +66,11 @@ class Examination:
         self.leaves: Leaves = [(array.shape[1:], array.dtype.name) for array in self.arrays]
 
     def plain(self, precision: Precision) -> Any:
-        """The user's model anew, without dropout, in this precision.
-
-        Raises:
-            JobError: it does not compute in it.
-        """
+        """The user's model anew, without dropout, in this precision; a JobError where it does not compute in it."""
         raise NotImplementedError
 
     def step(self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32") -> Tried:
-        """Forward and backward of the model, or of another of its kind.
-
-        Raises:
-            JobError: the model or the loss fails, or the loss is not finite, or depends on nothing that is trained.
-        """
+        """Forward and backward of the model, or of another of its kind; a JobError where nothing can be learned."""
         raise NotImplementedError
 
     def flops(self, arrays: list[np.ndarray]) -> int:
@@ -94,7 +86,6 @@ class Examination:
         return {}
 
     def checked(self, loss: float) -> float:
-        """The loss of the first batch; a JobError if it is not finite."""
         if not np.isfinite(loss):
             raise JobError(f"the loss of the first batch is {loss}: no step can follow it ({self.job.made_at})")
         return loss
@@ -117,14 +108,13 @@ class Examination:
         """The precision in which placements of this model can be compared, or None and why not. left_out: whether it drew at random."""
         precision: Precision = "fp64"
         try:
-            model, first = self._plain_step(rows, precision)
-        except JobError:
-            precision = "fp32"
-            model, first = self._plain_step(rows, precision)
-            self.notes.append("it does not compute in fp64, so placements are compared in fp32, less exactly")
-        if precision == "fp64":
+            first = self.step(self.cut(rows), model := self.plain(precision), precision)
             sizes = {name: float(abs(gradient).max()) for name, gradient in first.gradients.items() if gradient is not None}
             self.flat = [name for name, size in sizes.items() if size <= FLAT * max(sizes.values())]
+        except JobError:
+            precision = "fp32"
+            first = self.step(self.cut(rows), model := self.plain(precision), precision)
+            self.notes.append("it does not compute in fp64, so placements are compared in fp32, less exactly")
         if first.random:
             drawn = "it draws random numbers in its forward pass outside of the library's dropout layers"
             return None, f"{drawn}: no two processes draw the same"
@@ -136,10 +126,6 @@ class Examination:
         if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
             self._joined(rows, model)
         return precision, ""
-
-    def _plain_step(self, rows: int | None, precision: Precision) -> tuple[Any, Tried]:
-        model = self.plain(precision)
-        return model, self.step(self.cut(rows), model, precision)
 
     def _joined(self, rows: int, model: Any) -> None:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained depends on how a batch is shared out."""
@@ -231,7 +217,6 @@ def describe(job: Job, folder: Path, replicas: int, named: str = "", timed: bool
     """The job's description, written into a folder together with what its variables start with.
 
     Args:
-        timed: whether to time a step here.
         named: "FILE.py:NAME" where the job comes from a file; "" where it is handed to other processes as it is.
 
     Raises:

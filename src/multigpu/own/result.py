@@ -50,7 +50,6 @@ class Result:
     def of(
         cls, described: Described, runs: Sequence[Run], refused: dict[str, str], records: Sequence[Record], folder: Path, budget_s: float
     ) -> Result:
-        """The result of these Records."""
         table = points(frame_of(records))
         table = table[table["n"] > 0].reset_index(drop=True)
         order = [called(run) for run in runs]
@@ -65,11 +64,7 @@ class Result:
         return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
 
     def __getitem__(self, name: str) -> Placed:
-        """A placement that was measured.
-
-        Raises:
-            KeyError: it was not; the sentence says why.
-        """
+        """A placement that was measured; a KeyError that says why where it was not."""
         found = self.frame[self.frame["name"] == name]
         if found.empty:
             raise KeyError(self.failed.get(name) or self.refused.get(name) or f"{name} was not measured")
@@ -82,14 +77,12 @@ class Result:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Placement -> why its Runs gave nothing."""
         return {
             called(r.run): r.reason.removeprefix("JobError: ") for r in self.records if r.status != "ok" and called(r.run) not in self.names
         }
 
     @property
     def left_out(self) -> list[str]:
-        """Placements that the budget did not reach."""
         return [name for name in map(called, self.runs) if name not in self.names and name not in self.failed]
 
     def equivalence(self, name: str) -> Equivalence | None:
@@ -245,7 +238,6 @@ class Result:
         return tuple(record.measurement.wall_s / record.run.timed_steps for record in self._ok(name) if record.measurement)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return page(self, whole=False)
 
     def write_page(self) -> Path:
@@ -268,11 +260,7 @@ def kept_runs(folder: Path, model: str) -> list[Run]:
 
 
 def compared(folder: str | Path) -> Result:
-    """The comparison that a call of `compare` left in this folder.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The comparison that a call of `compare` left in this folder; a ValueError where there is none."""
     place = Path(folder).resolve()
     if not (place / KEPT).is_file():
         raise ValueError(f"{folder} holds no comparison: name the folder that `compare` wrote to, or compare first")

@@ -90,11 +90,7 @@ class ScriptTrace:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The JSON of a trace, packed by gzip or not.
-
-    Raises:
-        ValueError: it cannot be read, or is no trace.
-    """
+    """The JSON of a trace, packed by gzip or not; a ValueError where it cannot be read, or is no trace."""
     try:
         packed = path.read_bytes()
         found = json.loads(gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed)
@@ -162,11 +158,7 @@ def shares_of(device: Device, begun: Sequence[float]) -> dict[str, float]:
 
 
 def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
-    """What these files, one a rank, say of a script.
-
-    Raises:
-        ValueError: a file is no trace, or holds nothing that a GPU did.
-    """
+    """What these files, one a rank, say of a script; a ValueError where a file is no trace, or holds nothing that a GPU did."""
     devices: list[Device] = []
     for place, path in enumerate(paths):
         trace = read_file(path)

@@ -113,6 +113,5 @@ class Trained:
         return {name: values.get(name, value.detach().cpu()) for name, value in self.module.state_dict().items()}
 
     def close(self) -> None:
-        """Give back memory and files."""
         self.trainer.close()
         self.memory.cleanup()

@@ -5,7 +5,6 @@ import pkgutil
 from functools import cache
 
 from multigpu.outside import Added
-from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SPLIT
 
@@ -49,16 +48,3 @@ def find_placement(name: str) -> Placement:
     if (row := row_of(name)) is None:
         raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(every_placement())}, or install the package that adds it")
     return row
-
-
-def unsupported_reason(placement: Placement, framework: str, processes: str, execution: str) -> str | None:
-    """Why this placement cannot run so, or None if it can."""
-    found = refusal(placement, framework, processes, execution)
-    if found is None:
-        return None
-    name, allowed = f"placement {placement.name!r}", ", ".join(found.allowed)
-    if found.field == "framework":
-        return f"{name} does not exist in {framework!r}: {found.why}"
-    if found.field == "processes":
-        return f"{name} does not run in {framework!r} with processes {processes!r}: {found.why}; it runs with {allowed}"
-    return f"{name} does not run {execution!r} in {framework!r} with processes {processes!r}: {found.why}; it runs {allowed}"

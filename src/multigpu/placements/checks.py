@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from multigpu.placements.row import Placement
     from multigpu.run import Run
 
+PARTITIONED = ("sections", "split")
+"""Values of a row's `compute` under which the devices share copies of a model."""
+
 
 def check_travel(run: Run, placement: Placement) -> None:
-    """Refuse what cannot be had."""
-    _check_messages(run, placement)
-    _check_half_precision(run, placement)
-    _check_micro_steps(run, placement)
-    _check_local_steps(run, placement)
+    """Refuse what cannot be had of how numbers travel."""
+    for check in (_messages, _half_precision, _micro_steps, _local_steps):
+        check(run, placement)
     if placement.loss == "gpu0" and run.description.unit != "images":
         raise ValueError(f"placement {run.placement!r} gathers one prediction an image, and {run.model!r} has none: choose an image model")
 
 
-def _check_messages(run: Run, placement: Placement) -> None:
+def _messages(run: Run, placement: Placement) -> None:
     """What gradients may travel as."""
-    torch_processes = run.framework == "torch" and run.processes == "per_device"
+    torch_processes, at = (run.framework, run.processes) == ("torch", "per_device"), f"with placement {run.placement!r}"
     if run.wire_dtype is not None and not (placement.merge == "all_reduce" and torch_processes):
         raise ValueError(
-            f"wire_dtype {run.wire_dtype!r} is the type of gradients in PyTorch's all-reduce with a process a device: leave it out"
-            f" with placement {run.placement!r} in {run.framework!r} with processes {run.processes!r}"
+            f"wire_dtype {run.wire_dtype!r} is the type of gradients in PyTorch's all-reduce with a process a device: leave it out {at} in"
+            f" {run.framework!r} with processes {run.processes!r}"
         )
     for field, value, does in (
         ("bucket_update", run.bucket_update, "moves the update of gradients that merge during backward into it"),
@@ -39,8 +40,8 @@ def _check_messages(run: Run, placement: Placement) -> None:
     ):
         if value is not None and not (placement.overlap and torch_processes and run.execution == "captured"):
             raise ValueError(
-                f"{field} {value!r} {does}, in one captured step of 'torch': leave it out with placement {run.placement!r} and execution"
-                f" {run.execution!r}, or choose 'ddp' and 'captured'"
+                f"{field} {value!r} {does}, in one captured step of 'torch': leave it out {at} and execution {run.execution!r}, or choose"
+                " 'ddp' and 'captured'"
             )
     if run.bucket_update is not None and run.precision == "fp16":
         raise ValueError(
@@ -50,30 +51,30 @@ def _check_messages(run: Run, placement: Placement) -> None:
         return
     if placement.merge != "all_reduce" or placement.overlap or placement.algorithm is not None or not torch_processes:
         raise ValueError(
-            f"all_reduce_spec {run.all_reduce_spec!r} divides one all-reduce after backward, in 'torch' with a process a device:"
-            f" leave it out with placement {run.placement!r}, or choose 'replicated_allreduce'"
+            f"all_reduce_spec {run.all_reduce_spec!r} divides one all-reduce after backward, in 'torch' with a process a device: leave it"
+            f" out {at}, or choose 'replicated_allreduce'"
         )
     written_out = [part.algorithm for part in parse_spec(run.all_reduce_spec) if part.algorithm != LIBRARY]
     if written_out and run.execution != "eager":
         raise ValueError(f"all_reduce_spec names {written_out[0]!r}, which runs kernel by kernel only: choose execution 'eager'")
 
 
-def _check_half_precision(run: Run, placement: Placement) -> None:
+def _half_precision(run: Run, placement: Placement) -> None:
     """What fp16 needs."""
-    if run.loss_scale is not None and run.precision != "fp16":
-        raise ValueError(f"loss_scale {run.loss_scale} has no meaning for precision {run.precision!r}: leave it out or choose 'fp16'")
     if run.precision != "fp16":
+        if run.loss_scale is not None:
+            raise ValueError(f"loss_scale {run.loss_scale} has no meaning for precision {run.precision!r}: leave it out or choose 'fp16'")
         return
     if run.description.unit != "images" or run.framework != "torch" or run.processes != "per_device":
         raise ValueError("precision 'fp16' exists for image models in 'torch' with a process a device: choose bf16 elsewhere")
     if {placement.variables, placement.update} != {"replica"}:
         raise ValueError(
-            f"precision 'fp16' leaves out a step when any gradient overflows, which every replica must see: choose a placement with"
+            "precision 'fp16' leaves out a step when any gradient overflows, which every replica must see: choose a placement with"
             f" variables and update on every replica, not {run.placement!r}, or precision 'bf16'"
         )
 
 
-def _check_micro_steps(run: Run, placement: Placement) -> None:
+def _micro_steps(run: Run, placement: Placement) -> None:
     """How a shard may be cut and when its gradients merge."""
     if run.micro_steps is None:
         if run.micro_sync is not None:
@@ -102,7 +103,7 @@ def _check_micro_steps(run: Run, placement: Placement) -> None:
         )
 
 
-def _check_local_steps(run: Run, placement: Placement) -> None:
+def _local_steps(run: Run, placement: Placement) -> None:
     """How often variables are averaged."""
     every = run.semantics.every
     if run.local_steps is not None and placement.merge != "average":
@@ -120,23 +121,19 @@ def _check_local_steps(run: Run, placement: Placement) -> None:
         )
 
 
-PARTITIONED = ("sections", "split")
-"""Values of a row's `compute` under which the devices share copies of a model."""
-
-
 def check_partition(run: Run, placement: Placement) -> None:
-    """Refuse what cannot be had."""
-    if placement.compute not in PARTITIONED:
-        if run.model_parallel is not None:
-            raise ValueError(
-                f"model_parallel {run.model_parallel} has no meaning for placement {run.placement!r}, which gives every device the whole"
-                " model: choose layer_split or tensor_split"
-            )
-    elif run.devices % run.degree:
+    """Refuse what cannot be had of a model over several devices."""
+    at, parted = f"placement {run.placement!r}", placement.compute in PARTITIONED
+    if run.model_parallel is not None and not parted:
+        raise ValueError(
+            f"model_parallel {run.model_parallel} has no meaning for {at}, which gives every device the whole model: choose layer_split or"
+            " tensor_split"
+        )
+    if parted and run.devices % run.degree:
         raise ValueError(f"model_parallel {run.model_parallel} does not divide {run.devices} devices into copies of a model")
     if run.micro_batches is not None and placement.compute != "sections":
-        raise ValueError(f"micro_batches {run.micro_batches} has no meaning for placement {run.placement!r}: choose layer_split")
-    if placement.compute not in PARTITIONED:
+        raise ValueError(f"micro_batches {run.micro_batches} has no meaning for {at}: choose layer_split")
+    if not parted:
         return
     if run.precision not in ACTIVATION_BYTES:
         raise ValueError(f"precision {run.precision!r} is not kept between parts of a model: choose {', '.join(ACTIVATION_BYTES)}")
@@ -146,27 +143,16 @@ def check_partition(run: Run, placement: Placement) -> None:
             f"a copy of the model gets {smallest} rows, which cannot be cut into {parts} micro-batches: choose a larger batch_size"
         )
     if placement.compute == "sections":
-        _check_sections(run)
-    else:
-        _check_splitting(run)
-
-
-def _check_sections(run: Run) -> None:
-    sections = run.description.sections
-    if not sections:
-        raise ValueError(f"placement {run.placement!r} needs a model that declares its sections, and {run.model!r} does not")
-    if len(sections) < run.degree:
-        raise ValueError(
-            f"{run.model!r} has {len(sections)} sections, which cannot be spread over {run.degree} devices: choose at most {len(sections)}"
-        )
-    if run.cross_entropy is not None and run.execution != "eager":
-        raise ValueError(f"cross_entropy {run.cross_entropy!r} of sections runs eagerly only")
-
-
-def _check_splitting(run: Run) -> None:
-    if reason := uncuttable(run.description, run.degree):
-        raise ValueError(f"placement {run.placement!r}: {reason}")
-    if run.recurrence in ("fused", "persistent"):
-        raise ValueError(
-            f"recurrence {run.recurrence!r} is one call for whole layers, and placement {run.placement!r} cuts them: leave it out"
-        )
+        count = len(run.description.sections)
+        if not count:
+            raise ValueError(f"{at} needs a model that declares its sections, and {run.model!r} does not")
+        if count < run.degree:
+            raise ValueError(
+                f"{run.model!r} has {count} sections, which cannot be spread over {run.degree} devices: choose at most {count}"
+            )
+        if run.cross_entropy is not None and run.execution != "eager":
+            raise ValueError(f"cross_entropy {run.cross_entropy!r} of sections runs eagerly only")
+    elif reason := uncuttable(run.description, run.degree):
+        raise ValueError(f"{at}: {reason}")
+    elif run.recurrence in ("fused", "persistent"):
+        raise ValueError(f"recurrence {run.recurrence!r} is one call for whole layers, and {at} cuts them: leave it out")

@@ -46,7 +46,7 @@ TABLE = Variable("table", (1680, 100), "embedding", Init("constant", 0.0))
 
 
 def times(coefficient: Powers, replicas: int) -> int:
-    """A coefficient at this P."""
+    """Its value at this P."""
     return coefficient[0] + coefficient[1] * replicas + coefficient[2] * replicas**2
 
 
@@ -77,7 +77,6 @@ def formula(placement: Placement) -> Formula:
 
 
 def _of_whole(placement: Placement, variable: Variable, kind: str) -> Powers:
-    """How often the whole variable moves, whatever is looked up."""
     moved = [predicted_bytes(placement, [variable], [{}] * replicas).get(kind, 0) for replicas in ASKED]
     for coefficient in (NOTHING, *COEFFICIENTS):
         if moved == [times(coefficient, replicas) * variable.elements * 4 for replicas in ASKED]:

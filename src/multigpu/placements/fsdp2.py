@@ -1,5 +1,3 @@
-"""Variables, gradients and optimiser states cut over the devices (FSDP2)."""
-
 from multigpu.placements.row import Engine, Look, Placement
 
 HOOKS = "the library gathers and frees variables in hooks around the model's parts, which torch.compile's programs of these do not hold"

@@ -1,5 +1,3 @@
-"""Local updates, averaged every few steps (local SGD)."""
-
 from multigpu.placements.row import NOT_CAPTURED, Look, Placement
 from multigpu.placements.semantics import Semantics
 

@@ -1,5 +1,3 @@
-"""make_parallel: predictions concatenated on the first GPU."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, Look, Placement
 
 PLACEMENT = Placement(

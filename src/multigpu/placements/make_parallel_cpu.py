@@ -1,5 +1,3 @@
-"""make_parallel with its variables on the CPU."""
-
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, Look, Placement
 
 PLACEMENT = Placement(

@@ -22,7 +22,6 @@ class Kept:
 
     @property
     def total(self) -> int:
-        """All of it."""
         return sum(astuple(self))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -27,9 +30,6 @@ def bounds(size: int, parts: int, index: int) -> tuple[int, int]:
     return begin, begin + share + (index < rest)
 
 
-# --- stages -------------------------------------------------------------------------------------------------------------------
-
-
 def stages_of(work: Sequence[float], devices: int) -> list[int]:
     """The device of each section: consecutive ones together, at least one a device, so that the largest sum of work is as small as it
     can be, and among such cuts the sums as even as they can be (least sum of squares).
@@ -39,33 +39,28 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
     """
     if len(work) < devices:
         raise ValueError(f"{len(work)} sections cannot be spread over {devices} devices: choose at most {len(work)}")
-    sums = [0.0]
-    for each in work:
-        sums.append(sums[-1] + each)
-    largest, _ = _cut(sums, devices, lambda load, rest: max(load, rest), inf)
-    _, ends = _cut(sums, devices, lambda load, rest: load * load + rest, largest * (1 + 1e-12))
-    places: list[int] = []
-    for device, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        places += [device] * (end - begin)
-    return places
+    sums = [0.0, *accumulate(work)]
 
+    def cut(join: Callable[[float, float], float], limit: float) -> tuple[float, list[int]]:
+        """The least `join` of the loads of all stretches, none above `limit`, and where each ends."""
 
-def _cut(sums: Sequence[float], parts: int, join, limit: float) -> tuple[float, list[int]]:  # type: ignore[no-untyped-def]
-    """The least `join` of the loads of `parts` stretches, none above `limit`, and where each ends (dynamic programming)."""
-    count = len(sums) - 1
-    best: list[list[tuple[float, list[int]]]] = [[(0.0 if n == 0 else inf, []) for n in range(count + 1)]]
-    for part in range(1, parts + 1):
-        row: list[tuple[float, list[int]]] = []
-        for end in range(count + 1):
-            found: tuple[float, list[int]] = (inf, [])
-            for begin in range(part - 1, end):
-                load, (rest, ends) = sums[end] - sums[begin], best[-1][begin]
+        @cache
+        def best(parts: int, end: int) -> tuple[float, list[int]]:
+            if parts == 0:
+                return (inf if end else 0.0), []
+            found: tuple[float, list[int]] = inf, []
+            for begin in range(parts - 1, end):
+                load, (rest, ends) = sums[end] - sums[begin], best(parts - 1, begin)
                 value = join(load, rest) if load <= limit and rest < inf else inf
                 if value < found[0]:
-                    found = (value, [*ends, end])
-            row.append(found)
-        best.append(row)
-    return best[-1][count]
+                    found = value, [*ends, end]
+            return found
+
+        return best(devices, len(work))
+
+    largest, _ = cut(max, inf)
+    _, ends = cut(lambda load, rest: load * load + rest, largest * (1 + 1e-12))
+    return [device for device, (begin, end) in enumerate(pairwise([0, *ends])) for _ in range(begin, end)]
 
 
 @dataclass(frozen=True)
@@ -96,11 +91,7 @@ def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
 
 def section_places(model: Model, devices: int) -> list[int]:
     """The device of each of the model's sections, balanced for one row with one look-up in each table (sides of equal lengths)."""
-    extents = {"rows": 1} | {variable.name: 1 for variable in model.variables if variable.kind == "embedding"}
-    return stages_of([amount(section.work, extents) for section in model.sections], devices)
-
-
-# --- bytes --------------------------------------------------------------------------------------------------------------------
+    return stages_of([sum(section.work.values()) for section in model.sections], devices)
 
 
 def part_shape(variable: Variable, axis: int | None, parts: int, index: int) -> tuple[int, ...]:
@@ -134,21 +125,20 @@ def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str,
     # of each copy of the model
     extents = [{"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)]
     item = ACTIVATION_BYTES[run.precision]
-    moved: dict[str, int] = {}
+    moved: Counter[str] = Counter()
     model, degree, copies = run.description, run.degree, run.copies
     held = model.parameters
     if find_placement(run.placement).compute == "sections":
         for crossing in crossings(model.sections, section_places(model, degree)):
             elements = int(sum(amount(crossing.size, own) for own in extents))
-            moved["device_to_device"] = moved.get("device_to_device", 0) + 2 * len(crossing.ends) * elements * item
+            moved["device_to_device"] += 2 * len(crossing.ends) * elements * item
     elif degree > 1:
         assert model.splitting
         for exchange in model.splitting.exchanges:
             size = EXACT_BYTES.get(run.precision, 4) if exchange.exact else item
             devices = 1 if exchange.kind == "all_gather" else degree  # each hands over its own part of what is gathered
-            count = devices * exchange.elements * sum(own["rows"] for own in extents) * size
-            moved[exchange.kind] = moved.get(exchange.kind, 0) + count
+            moved[exchange.kind] += devices * exchange.elements * sum(own["rows"] for own in extents) * size
         held = sum(v.elements * (1 if v.name in model.splitting.axes else degree) for v in model.variables)
     if copies > 1:
-        moved["all_reduce"] = moved.get("all_reduce", 0) + copies * held * (8 if run.precision == "fp64" else 4)
+        moved["all_reduce"] += copies * held * (8 if run.precision == "fp64" else 4)
     return {kind: count for kind, count in moved.items() if count}

@@ -18,26 +18,34 @@ NOT_RECORDED = "neither its update nor the collectives of the groups that it mak
 
 
 class Refusal(NamedTuple):
-    """field: which part of the request cannot be had. why: what prevents it. allowed: what can be had instead."""
+    """field: which part of the request cannot be had. why: what prevents it. allowed: what can be had instead. said: the sentence."""
 
     field: Literal["framework", "processes", "execution"]
     why: str
     allowed: tuple[str, ...]
+    said: str
 
 
 def refusal(placement: Placement, framework: str, processes: str, execution: str) -> Refusal | None:
     """Why this placement cannot run so, or None if it can: the first of framework, shape and form that no engine has."""
+    name = f"placement {placement.name!r} does not"
     engines = [engine for engine in placement.engines if engine.framework == framework]
     if not engines:
-        return Refusal("framework", f"it exists in {', '.join(placement.frameworks)}", placement.frameworks)
+        allowed = placement.frameworks
+        why = f"it exists in {', '.join(allowed)}"
+        return Refusal("framework", why, allowed, f"{name} exist in {framework!r}: {why}")
     shaped = [engine for engine in engines if engine.processes == processes]
     if not shaped:
-        shapes = tuple(dict.fromkeys(engine.processes for engine in engines))
-        return Refusal("processes", why_not_shaped(placement, framework, processes), shapes)
-    if any(execution in engine.executions for engine in shaped):
-        return None
+        allowed = tuple(dict.fromkeys(engine.processes for engine in engines))
+        why = why_not_shaped(placement, framework, processes)
+        said = f"{name} run in {framework!r} with processes {processes!r}: {why}; it runs with {', '.join(allowed)}"
+        return Refusal("processes", why, allowed, said)
     allowed = tuple(dict.fromkeys(form for engine in shaped for form in engine.executions))
-    return Refusal("execution", why_not_executed(placement, framework, processes, execution), allowed)
+    if execution in allowed:
+        return None
+    why = why_not_executed(placement, framework, processes, execution)
+    said = f"{name} run {execution!r} in {framework!r} with processes {processes!r}: {why}; it runs {', '.join(allowed)}"
+    return Refusal("execution", why, allowed, said)
 
 
 def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:

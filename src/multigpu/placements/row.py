@@ -1,7 +1,6 @@
 """A placement as a row of data, read by every engine and by the prediction of what a step moves."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -69,27 +68,16 @@ KERNEL_BY_KERNEL = dict.fromkeys(
 )
 
 
-Travels = Literal["nothing", "rows", "tables", "activations"]
-
-
-def travelling(row: Mapping[str, Any]) -> Travels:
-    """What an embedding sends to a replica each step, or parts of one model each other, by the row's other fields."""
-    if row["compute"] in ("sections", "split"):
-        return "activations"
-    return "nothing" if row["embeddings"] == "replica" else "tables" if row["lookup"] == "replica" else "rows"
-
-
 class Placement(Data):
     """Where each part of a training step lives and what travels between the parts.
 
     variables, embeddings: homes of the dense variables and of the tables that are looked up by row (which live with them unless said).
     lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the replica (whole tables do).
     update: where the update runs: at the variables' home, unless said. merge: where gradients are summed: where the update runs, unless
-        said, as of copies it must be. slots: where optimiser state lives, which must be where the update runs too.
+        said, as of copies it must be.
     compute: "sections": stretches of layers, each on its own device, which all shards pass; "split": every layer, cut over the devices
         of one copy of the model. Then everything else is "sections" or "split" too, further devices hold further copies of the model,
         and gradients of one part are joined with those of the same part of other copies (`partition.py`).
-    travels: what follows from that (`travelling`).
     algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and receives; None: the library's.
     overlap: whether merging starts before backward has ended.
     staged: whether a replica computes with what it fetched during the step before, while the next values are on their way.
@@ -110,8 +98,6 @@ class Placement(Data):
     compute: Literal["replica", "stage", "sections", "split"] = "replica"
     update: Home = Field(default_factory=lambda row: row["variables"])
     merge: Merge = Field(default_factory=lambda row: row["update"])
-    slots: Home = Field(default_factory=lambda row: row["update"])
-    travels: Travels = Field(default_factory=travelling)
     algorithm: str | None = None
     overlap: bool = False
     staged: bool = False
@@ -122,8 +108,19 @@ class Placement(Data):
     look: Look | None = None
 
     @property
+    def slots(self) -> Home:
+        """Where optimiser state lives: where the update runs."""
+        return self.update
+
+    @property
+    def travels(self) -> Literal["nothing", "rows", "tables", "activations"]:
+        """What an embedding sends to a replica each step, or parts of one model each other."""
+        if self.compute in ("sections", "split"):
+            return "activations"
+        return "nothing" if self.embeddings == "replica" else "tables" if self.lookup == "replica" else "rows"
+
+    @property
     def frameworks(self) -> tuple[str, ...]:
-        """Frameworks in which the placement exists."""
         return tuple(dict.fromkeys(engine.framework for engine in self.engines))
 
     @property
@@ -136,71 +133,47 @@ class Placement(Data):
         """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or updates: then a step needs its memory,
         its cores and the links to it. Input is not asked about, nor who dispatches.
         """
-        return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update)
+        return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.update)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if {"sections", "split"} & {self.compute, self.variables, self.embeddings, self.update}:
-            homes = {self.compute, self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update}
-            if len(homes) > 1 or self.travels != "activations":
+            homes = {self.compute, self.variables, self.embeddings, self.lookup, self.merge, self.update}
+            if len(homes) > 1:
                 raise ValueError(f"{self.name}: the parts of one model are all at 'sections' or all at 'split', not at {sorted(homes)}")
             return self
         if self.lookup not in ("replica", self.embeddings):
             raise ValueError(
                 f"{self.name}: rows can be gathered on the replica or at the table's home {self.embeddings!r}, not at {self.lookup!r}"
             )
-        if self.travels != (expected := travelling(dict(self))):
-            raise ValueError(
-                f"{self.name}: with embeddings at {self.embeddings!r} and look-up at {self.lookup!r},"
-                f" {expected} must travel, not {self.travels!r}"
-            )
         updated_at = {"replica": ("replica", "cut"), "cut": ("cut",)}.get(self.variables)
         if self.update not in updated_at if updated_at else self.update in ("replica", "cut"):
             raise ValueError(
-                f"{self.name}: variables at {self.variables!r} cannot be updated at {self.update!r}:"
-                " copies are updated where they are, whole or each replica its stretch, and only they"
+                f"{self.name}: variables at {self.variables!r} cannot be updated at {self.update!r}: copies are updated where they are,"
+                " whole or each replica its stretch, and only they"
             )
-        if self.slots != self.update:
-            raise ValueError(f"{self.name}: slots at {self.slots!r} must live where the update runs, {self.update!r}")
         whole = ("all_reduce", "copy", "halves", "gpu0", "average", "none")
         at_home = {"replica": whole, "cut": ("reduce_scatter",)}.get(self.update, (self.update,))
         if self.merge not in at_home:
             raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
-        return self
-
-    @model_validator(mode="after")
-    def _average_possible(self) -> Self:
         if (self.merge == "average") != (self.semantics.every > 1):
             raise ValueError(
                 f"{self.name}: variables are averaged after every so many steps, so merge {self.merge!r} cannot be every"
                 f" {self.semantics.every}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _staging_possible(self) -> Self:
+        copies = "replica" in (self.variables, self.embeddings)
         if self.staged != bool(self.semantics.steps):
             raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
-        if self.staged and (self.semantics.steps != 1 or "replica" in (self.variables, self.embeddings) or self.lookup != "replica"):
+        if self.staged and (self.semantics.steps != 1 or copies or self.lookup != "replica"):
             raise ValueError(
                 f"{self.name}: staging fetches whole variables one step ahead: they live elsewhere than on the replica, tables travel"
                 " whole, and semantics are stale by 1 step"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _joined_loss_possible(self) -> Self:
-        if self.loss == "gpu0" and (
-            "replica" in (self.variables, self.embeddings) or any(engine.processes != "one" for engine in self.engines)
-        ):
+        if self.loss == "gpu0" and (copies or any(engine.processes != "one" for engine in self.engines)):
             raise ValueError(
-                f"{self.name}: a loss over all replicas' predictions has one master of each variable, and exists with one process for"
-                " all devices only"
+                f"{self.name}: a loss over all replicas' predictions has one master of each variable, and exists with one process for all"
+                " devices only"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _algorithm_possible(self) -> Self:
         if self.algorithm is None:
             return self
         if self.merge != "all_reduce" or self.overlap:
@@ -208,8 +181,7 @@ class Placement(Data):
             raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is one of an all-reduce after backward, and cannot be used {how}")
         if any((engine.framework, engine.processes) != ("torch", "per_device") for engine in self.engines):
             raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is carried out in 'torch' with one process a device only")
-        wire = find_algorithm(self.algorithm).wire
-        if wire and not self.semantics.tolerance:
+        if (wire := find_algorithm(self.algorithm).wire) and not self.semantics.tolerance:
             raise ValueError(
                 f"{self.name}: algorithm {self.algorithm!r} sends {wire}, so its semantics are 'lossy', not {self.semantics.kind!r}"
             )

@@ -79,16 +79,13 @@ class Semantics(Data):
 
     @property
     def facts(self) -> Facts:
-        """What follows from its kind."""
         return FACTS[self.kind]
 
     def agree_after(self, steps: int) -> bool:
-        """Whether copies of a variable are equal after so many steps."""
         return self.facts.replicas_agree or (self.every > 1 and steps % self.every == 0)
 
     @property
     def sentence(self) -> str:
-        """What the result equals."""
         return self.facts.sentence.format(**self.model_dump())
 
     def sent_in(self, wire_dtype: str | None) -> Semantics:

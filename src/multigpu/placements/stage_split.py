@@ -11,8 +11,6 @@ from multigpu.placements.row import Engine, Home, Look, Placement
 if TYPE_CHECKING:
     from multigpu.stages.graph import StageGraph
 
-Rule = Callable[["StageGraph"], dict[str, int]]
-
 _WHY_NOT = (
     "a CUDA graph of one process holds one device's memory, and a compiled program runs on one device: on one GPU take placement 'ddp'"
 )
@@ -35,15 +33,10 @@ class SplitPlacement(Placement):
     at_most: int
 
 
-def on_one(graph: StageGraph) -> dict[str, int]:
-    """Everything on the first device."""
-    return {stage.name: 0 for stage in graph.placed}
-
-
 def by_tower(graph: StageGraph) -> dict[str, int]:
     """One tower a device, in the order in which they appear; what joins them, and look-ups in a shared table, on the first."""
-    towers = list(dict.fromkeys(stage.tower for stage in graph.placed if stage.tower))
-    return _as_colocated(graph, {stage.name: towers.index(stage.tower) if stage.tower else 0 for stage in graph.placed})
+    places = {name: number for number, tower in enumerate(_towers(graph)) for name in tower}
+    return _as_colocated(graph, places)
 
 
 def alternating(graph: StageGraph) -> dict[str, int]:
@@ -52,20 +45,24 @@ def alternating(graph: StageGraph) -> dict[str, int]:
     What joins the towers stays on the first. Document 003 asks for its second look-up on the second GPU, but a look-up runs where
     its table lives.
     """
-    towers = list(dict.fromkeys(stage.tower for stage in graph.placed if stage.tower))
-    places: dict[str, int] = {}
-    for number, tower in enumerate(towers):
-        own = [stage.name for stage in graph.placed if stage.tower == tower]
-        places |= {name: (number + index) % 2 for index, name in enumerate(own)}
-    return _as_colocated(graph, {stage.name: places.get(stage.name, 0) for stage in graph.placed})
+    return _as_colocated(graph, {name: (one + at) % 2 for one, tower in enumerate(_towers(graph)) for at, name in enumerate(tower)})
+
+
+def _towers(graph: StageGraph) -> list[list[str]]:
+    names = dict.fromkeys(stage.tower for stage in graph.placed if stage.tower)
+    return [[stage.name for stage in graph.placed if stage.tower == tower] for tower in names]
 
 
 def _as_colocated(graph: StageGraph, places: dict[str, int]) -> dict[str, int]:
-    """`places`, with stages that share a variable on the device of the first of them."""
-    return {name: places[group[0]] for group in graph.together for name in group}
+    """`places`, and the first device for all others, with stages that share a variable on the device of the first of them."""
+    return {name: places.get(group[0], 0) for group in graph.together for name in group}
 
 
-RULES: dict[str, Rule] = {"one": on_one, "towers": by_tower, "alternating": alternating}
+RULES: dict[str, Callable[[StageGraph], dict[str, int]]] = {
+    "one": lambda graph: {stage.name: 0 for stage in graph.placed},
+    "towers": by_tower,
+    "alternating": alternating,
+}
 
 _ROWS = (
     SplitPlacement(

@@ -1,5 +1,3 @@
-"""Parameter server on the CPU with staged variables."""
-
 from multigpu.placements.row import NOT_CAPTURED, Look, Placement
 from multigpu.placements.semantics import Semantics
 

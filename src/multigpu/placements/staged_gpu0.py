@@ -1,5 +1,3 @@
-"""Parameter server on the first GPU with staged variables."""
-
 from multigpu.placements.row import WHOLE_STEP, Look, Placement
 from multigpu.placements.semantics import Semantics
 

@@ -31,11 +31,7 @@ def sliced_bytes(run: Run) -> int:
 
 
 def step_bytes(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None = None) -> dict[str, int]:
-    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves, over all replicas, by kind; kinds that move nothing are left out.
-
-    Args:
-        lookups, gradient_rows: as `predicted_bytes` takes them.
-    """
+    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves; given and told as `predicted_bytes` does."""
     moved = _moved(run, lookups, gradient_rows)
     parts = run.micro_steps or 1
     merges, uses = parts if run.micro_sync == "each" else 1, parts if find_placement(run.placement).variables == "cut" else 1

@@ -29,7 +29,7 @@ ID_BYTES = 8
 
 @dataclass(frozen=True)
 class Assigned:
-    """A variable with its places: where it lives, where its rows are gathered (embeddings), where it is updated."""
+    """A variable's places: where it lives, where its rows are gathered (embeddings), where it is updated."""
 
     variable: Variable
     home: int
@@ -102,8 +102,7 @@ def predicted_bytes(
     item_bytes: int = 4,
     gradient_rows: Sequence[dict[str, int]] | None = None,
 ) -> dict[str, int]:
-    """Bytes one step moves (where variables are averaged, one cycle of steps), over all replicas, by kind (kinds that move nothing are left
-    out).
+    """Bytes one step (where variables are averaged, one cycle of steps) moves over all replicas, by kind; 0 is left out.
 
     Args:
         lookups: of each replica, embedding variable -> rows it looks up in this step (padding included).

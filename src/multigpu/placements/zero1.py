@@ -1,5 +1,3 @@
-"""Replicated variables, sharded optimiser states (ZeRO-1)."""
-
 from multigpu.placements.row import WHOLE_STEP, Look, Placement
 
 PLACEMENT = Placement(

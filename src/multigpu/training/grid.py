@@ -18,7 +18,7 @@ from multigpu.workloads import find_model
 
 NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
 """Of a row, what says nothing about where parts live."""
-TABLES = {"embeddings", "lookup", "travels"}
+TABLES = {"embeddings", "lookup"}
 """And what says where tables do, which image models have none of."""
 
 

@@ -65,11 +65,7 @@ def find_workload(name: str) -> Workload:
 
 
 def find_model(workload: str, model: str) -> Model:
-    """The description of `model`.
-
-    Raises:
-        ValueError: as `find_workload`, or the model is unknown; the sentence names the known ones.
-    """
+    """The description of `model`; a ValueError as `find_workload`, or where the model is unknown."""
     models = find_workload(workload).models
     if model not in models:
         raise ValueError(f"unknown model {model!r} of workload {workload!r}: choose one of {', '.join(models)}")

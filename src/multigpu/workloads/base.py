@@ -150,12 +150,10 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Trainable parameters."""
         return sum(v.elements for v in self.variables)
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of the trainable parameters in float32."""
         return 4 * self.parameters
 
 

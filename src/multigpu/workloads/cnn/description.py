@@ -1,7 +1,7 @@
 """The image models, framework-free."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
@@ -29,7 +29,6 @@ class CnnConfig:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """(channels, height, width)."""
         return self.channels, self.image_size, self.image_size
 
     @property
@@ -52,21 +51,13 @@ def sections(network: Network, image: Shape) -> tuple[Section, ...]:
 
     Blocks (residual, concatenated branches) stay whole. The first section reads the images, the last computes the loss.
     """
-    names: list[list[str]] = []
-    traces = []
+    found: list[Section] = []
     for name, layer, before in steps(network, image):
-        if names and isinstance(layer, Relu):
-            names[-1].append(name)
-        else:
-            names.append([name])
-            traces.append(layer.trace(before, name))
-    found = []
-    for index, (stretch, one) in enumerate(zip(names, traces, strict=True)):
-        last = index == len(names) - 1
-        gives = {} if last else {stretch[0]: {"rows": prod(one.output)}}
-        takes = (names[index - 1][0],) if index else ()
-        found.append(Section(stretch[0], tuple(v.name for v in one.variables), takes, gives, {"rows": one.flops}))
-    return tuple(found)
+        if not found or not isinstance(layer, Relu):
+            one = layer.trace(before, name)
+            variables, takes = tuple(v.name for v in one.variables), tuple(each.name for each in found[-1:])
+            found.append(Section(name, variables, takes, {name: {"rows": prod(one.output)}}, {"rows": one.flops}))
+    return (*found[:-1], replace(found[-1], gives={}))
 
 
 def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
@@ -92,40 +83,27 @@ def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
     )
 
 
-def described(name: str, image_size: int, classes: int, network: Callable[[], Network], batch: int, rate: float) -> Named:
-    """A model's name and what makes its description, trained by tf_cnn_benchmarks' momentum rule: 0.9, and L2 of 4e-5 on every variable
-    (its later versions spare batch norm's). batch: its default.
-    """
-
-    def made() -> Model:
-        rule = Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
-        return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), rule)
-
-    return name, made
-
-
-def family_of(*members: Named) -> Mapping[str, Model]:
-    """Models by name, each described when it is first asked for."""
-    return Later(dict(members))
+def described(name: str, image_size: int, classes: int, network: Callable[[], Network], batch: int, rate: float) -> Model:
+    """A model trained by tf_cnn_benchmarks' rule: momentum 0.9, L2 of 4e-5 on every variable (its later versions spare batch norm's)."""
+    rule = Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
+    return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), rule)
 
 
 def imagenet(name: str, image_size: int, batch: int, network: Callable[[], Network], rate: float = 0.005) -> Named:
     """A model for ImageNet with its 1,001 classes."""
-    return described(name, image_size, 1001, network, batch, rate)
+    return name, partial(described, name, image_size, 1001, network, batch, rate)
 
 
 def cifar(name: str, network: Callable[[], Network], batch: int = 128, image_size: int = 32, rate: float = 0.1) -> Named:
     """A model for CIFAR-10 with its ten classes and a spare one."""
-    return described(name, image_size, 11, network, batch, rate)
+    return name, partial(described, name, image_size, 11, network, batch, rate)
 
 
-def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> tuple[Named, ...]:
+def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> Iterator[Named]:
     """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the batch."""
     rate = 0.128 * batch / 256
-    return (
-        imagenet(f"resnet{layers}_v1", 224, batch, partial(resnet.imagenet, blocks, "1x1"), rate),
-        imagenet(f"resnet{layers}_v1.5", 224, batch, partial(resnet.imagenet, blocks, "3x3"), rate),
-    )
+    yield imagenet(f"resnet{layers}_v1", 224, batch, partial(resnet.imagenet, blocks, "1x1"), rate)
+    yield imagenet(f"resnet{layers}_v1.5", 224, batch, partial(resnet.imagenet, blocks, "3x3"), rate)
 
 
 # Rates are constants, since steps are timed: tf_cnn_benchmarks' own after warm-up and before the first decay, for the default batch on
@@ -133,7 +111,13 @@ def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> tuple[N
 
 UNNORMALISED = 0.01
 
-FOR_IMAGENET: Mapping[str, Model] = family_of(
+
+def models_of(*members: Named) -> Mapping[str, Model]:
+    """Models by name, each described when it is first asked for."""
+    return Later(dict(members))
+
+
+FOR_IMAGENET: Mapping[str, Model] = models_of(
     *imagenet_resnet(50, (3, 4, 6, 3), 64),
     *imagenet_resnet(101, (3, 4, 23, 3), 32),
     *imagenet_resnet(152, (3, 8, 36, 3), 32),
@@ -148,7 +132,7 @@ FOR_IMAGENET: Mapping[str, Model] = family_of(
 )
 """Document 001's models on ImageNet, or on its smaller images of random numbers."""
 
-FOR_CIFAR: Mapping[str, Model] = family_of(
+FOR_CIFAR: Mapping[str, Model] = models_of(
     cifar("alexnet_cifar", plain.alexnet_cifar, rate=UNNORMALISED),
     *(cifar(f"resnet{6 * blocks + 2}", partial(resnet.cifar, blocks)) for blocks in (3, 5, 7, 9, 18)),
     cifar("densenet40_k12", partial(densenet.cifar, 12, 12), batch=64),
@@ -156,7 +140,7 @@ FOR_CIFAR: Mapping[str, Model] = family_of(
 )
 """Document 001's eight on CIFAR-10."""
 
-SMALL: Mapping[str, Model] = family_of(
+SMALL: Mapping[str, Model] = models_of(
     # the same topology for CPUs, and one block of every kind for tests
     cifar("resnet_small", partial(resnet.cifar, 1, width=8), image_size=16),
     cifar("resnet_tiny", resnet.tiny, image_size=8),
@@ -171,8 +155,8 @@ SMALL: Mapping[str, Model] = family_of(
     cifar("densenet_tiny", partial(densenet.cifar, 2, 3, first=4), image_size=12),
 )
 
-FAMILY: Mapping[str, Model] = family_of(
-    *(described(member.name, member.image_size, family.CLASSES, member.network, 64, UNNORMALISED) for member in family.MEMBERS)
+FAMILY: Mapping[str, Model] = models_of(
+    *((one.name, partial(described, one.name, one.image_size, family.CLASSES, one.network, 64, UNNORMALISED)) for one in family.MEMBERS)
 )
 """Made-up models: one formula, four numbers."""
 

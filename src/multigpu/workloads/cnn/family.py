@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, dense_relu, trace
+from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, trace
+from multigpu.workloads.cnn.plain import dense_relu
 
 STAGES = 4
 CLASSES = 100
@@ -34,7 +35,6 @@ class Member:
         return f"family_d{self.depth}_w{self.width}_s{self.image_size}_f{self.dense_percent}"
 
     def convolutions(self) -> Network:
-        """All layers up to the mean over space."""
         network: Network = ()
         for stage in range(STAGES):
             for number in range(self.depth // STAGES):
@@ -53,7 +53,6 @@ class Member:
         return max(1, round((wanted - CLASSES) / (features + 1 + CLASSES)))
 
     def network(self) -> Network:
-        """The layers, which end in logits."""
         return (*self.convolutions(), *(dense_relu(self.hidden) if self.hidden else ()), Dense(CLASSES))
 
 

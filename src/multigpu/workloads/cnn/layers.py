@@ -1,17 +1,122 @@
-"""A small language for convolutional networks: the layers, of which a network is a tuple (`network`)."""
+"""A small language for convolutional networks: a network is a tuple of layers, whose shapes, variables and operations are derived.
 
+`steps` walks it and gives each layer its name (its kind and a running number within its own tuple: `conv1`, `norm1`, `residual1`, ...), so
+that builders of all frameworks agree on the names of variables. Shapes are of one image, channels first: (channels, height, width), or
+(features,) once flattened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import ClassVar, Literal
 
 from multigpu.workloads.base import Init, Variable
-from multigpu.workloads.cnn.network import NO_PADS, Layer, Network, Pads, Shape, Trace, Window, same_pads, steps, trace
 
-__all__ = [
-    "NO_PADS", "AveragePool", "BatchNorm", "Concat", "Convolution", "Dense", "Dropout", "Flatten", "GlobalAveragePool", "Layer",
-    "LocalResponseNorm", "MaxPool", "Network", "PadChannels", "Pads", "Relu", "Residual", "Shape", "Trace", "Window", "conv_relu",
-    "dense_relu", "same_pads", "steps", "thin", "trace",
-]  # fmt: skip
+Shape = tuple[int, ...]
+Pads = tuple[int, int, int, int]
+"""Rows and columns added at the (top, bottom, left, right)."""
+NO_PADS: Pads = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What follows from a layer, or a network, once the shape of its input is known.
+
+    flops, spared: as `Model`'s, of one image; of convolutions and dense layers only, as is customary (the rest is bound by memory).
+    passes: `Model.memory_passes_per_unit`, where each layer is a kernel forward, and backward a kernel for each gradient, which keep
+        nothing of one another. ReLU is part of what stands before it, the sum of a residual block part of its last normalisation, and
+        branches write where they are concatenated.
+    """
+
+    output: Shape
+    variables: tuple[Variable, ...] = ()
+    flops: int = 0
+    passes: int = 0
+    spared: int = 0
+
+    def __add__(self, other: Trace) -> Trace:
+        """Of this and then the other, or of both beside each other."""
+        variables, flops = self.variables + other.variables, self.flops + other.flops
+        return Trace(other.output, variables, flops, self.passes + other.passes, self.spared + other.spared)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operation, which has no variables and keeps shapes, unless it says otherwise. `kind` begins its name.
+
+    touches: how often a step reads or writes each number that goes in, and each that comes out (`Trace.passes`).
+    """
+
+    kind: ClassVar[str]
+    touches: ClassVar[tuple[int, int]] = (2, 2)
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        output = self.output(shape)
+        return Trace(output, passes=self.passes(shape, output))
+
+    def passes(self, before: Shape, after: Shape) -> int:
+        return self.touches[0] * prod(before) + self.touches[1] * prod(after)
+
+    def output(self, shape: Shape) -> Shape:
+        return shape
+
+
+Network = tuple[Layer, ...]
+
+
+def steps(network: Network, shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
+    """Each layer with its name and the shape of its input."""
+    counts: Counter[str] = Counter()
+    for layer in network:
+        counts[layer.kind] += 1
+        yield f"{layer.kind}{counts[layer.kind]}", layer, shape
+        shape = layer.trace(shape, "").output
+
+
+def trace(network: Network, shape: Shape, prefix: str = "") -> Trace:
+    """The traces of all layers in one; an empty network passes its input on."""
+    return sum((layer.trace(before, prefix + name) for name, layer, before in steps(network, shape)), Trace(shape))
+
+
+def same_pads(size: tuple[int, int], kernel: int | tuple[int, int], stride: int) -> Pads:
+    """TensorFlow's SAME: outputs = ceil(size / stride), an odd pad going to the bottom and the right."""
+    pads: list[int] = []
+    for length, side in zip(size, (kernel, kernel) if isinstance(kernel, int) else kernel, strict=True):
+        total = max((-(-length // stride) - 1) * stride + side - length, 0)
+        pads += (total // 2, total - total // 2)
+    return (pads[0], pads[1], pads[2], pads[3])
+
+
+@dataclass(frozen=True)
+class Window(Layer):
+    """A kernel, one side for a square or (height, width), that moves by `stride` over a padded image."""
+
+    kernel: int | tuple[int, int]
+    stride: int = 1
+    pads: Pads | Literal["same"] = NO_PADS
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        return (self.kernel, self.kernel) if isinstance(self.kernel, int) else self.kernel
+
+    def pads_for(self, shape: Shape) -> Pads:
+        return same_pads((shape[1], shape[2]), self.kernel, self.stride) if self.pads == "same" else self.pads
+
+    def positions(self, shape: Shape) -> tuple[int, int]:
+        """How many times the kernel fits, downwards and across."""
+        top, bottom, left, right = self.pads_for(shape)
+        height, width = shape[1] + top + bottom, shape[2] + left + right
+        down, across = self.sides
+        if height < down or width < across:
+            raise ValueError(f"a {down} x {across} {self.kind} does not fit a padded image of {height} x {width}")
+        return (height - down) // self.stride + 1, (width - across) // self.stride + 1
+
+    def output(self, shape: Shape) -> Shape:
+        return shape[0], *self.positions(shape)
+
 
 LEAST_PRODUCTS = 2
 """Products that a convolution's result takes at least for each pair of channels, in place of one for each weight of its window.
@@ -45,10 +150,10 @@ class Convolution(Window):
 
 @dataclass(frozen=True)
 class MaxPool(Window):
-    """The largest element of each window; padding never wins. Backward reads where that was."""
+    """The largest element of each window; padding never wins."""
 
     kind: ClassVar[str] = "max_pool"
-    touches: ClassVar[tuple[int, int]] = (2, 3)
+    touches: ClassVar[tuple[int, int]] = (2, 3)  # backward reads where that was
 
 
 @dataclass(frozen=True)
@@ -60,10 +165,9 @@ class AveragePool(Window):
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """Normalised over batch and space, with scale (starts at 1) and shift (0).
+    """Normalised over batch and space, with scale (starts at 1; a ReLU with weights behind it can do without) and shift (0).
 
     decay: of the running statistics: running <- decay x running + (1 - decay) x batch.
-    scale: whether there is a scale; a ReLU with weights behind it can do without, as the Inception networks do.
     """
 
     kind: ClassVar[str] = "norm"
@@ -80,9 +184,7 @@ class BatchNorm(Layer):
 
 @dataclass(frozen=True)
 class LocalResponseNorm(Layer):
-    """x / (bias + alpha x sum of squares) ^ beta, the sum over the channels at most `radius` away (TensorFlow's rule; PyTorch's
-    alpha is divided by the 2 radius + 1 channels).
-    """
+    """x / (bias + alpha x sum of squares) ^ beta, over channels at most `radius` away (PyTorch divides alpha by 2 radius + 1)."""
 
     kind: ClassVar[str] = "response_norm"
     touches: ClassVar[tuple[int, int]] = (3, 3)  # backward reads what came in, what went out and its gradient
@@ -94,10 +196,8 @@ class LocalResponseNorm(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """In training, each element is zero with probability `rate`, the others are divided by 1 - rate.
-
-    Every replica draws masks from its framework's own generator, as tf_cnn_benchmarks does. So with dropout a step costs what
-    it costs there, but placements and frameworks agree in distribution only: whatever compares numbers uses networks without.
+    """In training, each element is zero with probability `rate`, the others are divided by 1 - rate. Every replica draws from its
+    framework's own generator: placements and frameworks agree in distribution only, and whatever compares numbers goes without.
     """
 
     kind: ClassVar[str] = "dropout"
@@ -140,7 +240,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class PadChannels(Layer):
-    """Channels of zeros, as many before as after: option A of the residual networks' paper, which has no variables."""
+    """Channels of zeros, as many before as after: option A of the residual networks' paper."""
 
     kind: ClassVar[str] = "pad_channels"
     each_side: int = 0
@@ -151,9 +251,7 @@ class PadChannels(Layer):
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """To `units` features, with a bias. Weights [units, features] start normal with variance `gain` / features:
-    1 before a softmax, 2 before a ReLU.
-    """
+    """To `units` features, with a bias. Weights [units, features] start normal with variance `gain` / features (2 before a ReLU)."""
 
     kind: ClassVar[str] = "dense"
     touches: ClassVar[tuple[int, int]] = Convolution.touches
@@ -198,24 +296,3 @@ class Concat(Layer):
         if len(sizes) != 1:
             raise ValueError(f"{name}: branches of shapes {[one.output for one in traces]} cannot be concatenated")
         return sum(traces, Trace(())) + Trace((sum(one.output[0] for one in traces), *sizes.pop()))
-
-
-# --- short forms that several families of networks share -----------------------------------------------------------------------
-
-
-def conv_relu(filters: int, kernel: int, stride: int = 1, pads: Pads | Literal["same"] = "same") -> Network:
-    """A convolution with bias, then ReLU: tf_cnn_benchmarks' convolution where nothing is normalised.
-
-    With its gain of 1: max-pooling and dropout raise activations from layer to layer, and with 2 AlexNet's loss overflows.
-    """
-    return (Convolution(kernel, stride, pads, filters, bias=True, gain=1.0), Relu())
-
-
-def dense_relu(units: int, dropout: float = 0.0) -> Network:
-    """A dense layer, ReLU, and dropout where its rate is not 0."""
-    return (Dense(units, gain=2.0), Relu(), *((Dropout(dropout),) if dropout else ()))
-
-
-def thin(filters: int, shrink: int) -> int:
-    """A `shrink`-th of the filters, at least one: the same network in a size for tests and CPUs."""
-    return max(1, filters // shrink)

@@ -1,6 +1,28 @@
-"""tf_cnn_benchmarks' plain networks, of convolutions with bias, pooling and dense layers: trivial, LeNet, AlexNet, OverFeat, VGG."""
+"""tf_cnn_benchmarks' plain networks, of convolutions with bias, pooling and dense layers: trivial, LeNet, AlexNet, OverFeat, VGG; and
+the short forms that other networks share with them.
+"""
 
-from multigpu.workloads.cnn.layers import NO_PADS, Dense, Flatten, LocalResponseNorm, MaxPool, Network, conv_relu, dense_relu, thin
+from typing import Literal
+
+from multigpu.workloads.cnn.layers import NO_PADS, Convolution, Dense, Dropout, Flatten, LocalResponseNorm, MaxPool, Network, Pads, Relu
+
+
+def conv_relu(filters: int, kernel: int, stride: int = 1, pads: Pads | Literal["same"] = "same") -> Network:
+    """A convolution with bias, then ReLU: tf_cnn_benchmarks' convolution where nothing is normalised.
+
+    With its gain of 1: max-pooling and dropout raise activations from layer to layer, and with 2 AlexNet's loss overflows.
+    """
+    return (Convolution(kernel, stride, pads, filters, bias=True, gain=1.0), Relu())
+
+
+def dense_relu(units: int, dropout: float = 0.0) -> Network:
+    """A dense layer, ReLU, and dropout where its rate is not 0."""
+    return (Dense(units, gain=2.0), Relu(), *((Dropout(dropout),) if dropout else ()))
+
+
+def thin(filters: int, shrink: int) -> int:
+    """A `shrink`-th of the filters, at least one: the same network in a size for tests and CPUs."""
+    return max(1, filters // shrink)
 
 
 def trivial(classes: int = 1001) -> Network:

@@ -6,34 +6,22 @@ pads of strided convolutions and of the first pooling, and that the CIFAR networ
 
 from typing import Literal
 
-from multigpu.workloads.cnn.layers import (
-    AveragePool,
-    BatchNorm,
-    Convolution,
-    Dense,
-    GlobalAveragePool,
-    MaxPool,
-    Network,
-    PadChannels,
-    Pads,
-    Relu,
-    Residual,
-)
+from multigpu.workloads.cnn import layers as L
 
-NORM = BatchNorm(decay=0.9, epsilon=1e-5)
+NORM = L.BatchNorm(decay=0.9, epsilon=1e-5)
 
 
-def conv_norm(filters: int, kernel: int, stride: int = 1, pads: Pads | Literal["same", "resnet"] = "resnet") -> Network:
+def conv_norm(filters: int, kernel: int, stride: int = 1, pads: L.Pads | Literal["same", "resnet"] = "resnet") -> L.Network:
     """A convolution without bias and its batch norm. Pads "resnet" do not depend on the image: (kernel - 1) / 2 a side, the
     odd one at the bottom and the right (SAME_RESNET; without a stride it equals SAME).
     """
     if pads == "resnet":
         before, after = (kernel - 1) // 2, kernel // 2
         pads = (before, after, before, after)
-    return (Convolution(kernel, stride, pads, filters), NORM)
+    return (L.Convolution(kernel, stride, pads, filters), NORM)
 
 
-def bottleneck(depth: int, narrow: int, stride: int, projected: bool, stride_in: Literal["1x1", "3x3"]) -> Network:
+def bottleneck(depth: int, narrow: int, stride: int, projected: bool, stride_in: Literal["1x1", "3x3"]) -> L.Network:
     """1x1, 3x3 and 1x1 convolutions around a shortcut, then ReLU.
 
     projected: whether the shortcut is a 1x1 convolution with batch norm (the depth changes) or the input itself.
@@ -42,59 +30,59 @@ def bottleneck(depth: int, narrow: int, stride: int, projected: bool, stride_in:
     first, second = (stride, 1) if stride_in == "1x1" else (1, stride)
     branch = (
         *conv_norm(narrow, 1, first),
-        Relu(),
+        L.Relu(),
         *conv_norm(narrow, 3, second),
-        Relu(),
+        L.Relu(),
         *conv_norm(depth, 1),
     )
-    return (Residual(branch, conv_norm(depth, 1, stride) if projected else ()), Relu())
+    return (L.Residual(branch, conv_norm(depth, 1, stride) if projected else ()), L.Relu())
 
 
-def basic(depth: int, before: int, stride: int) -> Network:
+def basic(depth: int, before: int, stride: int) -> L.Network:
     """Two 3x3 convolutions around a shortcut without variables, then ReLU (the CIFAR networks' block).
 
     Where the depth grows from `before`, the shortcut takes every stride-th pixel and adds channels of zeros (option A).
     """
-    branch = (*conv_norm(depth, 3, stride, "same"), Relu(), *conv_norm(depth, 3, 1, "same"))
-    shortcut = () if depth == before else (AveragePool(1, stride), PadChannels((depth - before) // 2))
-    return (Residual(branch, shortcut), Relu())
+    branch = (*conv_norm(depth, 3, stride, "same"), L.Relu(), *conv_norm(depth, 3, 1, "same"))
+    shortcut = () if depth == before else (L.AveragePool(1, stride), L.PadChannels((depth - before) // 2))
+    return (L.Residual(branch, shortcut), L.Relu())
 
 
-def imagenet(blocks: tuple[int, ...], stride_in: Literal["1x1", "3x3"], classes: int = 1001, width: int = 64) -> Network:
+def imagenet(blocks: tuple[int, ...], stride_in: Literal["1x1", "3x3"], classes: int = 1001, width: int = 64) -> L.Network:
     """ResNet-50, 101, 152: `blocks` bottlenecks in each of four stages, from 4 x `width` channels, doubling."""
-    network: Network = (*conv_norm(width, 7, 2), Relu(), MaxPool(3, 2, "same"))
+    network: L.Network = (*conv_norm(width, 7, 2), L.Relu(), L.MaxPool(3, 2, "same"))
     for stage, count in enumerate(blocks):
         narrow = width * 2**stage
         for block in range(count):
             stride = 2 if stage > 0 and block == 0 else 1
             network += bottleneck(4 * narrow, narrow, stride, block == 0, stride_in)
-    return (*network, GlobalAveragePool(), Dense(classes))
+    return (*network, L.GlobalAveragePool(), L.Dense(classes))
 
 
-def cifar(blocks: int, classes: int = 11, width: int = 16) -> Network:
+def cifar(blocks: int, classes: int = 11, width: int = 16) -> L.Network:
     """ResNet-20, 32, ...: `blocks` (3, 5, ...) basic blocks in each of three stages, from `width` channels, doubling."""
-    network: Network = conv_norm(width, 3, 1, "same")
+    network: L.Network = conv_norm(width, 3, 1, "same")
     before = width
     for stage in range(3):
         for block in range(blocks):
             network += basic(width * 2**stage, before, 2 if stage > 0 and block == 0 else 1)
             before = width * 2**stage
-    return (*network, GlobalAveragePool(), Dense(classes))
+    return (*network, L.GlobalAveragePool(), L.Dense(classes))
 
 
-def tiny(classes: int = 11) -> Network:
+def tiny(classes: int = 11) -> L.Network:
     """One block of every kind on 8 x 8 pixels, for tests: both bottlenecks, both shortcuts of the basic block, and pads
     that differ by side.
     """
     return (
         *conv_norm(4, 3),
-        Relu(),
-        MaxPool(3, 2, "same"),
+        L.Relu(),
+        L.MaxPool(3, 2, "same"),
         *bottleneck(8, 2, 1, True, "1x1"),
         *bottleneck(8, 2, 1, False, "3x3"),
         *bottleneck(12, 3, 2, True, "3x3"),
         *basic(12, 12, 1),
         *basic(16, 12, 2),
-        GlobalAveragePool(),
-        Dense(classes),
+        L.GlobalAveragePool(),
+        L.Dense(classes),
     )

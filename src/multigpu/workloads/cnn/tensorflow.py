@@ -27,15 +27,10 @@ class Cnn(StepModule):
                 self.statistics |= {f"{name}.mean": (variable.shape, 0.0), f"{name}.variance": (variable.shape, 1.0)}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
         return (2, 3, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The sum of the loss over the shard's images, a float32 (or float64) scalar, and the running statistics after it.
-
-        Args:
-            batch: images (B, channels, height, width), floating-point; labels (B,) int64.
-        """
+        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; and the running statistics after it."""
         logits, updated = self.logits(values, batch["images"], statistics)
         return self.loss_of(logits, batch["labels"]), updated
 
@@ -54,11 +49,7 @@ class Cnn(StepModule):
 
 
 def build(model: Model, form: Form) -> Cnn:
-    """The functions of an image model.
-
-    Raises:
-        Unsupported: channels first on a CPU, for which TensorFlow has no kernels.
-    """
+    """The functions of an image model; Unsupported where channels come first on a CPU, for which TensorFlow has no kernels."""
     if form.layout == "channels_first" and not form.cuda:
         raise Unsupported("TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'")
     return Cnn(model, form)
@@ -73,13 +64,11 @@ class Pass:
         self.updated: Tensors = {}
 
     def network(self, network: L.Network, shape: L.Shape, x: tf.Tensor, prefix: str) -> tf.Tensor:
-        """All layers, one after another; `shape` is of one image, channels first."""
         for name, layer, size in L.steps(network, shape):
             x = getattr(self, layer.kind)(layer, size, x, prefix + name)
         return x
 
     def value(self, name: str) -> tf.Tensor:
-        """A variable in the type of products."""
         return tf.cast(self.values[name], self.form.compute)
 
     def axes(self, height: Any, width: Any, batch: Any, channels: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -12,21 +13,8 @@ from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
-from multigpu.workloads.cnn.torch_folded import FoldedConv, fold
+from multigpu.workloads.cnn import torch_layers as T
 from multigpu.workloads.cnn.torch_fused import fuse
-from multigpu.workloads.cnn.torch_layers import (
-    CastTogether,
-    Concat,
-    Conv,
-    Linear,
-    Mean,
-    Norm,
-    PaddedConv,
-    PaddedMaxPool,
-    Residual,
-    ResponseNorm,
-    Subsample,
-)
 
 CAST_MIB = 4.0
 """Weights of this size are cast together: their gradients wait for the last of them, and buckets of gradients are to leave early."""
@@ -41,7 +29,7 @@ def build(
         model: a description of the workload `cnn`.
         layout: of images and weights in memory, "channels_first" (also None) or "channels_last"; shapes are NCHW in both.
         batch_norm: "fused": in one piece with what follows it (`torch_fused`); None: the library's.
-        stem: "folded": the first convolution on images whose blocks of pixels are channels (`torch_folded`).
+        stem: "folded": the first convolution on images whose blocks of pixels are channels (`FoldedConv`).
         weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel.
 
     Raises:
@@ -54,7 +42,7 @@ def build(
     if batch_norm == "fused":
         fuse(module, model.config.network, model.config.image_shape)
     if stem == "folded":
-        fold(module, model.config.network, model.config.image_shape)
+        T.fold(module, model.config.network, model.config.image_shape)
     if weight_casts == "grouped":
         module.cast_in_groups()
     return module.to(memory_format=memory_format)  # type: ignore[call-overload]
@@ -67,12 +55,12 @@ class Cnn(nn.Sequential):
         super().__init__(named)
         self.memory_format = memory_format
         self.compiled: list[Callable[[Tensor], Tensor]] = []
-        self.groups: list[list[Conv]] = []
+        self.groups: list[list[T.Conv]] = []
 
     def reset_buffers(self) -> None:
         """Start the running statistics (mean 0, variance 1) and constants anew, after the module was moved out of the meta device."""
         for module in self.modules():
-            if isinstance(module, Norm | ResponseNorm):
+            if isinstance(module, T.Norm | T.ResponseNorm):
                 module.reset_buffers()
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -80,23 +68,18 @@ class Cnn(nn.Sequential):
         return {}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """The sum of the loss over the shard's images, a float32 (or float64) scalar.
-
-        Args:
-            batch: images (B, channels, height, width), floating-point; labels (B,) int64.
-            rows: ignored; image models look nothing up.
-        """
+        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; rows are ignored."""
         return self.loss_of(self.logits(batch["images"]), batch["labels"])
 
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(B, classes), (B,) -> the sum of the loss, a float32 (or float64) scalar."""
+        """(B, classes), (B,) -> a float32 (or float64) scalar."""
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
         return F.cross_entropy(logits, labels, reduction="sum")
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, channels, height, width) -> (B, classes)."""
-        x = images if isinstance(self[0], FoldedConv) else images.contiguous(memory_format=self.memory_format)
+        x = images if isinstance(self[0], T.FoldedConv) else images.contiguous(memory_format=self.memory_format)
         if self.groups:
             self.lend_weights(images.device.type)
         for part in self.compiled or self:
@@ -109,7 +92,7 @@ class Cnn(nn.Sequential):
         """From now on autocast finds the weights of convolutions in 16 bits; neighbours share a cast until they reach CAST_MIB."""
         size_mib = 0.0
         for module in self.modules():
-            if isinstance(module, Conv) and not isinstance(module, FoldedConv):
+            if isinstance(module, T.Conv) and not isinstance(module, T.FoldedConv):
                 if not self.groups or size_mib >= CAST_MIB:
                     self.groups.append([])
                     size_mib = 0.0
@@ -119,7 +102,7 @@ class Cnn(nn.Sequential):
     def lend_weights(self, device: str) -> None:
         """Convolutions of groups compute with weights in autocast's type, until these are taken back."""
         for group in self.groups if torch.is_autocast_enabled(device) else ():
-            cast = CastTogether.apply(torch.get_autocast_dtype(device), *(layer.weight for layer in group))
+            cast = T.CastTogether.apply(torch.get_autocast_dtype(device), *(layer.weight for layer in group))
             for layer, weight in zip(group, cast, strict=True):
                 layer.lent = weight
 
@@ -137,11 +120,9 @@ class Cnn(nn.Sequential):
         self.compiled = [torch.compile(nn.Sequential(*stretch), dynamic=False) for stretch in stretches]  # no submodules: a plain list
 
 
-STRETCH_BEGINS = (Residual, Concat, nn.Flatten, Mean, nn.MaxPool2d, nn.AvgPool2d)
+STRETCH_BEGINS = (T.Residual, T.Concat, nn.Flatten, T.Mean, nn.MaxPool2d, nn.AvgPool2d)
 """Layers that begin a new stretch of what is compiled together."""
 
-
-# --- from description to module ---------------------------------------------------------------------------------------------
 
 OVERWRITABLE = (L.Convolution, L.BatchNorm, L.Dense, L.Residual, L.Concat)
 """Layers whose output is new memory that their own backward pass does not read: the next may write over it."""
@@ -160,69 +141,47 @@ def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
     return made
 
 
-def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
-    """With the library's own padding where its windows are those of the description."""
-    top, bottom, left, right = layer.pads_for(shape)
-    alike = L.Convolution(layer.kernel, layer.stride, (top, top, left, left), layer.filters)
-    if fits(alike, shape) and alike.positions(shape) == layer.positions(shape):
-        return Conv(shape[0], layer.filters, layer.sides, layer.stride, (top, left), bias=layer.bias)
-    padded = PaddedConv(shape[0], layer.filters, layer.sides, layer.stride, bias=layer.bias)
-    padded.sides = (left, right, top, bottom)
-    return padded
-
-
-def fits(window: L.Window, shape: L.Shape) -> bool:
-    """Whether the padded image holds the kernel at least once."""
-    top, bottom, left, right = window.pads_for(shape)
-    return shape[1] + top + bottom >= window.sides[0] and shape[2] + left + right >= window.sides[1]
-
-
-def library_rounding(layer: L.Window, shape: L.Shape) -> bool | None:
-    """Whether the library's pooling has to round up (True) or down (False) to place its windows as the description does;
-    None if neither does.
+def rounding(layer: L.Window, shape: L.Shape) -> bool | None:
+    """Whether the library has to round up (True) or down (False) to place its windows as the description does; None: neither does.
 
     Its pads are alike on opposite sides, but rounding up lets a last window hang over the bottom or the right edge, and it
     leaves what is outside the image out of the maximum or the mean. So pads at the bottom and right only cost no copy.
     """
     top, _, left, _ = layer.pads_for(shape)
-    if top > layer.sides[0] // 2 or left > layer.sides[1] // 2:
-        return None
-    wanted = layer.positions(shape)
+    image, wanted = torch.empty(1, *shape[1:], device="meta"), layer.positions(shape)
     for up in (False, True):
-        found = []
-        for length, pad, side in ((shape[1], top, layer.sides[0]), (shape[2], left, layer.sides[1])):
-            rest = length + 2 * pad - side
-            count = (-(-rest // layer.stride) if up else rest // layer.stride) + 1
-            if up and (count - 1) * layer.stride >= length + pad:  # a window must begin inside
-                count -= 1
-            found.append(count)
-        if tuple(found) == wanted:
-            return up
+        with suppress(RuntimeError):  # no window fits, or pads are wider than half of one
+            if F.max_pool2d(image, layer.sides, layer.stride, (top, left), ceil_mode=up).shape[1:] == wanted:
+                return up
     return None
+
+
+def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
+    """With the library's own padding where its windows are those of the description."""
+    top, bottom, left, right = layer.pads_for(shape)
+    if rounding(layer, shape) is False:
+        return T.Conv(shape[0], layer.filters, layer.sides, layer.stride, (top, left), bias=layer.bias)
+    padded = T.PaddedConv(shape[0], layer.filters, layer.sides, layer.stride, bias=layer.bias)
+    padded.sides = (left, right, top, bottom)
+    return padded
 
 
 def max_pool(layer: L.MaxPool, shape: L.Shape) -> nn.Module:
     """The library's pooling, on a padded copy only where it cannot be helped."""
     top, bottom, left, right = layer.pads_for(shape)
-    up = library_rounding(layer, shape)
-    if up is not None:
+    if (up := rounding(layer, shape)) is not None:
         return nn.MaxPool2d(layer.sides, layer.stride, (top, left), ceil_mode=up)
-    padded = PaddedMaxPool(layer.sides, layer.stride)
+    padded = T.PaddedMaxPool(layer.sides, layer.stride)
     padded.sides = (left, right, top, bottom)
     return padded
 
 
 def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
-    """The library's pooling, padding not counted.
-
-    Raises:
-        NotImplementedError: pads that the library cannot express.
-    """
+    """The library's pooling, padding not counted; a NotImplementedError where it cannot express pads."""
     top, _, left, _ = layer.pads_for(shape)
     if layer.sides == (1, 1):
-        return Subsample(layer.stride)
-    up = library_rounding(layer, shape)
-    if up is None:
+        return T.Subsample(layer.stride)
+    if (up := rounding(layer, shape)) is None:
         raise NotImplementedError(f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME with a stride does")
     return nn.AvgPool2d(layer.sides, layer.stride, (top, left), ceil_mode=up, count_include_pad=False)
 
@@ -230,12 +189,12 @@ def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
 def residual(layer: L.Residual, shape: L.Shape) -> nn.Module:
     """The sum overwrites the branch's output where nothing else needs that."""
     shortcut = nn.Sequential(parts(layer.shortcut, shape)) if layer.shortcut else None
-    return Residual(nn.Sequential(parts(layer.branch, shape)), shortcut, isinstance(layer.branch[-1], OVERWRITABLE))
+    return T.Residual(nn.Sequential(parts(layer.branch, shape)), shortcut, isinstance(layer.branch[-1], OVERWRITABLE))
 
 
 def concat(layer: L.Concat, shape: L.Shape) -> nn.Module:
     """One child a branch, in order."""
-    made = Concat()
+    made = T.Concat()
     for index, branch in enumerate(layer.branches, 1):
         made.add_module(f"branch{index}", nn.Sequential(parts(branch, shape)))
     return made
@@ -245,20 +204,18 @@ MAKERS: dict[type[L.Layer], Callable[[Any, L.Shape], nn.Module]] = {
     L.Convolution: convolution,
     L.MaxPool: max_pool,
     L.AveragePool: average_pool,
-    L.BatchNorm: lambda layer, shape: Norm(shape[0], layer.epsilon, 1 - layer.decay, layer.scale),
-    L.LocalResponseNorm: lambda layer, shape: ResponseNorm(layer, shape[0]),
+    L.BatchNorm: lambda layer, shape: T.Norm(shape[0], layer.epsilon, 1 - layer.decay, layer.scale),
+    L.LocalResponseNorm: lambda layer, shape: T.ResponseNorm(layer, shape[0]),
     L.Dropout: lambda layer, shape: nn.Dropout(layer.rate),
-    L.GlobalAveragePool: lambda layer, shape: Mean(),
+    L.GlobalAveragePool: lambda layer, shape: T.Mean(),
     L.Flatten: lambda layer, shape: nn.Flatten(),
     L.PadChannels: lambda layer, shape: nn.ConstantPad3d((0, 0, 0, 0, layer.each_side, layer.each_side), 0.0),
-    L.Dense: lambda layer, shape: Linear(shape[0], layer.units),
+    L.Dense: lambda layer, shape: T.Linear(shape[0], layer.units),
     L.Residual: residual,
     L.Concat: concat,
 }
 """Layer -> its module, given the shape of its input. `Relu` depends on what precedes it and is made in `parts`."""
 
-
-# --- sections ----------------------------------------------------------------------------------------------------------------
 
 Values = dict[str, Tensor]
 

@@ -4,11 +4,11 @@ A row is a user, an item and the rating that the one gave the other. One tower r
 other one what other users wrote about the item. The towers have variables of their own and share the table.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,6 @@ class DeepconnConfig:
 
     @property
     def positions(self) -> int:
-        """Windows of the convolution in one text."""
         return self.length - self.width + 1
 
     @property
@@ -119,11 +118,7 @@ def epoch_steps(joined_batch: int) -> int:
 
 
 def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
-    """The description of one two-tower model.
-
-    Raises:
-        ValueError: its texts are too short for a window of the maximum.
-    """
+    """The description of one two-tower model; a ValueError where its texts are too short for a window of the maximum."""
     if config.flat < 1:
         raise ValueError(f"{name} reads {config.length} words: its convolution and maximum need at least {config.width + config.pool - 1}")
     return Model(
@@ -179,6 +174,44 @@ def stage_arrays(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, np
     config: DeepconnConfig = model.config
     halves = np.split(arrays["words"], [config.length], axis=1)
     return {f"{tower}_words": half for tower, half in zip(TOWERS, halves, strict=True)} | {"ratings": arrays["ratings"]}
+
+
+Compute = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Any]
+"""From the stage's variables, the outputs that it reads and the arrays that it reads to its own output."""
+
+
+class Layers(NamedTuple):
+    """What the stages compute in one framework, for B rows.
+
+    embed: of the table and ids. conv: with tanh, of (B, length, embedding), kernel and bias; pool and flatten take what it gives, in any
+    order of axes; flatten gives (B, flat), position by position. dense: with ReLU, of features, kernel and bias.
+    error: of all variables, both towers' outputs and the ratings: the sum of the squared errors.
+    """
+
+    embed: Callable[[Any, Any], Any]
+    conv: Callable[[Any, Any, Any], Any]
+    pool: Callable[[Any], Any]
+    flatten: Callable[[Any], Any]
+    dense: Callable[[Any, Any, Any], Any]
+    error: Callable[[Mapping[str, Any], Any, Any, Any], Any]
+
+
+def stages_of(layers: Layers) -> dict[str, Compute]:
+    """Stage -> what it computes. The last one returns the sum of the squared errors."""
+
+    def weighted(layer: Callable[[Any, Any, Any], Any], name: str) -> Compute:
+        return lambda values, inputs, arrays: layer(inputs[0], values[f"{name}_kernel"], values[f"{name}_bias"])
+
+    def plain(layer: Callable[[Any], Any]) -> Compute:
+        return lambda values, inputs, arrays: layer(inputs[0])
+
+    found: dict[str, Compute] = {}
+    for tower in TOWERS:
+        # ids arrive with the batch, or from the stage that looks strings up
+        found[f"{tower}_embed"] = lambda values, inputs, arrays: layers.embed(values[TABLE], (arrays or inputs)[0])
+        found |= {f"{tower}_conv": weighted(layers.conv, f"{tower}_conv"), f"{tower}_pool": plain(layers.pool)}
+        found |= {f"{tower}_flatten": plain(layers.flatten), f"{tower}_dense": weighted(layers.dense, f"{tower}_dense")}
+    return found | {"rating": lambda values, inputs, arrays: layers.error(values, inputs[0], inputs[1], arrays[0])}
 
 
 def through_tower(stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any) -> Any:

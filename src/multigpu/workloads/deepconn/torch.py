@@ -1,6 +1,6 @@
 """The two-tower model in PyTorch, and what each of its stages computes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -8,46 +8,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
-from multigpu.workloads.deepconn.description import TABLE, TOWERS, DeepconnConfig, through_tower
-
-Values = Mapping[str, Any]
-Compute = Callable[[Values, Sequence[Tensor], Sequence[Tensor]], Tensor]
-"""From the stage's variables, the outputs that it reads and the arrays that it reads to its own output."""
+from multigpu.workloads.deepconn.description import TABLE, TOWERS, Compute, DeepconnConfig, Layers, stages_of, through_tower
 
 
 def stage_functions(model: Model) -> dict[str, Compute]:
-    """Stage -> what it computes. The last one returns the sum of the squared errors."""
+    """Stage -> what it computes."""
     config: DeepconnConfig = model.config
-    found: dict[str, Compute] = {}
-    for tower in TOWERS:
-
-        def embed(values: Values, inputs: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-            return F.embedding(arrays[0], values[TABLE])  # (B, length, embedding)
-
-        def conv(values: Values, inputs: Sequence[Tensor], arrays: Sequence[Tensor], tower: str = tower) -> Tensor:
-            x = F.conv1d(inputs[0].transpose(1, 2), values[f"{tower}_conv_kernel"], values[f"{tower}_conv_bias"])
-            return torch.tanh(x)  # (B, filters, positions)
-
-        def pool(values: Values, inputs: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-            return F.max_pool1d(inputs[0], config.pool, stride=1)
-
-        def flatten(values: Values, inputs: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-            return inputs[0].transpose(1, 2).flatten(1)  # position by position: (B, flat)
-
-        def dense(values: Values, inputs: Sequence[Tensor], arrays: Sequence[Tensor], tower: str = tower) -> Tensor:
-            return F.relu(F.linear(inputs[0], values[f"{tower}_dense_kernel"], values[f"{tower}_dense_bias"]))
-
-        found |= {f"{tower}_{name}": f for name, f in (("embed", embed), ("conv", conv), ("pool", pool), ("flatten", flatten))}
-        found[f"{tower}_dense"] = dense
-
-    def rating(values: Values, inputs: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-        return F.mse_loss(joined(config, values, *inputs), arrays[0], reduction="sum")
-
-    found["rating"] = rating
-    return found
+    return stages_of(
+        Layers(
+            embed=lambda table, ids: F.embedding(ids, table),
+            conv=lambda x, kernel, bias: torch.tanh(F.conv1d(x.transpose(1, 2), kernel, bias)),  # (B, filters, positions)
+            pool=lambda x: F.max_pool1d(x, config.pool, stride=1),
+            flatten=lambda x: x.transpose(1, 2).flatten(1),
+            dense=lambda x, kernel, bias: F.relu(F.linear(x, kernel, bias)),
+            error=lambda values, user, item, ratings: F.mse_loss(joined(config, values, user, item), ratings, reduction="sum"),
+        )
+    )
 
 
-def joined(config: DeepconnConfig, values: Values, user: Tensor, item: Tensor) -> Tensor:
+def joined(config: DeepconnConfig, values: Mapping[str, Any], user: Tensor, item: Tensor) -> Tensor:
     """Ratings from both towers, (B, dense) twice -> (B,): the document's dot product, or the paper's factorisation machine of second
     order over both, w0 + sum w_i z_i + sum over i < j of <v_i, v_j> z_i z_j, whose last sum is half of (sum v_i z_i)^2 - sum (v_i z_i)^2,
     summed over the factors.
@@ -81,11 +60,9 @@ class Deepconn(nn.Module):
         return {TABLE: batch["words"]}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """The sum of the loss over the shard's rows, a float32 (or float64) scalar.
+        """Of words (B, 2 x length) int64, the user's text and then the item's, and ratings (B,), floating-point.
 
-        Args:
-            batch: words (B, 2 x length) int64, the user's text and then the item's; ratings (B,), floating-point.
-            rows: the table's rows looked up elsewhere, (B, 2 x length, embedding); the table is then not touched.
+        rows: the table's rows looked up elsewhere, (B, 2 x length, embedding); the table is then not touched.
         """
         return F.mse_loss(self.ratings(batch, rows), batch["ratings"], reduction="sum")
 
@@ -96,7 +73,6 @@ class Deepconn(nn.Module):
         return ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
 
     def compile_parts(self) -> None:
-        """Compile all that follows the look-up."""
         self.score = torch.compile(self.both_towers, dynamic=False)
 
     def both_towers(self, words: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Translation is greedy: the likeliest word at every position, many sentences at a
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -27,14 +28,9 @@ def padded(sentences: Sequence[Sequence[int]]) -> Tensor:
 def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST, batch_size: int = 64) -> list[list[int]]:
     """The translation of each sentence, without start or end.
 
-    Sentences of like lengths are translated together; the answers stand in the order of `sources`. Each begins with the
-    decoder in the encoder's last state, takes the likeliest word (of equals the lowest number) as its own next input, and
-    ends before its first EOS or after `longest` words. The start of a sentence is never chosen: no target holds it.
-
-    Args:
-        sources: numbers of the words of each sentence, at least one a sentence.
-        longest: the most words of a translation.
-        batch_size: sentences translated together.
+    Sentences of like lengths are translated together. Each begins with the decoder in the encoder's last state, takes the likeliest
+    word (of equals the lowest number) as its own next input, and ends before its first EOS or after `longest` words. The start of a
+    sentence is never chosen: no target holds it.
 
     Raises:
         ValueError: a sentence is empty, or `longest` or `batch_size` is below 1.
@@ -46,12 +42,11 @@ def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST
     if empty is not None:
         raise ValueError(f"sentence {empty} is empty: there is nothing to translate")
     order = sorted(range(len(sources)), key=lambda place: len(sources[place]))
-    found: list[list[int]] = [[] for _ in sources]
+    found: dict[int, list[int]] = {}
     for start in range(0, len(order), batch_size):
         places = order[start : start + batch_size]
-        for place, answer in zip(places, _translate([sources[place] for place in places], module, longest), strict=True):
-            found[place] = answer
-    return found
+        found |= zip(places, _translate([sources[place] for place in places], module, longest), strict=True)
+    return [found[place] for place in range(len(sources))]
 
 
 @torch.no_grad()
@@ -74,13 +69,7 @@ def _translate(sources: list[Sequence[int]], module: Nmt, longest: int) -> list[
         if not bool(goes_on.all()):
             words, running = words[goes_on], running[goes_on]
             state = (state[0][:, goes_on], state[1][:, goes_on])
-    return [_until_end(row) for row in answers.cpu()]
-
-
-def _until_end(row: Tensor) -> list[int]:
-    """The words before the first EOS."""
-    words: list[int] = row.tolist()
-    return words[: words.index(EOS)] if EOS in words else words
+    return [list(takewhile(lambda word: word != EOS, row)) for row in answers.tolist()]
 
 
 TOGETHER = 128
@@ -113,11 +102,7 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
 
 
 def held_out_of(run: Run, source: Source) -> PieceCorpus:
-    """The corpus of a source that holds catalogs out.
-
-    Raises:
-        ValueError: this one does not; the sentence names those that do.
-    """
+    """The corpus of a source that holds catalogs out; a ValueError that names those that do where this one does not."""
     if not isinstance(source, PieceText):
         raise ValueError(f"inputs {run.inputs!r} hold nothing out to score with: choose one of {', '.join(SELECTIONS)}")
     return source.corpus

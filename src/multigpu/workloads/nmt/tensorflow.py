@@ -27,12 +27,8 @@ class Nmt(StepModule):
         self.form = form
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The sum of the loss over the shard's target words, a float32 (or float64) scalar.
-
-        Args:
-            values: every variable but the tables.
-            batch: target_output (B, T), source_length and target_length (B,), int64; source_length_host (B,) int32.
-            rows: source_embedding (B, S, units), target_embedding (B, T, units).
+        """Of target_output (B, T), source_length and target_length (B,), int64, and source_length_host (B,) int32; rows are
+        source_embedding (B, S, units) and target_embedding (B, T, units).
         """
         source, target = (tf.transpose(tf.cast(rows[name], self.form.compute), [1, 0, 2]) for name in self.lookup_arrays)
         state = self._encode(values, source, batch)
@@ -78,21 +74,14 @@ class Nmt(StepModule):
 
 
 def build(model: Model, form: Form) -> Nmt:
-    """The functions of a translation model.
-
-    Raises:
-        Unsupported: the form cannot be computed here.
-    """
+    """The functions of a translation model; Unsupported where the form cannot be computed."""
     if form.xla and form.recurrence == "fused":
         raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
     return Nmt(model, form)
 
 
 def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
-    """`x` with that share of its elements at 0 and the others scaled up; `x` itself where nothing is dropped.
-
-    Every replica's operation has a generator of its own: they share no mask.
-    """
+    """As PyTorch's twin; every replica's operation has a generator of its own: they share no mask."""
     return tf.nn.dropout(x, dropout) if dropout else x
 
 

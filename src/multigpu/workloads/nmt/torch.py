@@ -110,9 +110,6 @@ class Nmt(nn.Module):
                 nothing, and the pass can be captured in a graph. Where `reads_lengths_on_device`, also source_ends and target_ends (B,),
                 int32 on the device, which say the same to a captured pass.
             rows: embedding variable -> rows looked up elsewhere, (B, S, units) or (B, T, units); its table is not touched.
-
-        Raises:
-            ValueError: lengths are not on the host, or a sentence is empty.
         """
         rows = rows or {}
         ids = self.lookups(batch)
@@ -127,11 +124,7 @@ class Nmt(nn.Module):
         return self.loss(output.flatten(0, 1), self.projection, targets.flatten())
 
     def encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The decoder's first state, (cells, B, units): source (B, S) int64 on the module's device, lengths (B,) on the host.
-
-        Raises:
-            ValueError: a sentence is empty.
-        """
+        """The decoder's first state, (cells, B, units): source (B, S) int64 on the module's device, lengths (B,) on the host."""
         return self._encode(self._embed("source_embedding", source, {}), lengths)
 
     def decode_step(self, words: Tensor, state: State) -> tuple[Tensor, State]:
@@ -170,12 +163,7 @@ class Nmt(nn.Module):
         return self.streams.setdefault((device, name), torch.cuda.Stream(device))
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word.
-
-        Args:
-            source: (S, B, D).
-            lengths: (B,) on the host.
-        """
+        """The decoder's first state, (cells, B, D), after each sentence's own last word: source (S, B, D), lengths (B,) on the host."""
         shortest, longest = (int(end) for end in lengths.aminmax())
         if shortest < 1:
             raise ValueError("source_length has a 0: an empty sentence leaves the decoder no state to start from")

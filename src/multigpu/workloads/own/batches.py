@@ -152,11 +152,7 @@ class OwnBatches(Source):
         return arrays
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank`.
-
-        Raises:
-            JobError: the user's function or loader fails, or gives what it did not give at first.
-        """
+        """The shard of `rank`; a JobError where the user's function or loader fails, or gives what it did not give at first."""
         rows = self.sizes[rank]
         if not self.joined:
             arrays = self._arrays(step, rows, len(self.sizes), rank)

@@ -72,7 +72,6 @@ class Described(Data):
     notes: list[str] = []
 
     def load(self, folder: Path) -> Job:
-        """The job itself, anew."""
         return load_job(self.job) if self.file else unpack(folder / self.job)
 
 
@@ -84,18 +83,15 @@ class Config(NamedTuple):
 
     @property
     def values(self) -> Path:
-        """The file of what variables start with."""
         return self.folder / self.described.values
 
 
 def model_of(described: Described, folder: Path) -> Model:
     """The model of the study that a description is."""
     values = str(folder / described.values)
+    init, tables, flat = Init("stored", 0.0, values), described.tables, described.flat
     variables = tuple(
-        Variable(
-            name, tuple(shape), "embedding" if name in described.tables else "dense", Init("stored", 0.0, values), name in described.flat
-        )
-        for name, shape in described.variables
+        Variable(name, tuple(shape), "embedding" if name in tables else "dense", init, name in flat) for name, shape in described.variables
     )
     return Model(
         name=described.name,

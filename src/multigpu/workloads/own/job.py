@@ -80,8 +80,13 @@ class Job:
 
     @property
     def title(self) -> str:
-        """Its name, or the model's."""
         return self.name or getattr(self.model, "__name__", type(self.model).__name__).strip("<>")
+
+    def pair(self, batch: Any) -> tuple[Any, Any]:
+        """The inputs and the target of a batch; a JobError where it holds something else."""
+        if not isinstance(batch, tuple) or len(batch) != 2:
+            raise JobError(f"batch gives no pair: give (inputs, target), or leave out loss where the model gives its own ({self.made_at})")
+        return batch
 
 
 LIBRARIES = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -116,11 +121,7 @@ def sentence(what: str, error: BaseException, place: str = "") -> str:
 
 @contextmanager
 def telling(what: str, place: str = "") -> Iterator[None]:
-    """Turn what a user's code raises into a sentence; memory that is full stays what it is.
-
-    Raises:
-        JobError: the code inside failed.
-    """
+    """Turn what a user's code raises into a sentence; memory that is full stays what it is; a JobError where the code inside failed."""
     try:
         yield
     except (JobError, MemoryError):

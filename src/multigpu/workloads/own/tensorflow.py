@@ -62,14 +62,7 @@ def computing_in(form: Form) -> Iterator[None]:
 
 
 def own_model(job: Job, example: Any, form: Form) -> keras.Model:
-    """The user's model with all of its variables, on the CPU.
-
-    Args:
-        example: what it is called with, by which it is built if it is not.
-
-    Raises:
-        JobError: it cannot be made, is none, or does not run on TensorFlow.
-    """
+    """The user's model with all of its variables, on the CPU. example: what it is called with, by which it is built if it is not."""
     if keras.backend.backend() != "tensorflow":
         raise JobError(f"Keras runs on {keras.backend.backend()} here: set KERAS_BACKEND=tensorflow to compare a Keras model")
     with telling(f"model {job.title!r}", job.made_at), tf.device("/device:CPU:0"), computing_in(form):
@@ -114,9 +107,7 @@ def loss_of(job: Job, model: keras.Model, loss: Any, batch: Any, kind: tf.DType)
     Raises:
         JobError: they fail; the sentence names the user's own line.
     """
-    if job.loss is not None and (not isinstance(batch, tuple) or len(batch) != 2):
-        raise JobError(f"batch gives no pair: give (inputs, target), or leave out loss where the model gives its own ({job.made_at})")
-    inputs, target = (batch, None) if job.loss is None else batch
+    inputs, target = (batch, None) if job.loss is None else job.pair(batch)
     with telling(f"model {job.title!r}", job.made_at):
         found = model(inputs, training=True) if model._call_has_training_arg else model(inputs)
     if job.loss is not None:

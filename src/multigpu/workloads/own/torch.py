@@ -47,11 +47,7 @@ def without_dropout(module: nn.Module) -> None:
 
 
 def own_module(job: Job) -> nn.Module:
-    """The user's module, on the CPU.
-
-    Raises:
-        JobError: it cannot be made, or is none.
-    """
+    """The user's module, on the CPU."""
     with telling(f"model {job.title!r}", job.made_at), torch.device("cpu"):
         made = copy.deepcopy(job.model) if isinstance(job.model, nn.Module) else job.model()
     if not isinstance(made, nn.Module):
@@ -76,17 +72,12 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
     Raises:
         JobError: they fail, or what they give is no scalar; the sentence names the user's own line.
     """
-    if job.loss is None:
-        with telling(f"model {job.title!r}", job.made_at):
-            found = module(**batch) if isinstance(batch, dict) else module(*batch)
-    else:
-        if not isinstance(batch, tuple) or len(batch) != 2:
-            raise JobError(f"batch gives no pair: give (inputs, target), or leave out loss where the model gives its own ({job.made_at})")
-        inputs, target = batch
-        with telling(f"model {job.title!r}", job.made_at):
-            output = module(**inputs) if isinstance(inputs, dict) else module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+    inputs, target = (batch, None) if job.loss is None else job.pair(batch)
+    with telling(f"model {job.title!r}", job.made_at):
+        found = module(**inputs) if isinstance(inputs, dict) else module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+    if job.loss is not None:
         with telling("loss", job.made_at):
-            found = job.loss(output, target)
+            found = job.loss(found, target)
     if not isinstance(found, Tensor):
         raise JobError(f"the loss is a {type(found).__name__} where a tensor is due: give the mean over a batch's samples ({job.made_at})")
     if found.numel() != 1:
@@ -146,7 +137,6 @@ class OwnStep(nn.Module):
         return {name: ids_of(table, batch).long().contiguous() for name, table in self.described.tables.items()}
 
     def compile_parts(self) -> None:
-        """Compile the user's module as a whole."""
         self.model.compile(dynamic=False)
 
     def reset_buffers(self) -> None:

@@ -52,7 +52,6 @@ class StackConfig:
         return self.positions**2 if self.kind == "convolution" else self.positions
 
     def inputs_of(self, layer: int) -> int:
-        """Features or channels that a layer of the body reads."""
         return self.width if layer else self.inputs
 
 
@@ -83,20 +82,14 @@ def layer_variables(config: StackConfig, layer: int) -> tuple[Variable, ...]:
 def head_variables(config: StackConfig) -> tuple[Variable, ...]:
     """The dense head, [classes, width], and its bias."""
     start = Init("uniform", sqrt(6 / (config.width + config.classes)))
-    return Variable("head_kernel", (config.classes, config.width), "dense", start), Variable(
-        "head_bias", (config.classes,), "bias", Init("constant", 0.0)
-    )
+    kernel = Variable("head_kernel", (config.classes, config.width), "dense", start)
+    return kernel, Variable("head_bias", (config.classes,), "bias", Init("constant", 0.0))
 
 
 def layer_flops(config: StackConfig, layer: int) -> int:
     """Operations of one layer of the body for one row, forward, a multiply-add counted as two; activations are left out."""
     kernels = [v for v in layer_variables(config, layer) if v.kind != "bias"]
     return 2 * config.places * sum(v.elements for v in kernels)
-
-
-def head_flops(config: StackConfig) -> int:
-    """Operations of the head for one row, forward."""
-    return 2 * config.width * config.classes
 
 
 def memory_passes(config: StackConfig) -> float:
@@ -135,20 +128,13 @@ def splitting(config: StackConfig) -> Splitting:
 
 def sections(config: StackConfig) -> tuple[Section, ...]:
     """A section a layer, each handing its activations to the next; the head with the loss is the last."""
-    found = []
+    found: list[Section] = []
     for layer in range(config.layers):
-        name = f"{config.kind}_{layer}"
-        found.append(
-            Section(
-                name,
-                tuple(v.name for v in layer_variables(config, layer)),
-                (f"{config.kind}_{layer - 1}",) if layer else (),
-                {name: {"rows": config.places * config.width}},
-                {"rows": layer_flops(config, layer)},
-            )
-        )
+        name, takes = f"{config.kind}_{layer}", tuple(section.name for section in found[-1:])
+        own, gives = tuple(v.name for v in layer_variables(config, layer)), {name: {"rows": config.places * config.width}}
+        found.append(Section(name, own, takes, gives, {"rows": layer_flops(config, layer)}))
     names = tuple(v.name for v in head_variables(config))
-    return (*found, Section("head", names, (found[-1].name,), {}, {"rows": head_flops(config)}))
+    return (*found, Section("head", names, (found[-1].name,), {}, {"rows": 2 * config.width * config.classes}))
 
 
 def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
@@ -166,7 +152,7 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
         unit="samples",
         variables=(*body, *head_variables(config)),
         optimizer=optimizer,
-        forward_flops_per_unit=float(sum(layer_flops(config, layer) for layer in range(config.layers)) + head_flops(config)),
+        forward_flops_per_unit=float(sum(layer_flops(config, layer) for layer in range(config.layers)) + 2 * config.width * config.classes),
         memory_passes_per_unit=memory_passes(config),
         config=config,
         declare_sections=lambda: sections(config),

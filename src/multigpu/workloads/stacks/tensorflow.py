@@ -22,15 +22,10 @@ class Stack(StepModule):
         self.format = "NCHW" if form.cuda else "NHWC"
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
         return (2, 3, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The sum of the loss over the shard's rows, a float32 (or float64) scalar.
-
-        Args:
-            batch: samples, (B, *row_shape) floating-point; labels (B,) int64.
-        """
+        """Of samples (B, *row_shape), floating-point, and labels (B,) int64."""
         kind = self.config.kind
         layer = {"dense": self._dense, "convolution": self._convolution, "recurrent": self._recurrent}[kind]
         x = self._enter(tf.cast(batch["samples"], self.form.compute))
@@ -59,7 +54,6 @@ class Stack(StepModule):
         return tf.sigmoid(x) if self.config.activation == "sigmoid" else tf.nn.relu(x)
 
     def _dense(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """(B, features) -> (B, width)."""
         return self._activated(self._product(values, name, x))
 
     def _convolution(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
@@ -91,11 +85,7 @@ class Stack(StepModule):
 
 
 def build(model: Model, form: Form) -> Stack:
-    """The functions of a stack.
-
-    Raises:
-        Unsupported: the form cannot be computed here.
-    """
+    """The functions of a stack; Unsupported where the form cannot be computed."""
     if form.xla and form.recurrence == "fused" and model.config.kind == "recurrent":
         raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
     return Stack(model, form)

@@ -1,6 +1,7 @@
 """Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every layer."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -59,11 +60,8 @@ class Stack(nn.Module):
         for variable in model.variables:
             shape = part_shape(variable, model.splitting.axes.get(variable.name), parts.count, parts.index)
             self.register_parameter(variable.name, nn.Parameter(torch.empty(shape)))
-        self.layer: Callable[[int, Tensor], Tensor] = {
-            "dense": self.affine_layer,
-            "convolution": self.affine_layer,
-            "recurrent": self.recurrent_layer,
-        }[self.config.kind]
+        recurrent = self.config.kind == "recurrent"
+        self.layer: Callable[[int, Tensor], Tensor] = self.recurrent_layer if recurrent else self.affine_layer
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Nothing is looked up by row."""
@@ -75,12 +73,7 @@ class Stack(nn.Module):
             self.layer = torch.compile(self.layer, dynamic=False)
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """The sum of the loss over the shard's rows, a float32 (or float64) scalar.
-
-        Args:
-            batch: samples, (B, *row_shape) floating-point; labels (B,) int64.
-            rows: ignored; nothing is looked up.
-        """
+        """Of samples (B, *row_shape), floating-point, and labels (B,) int64; rows are ignored."""
         x = self.enter(batch["samples"])
         for index in range(self.config.layers):
             x = self.layer(index, x)
@@ -91,7 +84,6 @@ class Stack(nn.Module):
         return samples.permute(1, 2, 0) if self.config.kind == "recurrent" else samples
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
-        """The head and its loss, over what the last layer gives."""
         if self.config.kind == "convolution":
             x = x.flatten(2).mean(2)  # (B, C)
         if self.config.kind == "recurrent":
@@ -107,16 +99,11 @@ class Stack(nn.Module):
         Even layers are cut by their outputs, which the next one, cut by its inputs, takes as they are.
         """
         kernel, bias = (self.get_parameter(f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias"))
-        by_outputs = index % 2 == 0
-        if self.config.kind == "dense":
-            product = F.linear(self.parts.spread(x), kernel) if by_outputs else self.parts.total(F.linear(x, kernel))
-        else:
-            pad = WINDOW // 2
-            product = (
-                F.conv2d(self.parts.spread(x), kernel, padding=pad) if by_outputs else self.parts.total(F.conv2d(x, kernel, padding=pad))
-            )
-        shift = bias[:, None, None] if self.config.kind == "convolution" else bias
-        product = product + shift.to(product.dtype)
+        by_outputs, dense = index % 2 == 0, self.config.kind == "dense"
+        x = self.parts.spread(x) if by_outputs else x
+        product = F.linear(x, kernel) if dense else F.conv2d(x, kernel, padding=WINDOW // 2)
+        product = product if by_outputs else self.parts.total(product)
+        product = product + (bias if dense else bias[:, None, None]).to(product.dtype)
         return torch.sigmoid(product) if self.config.activation == "sigmoid" else torch.relu(product)
 
     def recurrent_layer(self, index: int, x: Tensor) -> Tensor:
@@ -167,13 +154,9 @@ def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]
     assert isinstance(module, Stack)
     stack, kind = module, module.config.kind
 
-    def layer(index: int) -> Callable[[Values], Values]:
-        def run(values: Values) -> Values:
-            x = values[f"{kind}_{index - 1}"] if index else stack.enter(values["samples"])
-            return {f"{kind}_{index}": stack.layer(index, x)}
+    def layer(index: int, values: Values) -> Values:
+        x = values[f"{kind}_{index - 1}"] if index else stack.enter(values["samples"])
+        return {f"{kind}_{index}": stack.layer(index, x)}
 
-        return run
-
-    found = {f"{kind}_{index}": layer(index) for index in range(stack.config.layers)}
-    found["head"] = lambda values: {"loss": stack.loss(values[f"{kind}_{stack.config.layers - 1}"], values["labels"])}
-    return found
+    found: dict[str, Callable[[Values], Values]] = {f"{kind}_{index}": partial(layer, index) for index in range(stack.config.layers)}
+    return found | {"head": lambda values: {"loss": stack.loss(values[[*found][-1]], values["labels"])}}
