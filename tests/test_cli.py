@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from multigpu import paths
-from multigpu.claims import all_claims
+from multigpu.claims import all_claims, find_claim
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
 from multigpu.command import parse_fields
@@ -75,7 +75,7 @@ def run(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     return ran
 
 
-FIELDS = [
+FIELDS = [  # of the tiny Run, changed, and what is said
     (["devices=0"], ["devices", "0", "1"]),
     (["device_type=cuda", "devices=9"], ["9 GPUs were asked for", "this machine has"]),
     (["devices=17"], ["17 CPU processes", "16"]),
@@ -179,45 +179,29 @@ def test_records_are_listed_filtered_and_exported(run, here, suffix) -> None:
     assert sorted(read["placement"]) == ["ddp", "exp4"]
 
 
-def loose_and_packed(folder: Path) -> tuple[int, int]:
-    return len(list(folder.rglob("*.json.gz"))), len(list(folder.rglob("records-*.tar.xz")))
-
-
-def test_records_are_packed_in_one_folder(run, here) -> None:
-    folder = here / "runs"
-    plant(RecordStore(folder), [make_record(repeat=repeat) for repeat in range(21)])
-    before = list(RecordStore(folder))
+def test_records_are_packed_in_one_folder_or_in_all_and_alone(run, here, capsys, elsewhere) -> None:
+    folder, records = here / "runs", [make_record(repeat=repeat) for repeat in range(21)]
+    before = list(plant(RecordStore(folder), records))
     listed = run("records")
-    code, out, _ = run("records", "--pack")
-    assert code == 0 and re.fullmatch(rf"{folder}/8x-nvidia-h200: 21 Records packed, [\d,]+ bytes before, [\d,]+ after\n", out), out
-    assert loose_and_packed(folder) == (0, 1) and list(RecordStore(folder)) == before
-    assert run("records") == listed
-    assert run("records", "--pack")[:2] == (0, "nothing to pack: no place has 20 loose Records\n")
-
-
-def test_records_are_packed_in_every_folder_that_the_study_keeps(capsys, elsewhere) -> None:
-    records = [make_record(repeat=repeat) for repeat in range(20)]
-    for folder in (paths.RUNS, paths.HOSTS_RUNS, paths.INTERFERENCE):
-        plant(RecordStore(folder), records)
-    for record in all_reduces()[:25]:
-        CollectiveStore(paths.HOSTS).write(record)
-    code, out, _ = main(["records", "--pack"]), *capsys.readouterr()
-    folders = [line.split(": ")[0].removeprefix(f"{elsewhere}/").split("/")[0] for line in out.splitlines()]
-    assert code == 0 and folders == ["runs", "hosts", "hosts", "interference"]
-    assert loose_and_packed(elsewhere) == (0, 4)
-
-
-def test_packing_names_what_is_no_record_and_goes_alone(run, here) -> None:
-    folder = here / "runs"
-    plant(RecordStore(folder), [make_record(repeat=repeat) for repeat in range(20)])
     broken = folder / "8x-nvidia-h200" / "abc.0.json.gz"
     broken.write_bytes(b"no gzip")
     code, out, err = run("records", "--pack")
     assert (code, out) == (2, "") and f"{broken} is not a Record of this version" in err and len(err.splitlines()) == 1
-    assert loose_and_packed(folder) == (21, 0)
     for more in (["placement=ddp"], ["--export", "x.csv"], ["--traced"], ["--trace-summary", "abc"]):
         code, _, err = run("records", "--pack", *more)
         assert code == 2 and "--pack packs every Record that is loose" in err
+    broken.unlink()
+    code, out, _ = run("records", "--pack")
+    assert code == 0 and re.fullmatch(rf"{folder}/8x-nvidia-h200: 21 Records packed, [\d,]+ bytes before, [\d,]+ after\n", out), out
+    assert not list(folder.rglob("*.json.gz")) and list(RecordStore(folder)) == before and run("records") == listed
+    assert run("records", "--pack")[:2] == (0, "nothing to pack: no place has 20 loose Records\n")
+    for place in (paths.RUNS, paths.HOSTS_RUNS, paths.INTERFERENCE):
+        plant(RecordStore(place), records)
+    for record in all_reduces()[:25]:
+        CollectiveStore(paths.HOSTS).write(record)
+    assert main(["records", "--pack"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix(f"{elsewhere}/").partition("/")[0] for line in lines] == ["runs", "hosts", "hosts", "interference"]
 
 
 def test_a_traces_summary_is_printed_and_written(run, here) -> None:
@@ -259,23 +243,20 @@ def test_explain_and_advise(run, here, command, key) -> None:
         assert code == 2 and said in err and len(err.strip().splitlines()) == 1
 
 
-def test_claims_in_lines_and_in_full(run, here) -> None:
-    code, out, _ = run("claims")
-    assert code == 0 and [line.split()[0] for line in out.splitlines() if line.startswith("C")] == [one.number for one in all_claims()]
-    assert len(json.loads(run("claims", "--format", "json")[1])) == len(all_claims())
-    code, out, _ = run("claims", "c25", "C26")
-    assert code == 0 and [line.split(":")[0] for line in out.splitlines() if line.startswith("C")] == ["C25", "C26"]
-    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
-    words = [sys.executable, "-m", "multigpu", "--records", str(here / "runs"), "claims", "C25"]
-    assert "Verdict" in subprocess.run(words, env=ascii_only, capture_output=True, text=True, check=True).stdout
-
-
-def test_claims_read_all_reduces_from_their_own_folder(run, here) -> None:
+def test_claims_in_lines_and_in_full(run, here, elsewhere) -> None:
+    """All-reduces are read from a folder of their own."""
     for record in planted_all_reduces({(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 8)}, (1.0,)):
         CollectiveStore(here / "alone").write(record)
-    code, out, _ = run("claims", "--format", "json", "--hosts", str(here / "alone"))
-    (verdict,) = (verdict for verdict in json.loads(out) if verdict["claim"]["number"] == "C25")
-    assert code == 0 and len(verdict["record_keys"]) == 4
+    words = ["claims", *(f"--{kind}={here / 'alone' if kind == 'hosts' else here / 'runs'}" for kind in ("hosts", "synchrony", "training"))]
+    code, out, _ = run(*words)
+    assert code == 0 and [line.split()[0] for line in out.splitlines() if line.startswith("C")] == [one.number for one in all_claims()]
+    verdicts = {one["claim"]["number"]: one for one in json.loads(run(*words, "--format", "json")[1])}
+    assert len(verdicts) == len(all_claims()) and len(verdicts["C25"]["record_keys"]) == 4
+    code, out, _ = run(*words, "c25", "C26")
+    assert code == 0 and [line.split(":")[0] for line in out.splitlines() if line.startswith("C")] == ["C25", "C26"]
+    command = [sys.executable, "-m", "multigpu", "--records", str(here / "runs"), *words, "C25"]
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+    assert "Verdict" in subprocess.run(command, env=ascii_only, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("bad", BAD_SPANS)
@@ -292,16 +273,20 @@ def test_a_sweep_of_failures_ends_with_one_and_says_how_to_go_on(run, monkeypatc
         assert found == code and all(option in out for option in again) and ("--retry" in out) == bool(again)
 
 
-def test_collectives_forwards_its_words(run) -> None:
-    code, out, _ = run("collectives", "--devices", "3", "--device-type", "cpu", "--sizes", "4", "--methods", "ring", "--dry-run")
-    assert (code, out) == (0, "ring 4 B x3 fp32 eager\n")
-
-
-def test_doctor_says_what_is_there(run) -> None:
-    code, out, _ = run("doctor")
-    assert code == 0
-    for word in ("machine", "placement   ddp", "workload    nmt", "records     none yet"):
-        assert word in out
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("collectives --devices 3 --device-type cpu --sizes 4 --methods ring --dry-run", ["ring 4 B x3 fp32 eager\n"]),
+        ("doctor", ["machine", "placement   ddp", "workload    nmt", "records     none yet"]),
+        (
+            "measure --grid cpu_study --devices 1 --share --dry-run",
+            ["measurements share the machine", "variables, merges or updates on the host)"],
+        ),
+    ],
+)
+def test_what_a_command_says(line: str, said: list[str], run) -> None:
+    code, out, _ = run(*line.split())
+    assert code == 0 and all(words in out for words in said)
 
 
 def test_a_grid_is_restricted_by_fields(run, here) -> None:
@@ -361,29 +346,23 @@ def test_a_budget_is_for_what_would_be_measured(run, here) -> None:
         assert f"600.0 s allow {len(chosen)} of {every} measurements ({known} are known; they take 0.25 of what the grid says)" in out
 
 
-def test_what_claims_need_is_what_would_be_measured(run, tmp_path, monkeypatch) -> None:
+def test_what_claims_need_is_what_would_be_measured(run, tmp_path, monkeypatch, elsewhere) -> None:
     """A failure of this PyTorch is known unless it is retried; one of another PyTorch never is."""
-    for name in ("HOSTS", "SYNCHRONY", "TRAINING"):
-        monkeypatch.setattr(f"multigpu.paths.{name}", tmp_path / name)
+    monkeypatch.setattr("multigpu.claims.verdicts.all_claims", lambda: [find_claim("C2"), find_claim("C12")])
     runs = [entry.run for entry in find_grid("headline", [1, 2])]
 
-    def needed(*more: str, **planted: Any) -> list[str]:
-        root = tmp_path / ("none" if not planted else planted["versions"]["torch"])
-        if planted and not root.exists():
-            plant(RecordStore(root), [measured_here(one, repeat, status="failed", **planted) for one in runs for repeat in range(8)])
+    def needed(torch: str, *more: str) -> list[str]:
+        root = tmp_path / torch
+        if torch and not root.exists():
+            failed = {"status": "failed", "versions": {"torch": torch}}
+            plant(RecordStore(root), [measured_here(one, repeat, **failed) for one in runs for repeat in range(8)])
         words = ["--records", str(root), "measure", "--undecided", "--grid", "headline", "--devices", "1,2", "--dry-run", *more]
         return [line for line in run(*words)[1].splitlines() if " in torch: " in line]
 
-    here = {"torch": framework_version("torch")}
-    from_nothing = needed()
-    assert len(from_nothing) > 1 and needed(versions=here) == []
-    assert needed("--retry", "failed", versions=here) == from_nothing
-    assert needed(versions={"torch": "0.1"}) == from_nothing
-
-
-def test_sharing_says_who_is_alone_and_why(run) -> None:
-    code, out, _ = run("measure", "--grid", "cpu_study", "--devices", "1", "--share", "--dry-run")
-    assert code == 0 and "measurements share the machine" in out and "variables, merges or updates on the host)" in out
+    here = framework_version("torch")
+    from_nothing = needed("")
+    assert len(from_nothing) > 1 and needed(here) == []
+    assert needed(here, "--retry", "failed") == from_nothing == needed("0.1")
 
 
 def wait_for(state: str, process: subprocess.Popen[str]) -> None:

@@ -121,11 +121,11 @@ def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Planted:
-    """A replica whose steps take 2 s of a clock of its own, or as long as said, and 300 J of a counter a second."""
+    """A replica whose steps take as long as said of a clock of its own, and 300 J of a counter a second."""
 
-    def __init__(self, window_s: int, step_s: float = 2.0, meet: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, step_s: float, meet: Callable[[], object] = lambda: None) -> None:
         self.now, self.step_s, self.meet = 0.0, step_s, meet
-        self.run = SimpleNamespace(energy_window_s=window_s)
+        self.run = SimpleNamespace(energy_window_s=20)
         self.batches: dict[int, Any] = {}
         self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
 
@@ -134,25 +134,19 @@ class Planted:
         self.batches[index] = [SimpleNamespace(units=64)]
         self.now += self.step_s
 
-    def measured(self, first: int) -> EnergyWindow:
+    def measured(self) -> EnergyWindow:
         """By steps that were timed at 2 s."""
         session: Any = self
-        return measure_energy(session, first, 2.0, counter=lambda gpu: 1e6 + gpu + 300 * self.now, clock=lambda: self.now)
+        return measure_energy(session, 7, 2.0, counter=lambda gpu: 1e6 + gpu + 300 * self.now, clock=lambda: self.now)
 
 
-def test_energy_is_what_the_counter_moved_while_the_window_was_trained() -> None:
-    session = Planted(20)
-    window = session.measured(7)
-    assert window.steps == round(SPARE * 20 / 2.0) == 11 and set(session.batches) == set(range(7, 18))
-    assert window.window_s == 22.0 >= 20 and window.end_j - window.start_j == 300 * 22.0 and window.units == 11 * 64
-
-
-def test_steps_that_became_faster_are_trained_until_the_window_is_long_enough() -> None:
-    """Eleven steps were thought to take 22 s and take 5.5: 14.5 s are left, 32 steps of half a second and a tenth more."""
-    session = Planted(20, 0.5)
-    window = session.measured(7)
-    assert window.steps == 11 + 32 and set(session.batches) == set(range(7, 50)) and window.units == 43 * 64
-    assert window.window_s == 21.5 and window.end_j - window.start_j == 300 * 21.5
+@pytest.mark.parametrize(("step_s", "steps"), [(2.0, round(SPARE * 20 / 2.0)), (0.5, 11 + 32)])
+def test_energy_is_what_the_counter_moved_while_the_window_was_trained(step_s: float, steps: int) -> None:
+    """Where eleven steps were thought to take 22 s and take 5.5, 14.5 s are left: 32 steps of half a second and a tenth more."""
+    session = Planted(step_s)
+    window = session.measured()
+    assert window.steps == steps >= 11 and set(session.batches) == set(range(7, 7 + steps)) and window.units == steps * 64
+    assert window.window_s == steps * step_s >= 20 and window.end_j - window.start_j == 300 * window.window_s
 
 
 def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,11 +164,10 @@ def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_
     monkeypatch.setattr(engine, "largest", largest)
     sessions = Planted(20, 2.0, meeting.wait), Planted(20, 1.5, meeting.wait)
     with ThreadPoolExecutor(2) as pool:
-        windows = list(pool.map(lambda session: session.measured(7), sessions))
+        windows = list(pool.map(Planted.measured, (Planted(2.0, meeting.wait), Planted(1.5, meeting.wait))))
     found = [(window.steps, window.window_s) for window in windows]
     assert found == [(14, 28.0), (14, 21.0)], "the second's 11 steps are 16.5 s: 3 more for both"
 
 
 def test_a_gpu_without_a_counter_is_refused() -> None:
-    with pytest.raises(Unsupported, match="GPU 3 has no counter of energy"):
-        measure_energy(Planted(10), 0, 1.0, counter=lambda gpu: None)  # type: ignore[arg-type]
+    refused("GPU 3 has no counter of energy", measure_energy, Planted(2.0), 0, 1.0, counter=lambda gpu: None, error=Unsupported)

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from multigpu import packing, paths
-from multigpu.archive import read_archive
+from multigpu.archive import Name, read_archive, write_archive
 from multigpu.cli import main
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.record import Record, RecordStore
-from multigpu.store import Held
 from tests.conftest import FOLDERS
 from tests.factory import make_machine, make_point, plant
 from tests.refusals import refused
@@ -119,48 +118,52 @@ def test_files_that_are_no_records_stay(tmp_path: Path) -> None:
     assert (tmp_path / "stray.0.json.gz").exists()
 
 
+def bad_file(content: bytes) -> Callable[[Path], object]:
+    return lambda root: (root / "here" / "bad.0.json.gz").write_bytes(content)
+
+
 @pytest.mark.parametrize(
-    "content", [b"no gzip", gzip.compress(b"{}"), gzip.compress(b"x"), b""], ids=["no gzip", "empty", "no JSON", "none"]
+    ("spoil", "words"),
+    [
+        *((bad_file(content), r"bad\.0\.json\.gz is not a Note of this version") for content in (b"no gzip", gzip.compress(b"x"), b"")),
+        (
+            lambda root: pack_some(root, [Note(key="k02", value=99)]),
+            r"k02\.0\.json in .*/records-\w+\.tar\.xz and .*k02\.0\.json\.gz differ",
+        ),
+    ],
+    ids=range(4),
 )
-def test_nothing_is_touched_where_a_file_is_no_record(tmp_path: Path, content: bytes) -> None:
-    notes = planted(tmp_path, [*some(30), *some(30, "before")])
-    (tmp_path / "here" / "bad.0.json.gz").write_bytes(content)
+def test_nothing_is_touched_where_a_file_is_no_record_or_an_archive_says_otherwise(tmp_path: Path, spoil: Callable, words: str) -> None:
+    packing_it = pack(planted(tmp_path, [*some(30), *some(30, "before")]))
+    spoil(tmp_path)
     before = names(tmp_path / "here")
-    packing_it = pack(notes)
     assert next(packing_it).folder.name == "before"
-    refused(r"bad\.0\.json\.gz is not a Note of this version", list, packing_it)
+    refused(words, list, packing_it)
     assert names(tmp_path / "here") == before
 
 
-def test_nothing_is_touched_where_an_archive_says_otherwise(tmp_path: Path) -> None:
+def zeros(folder: Path, texts: dict[Name, bytes]) -> None:
+    write_archive(folder, texts).write_bytes(b"zeros")
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead", "words"),
+    [
+        (packing, "write_archive", lambda folder, texts: write_archive(folder, dict.fromkeys(texts, b"{}")), "differ"),
+        (packing, "write_archive", zeros, "is not an archive of Records"),
+        (os, "link", full, r"here cannot be packed: .*No space left on device; no Record is lost"),
+    ],
+)
+def test_files_go_only_if_what_was_written_holds_them(tmp_path: Path, monkeypatch, module, name: str, instead, words: str) -> None:
+    """A disk that keeps other bytes than it was given: some of another Record, none at all; or that is full."""
     notes = planted(tmp_path, some(30))
-    packed = pack_some(tmp_path, [Note(key="k02", value=99)])
-    before = names(tmp_path / "here")
-    refused(rf"k02\.0\.json in {packed} and .*k02\.0\.json\.gz differ", list, pack(notes))
-    assert names(tmp_path / "here") == before
-
-
-def test_files_go_only_if_what_was_written_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that keeps other bytes than it was given, in turn some of another Record and none at all."""
-    whole = packing.write_archive
-    for spoil, words in (
-        (lambda folder, texts: whole(folder, dict.fromkeys(texts, b"{}")), "differ"),
-        (lambda folder, texts: whole(folder, texts).write_bytes(b"zeros"), "is not an archive of Records"),
-    ):
-        notes = planted(tmp_path / words, some(30))
-        monkeypatch.setattr(packing, "write_archive", spoil)
-        refused(words, list, pack(notes))
-        assert len(list(tmp_path.glob(f"{words}/here/*.json.gz"))) == 30
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_) -> None:
-        raise OSError(28, "No space left on device")
-
-    notes = planted(tmp_path, some(30))
-    monkeypatch.setattr(os, "link", full)
-    refused(rf"{tmp_path / 'here'} cannot be packed: .*No space left on device; no Record is lost", list, pack(notes))
-    assert len(names(tmp_path / "here")) == 30
+    monkeypatch.setattr(module, name, instead)
+    refused(words, list, pack(notes))
+    assert len(list(tmp_path.glob("here/*.json.gz"))) == 30
 
 
 KEPT = study_stores()
@@ -206,35 +209,31 @@ def tellings(settings: dict[str, str], **machine: str) -> list[Record]:
     return make_point([1e6, 1.1e6], devices=2, machine=own, boot="deadbeef")
 
 
-def texts(folder: Path) -> list[Held]:
-    return [held for store in [RecordStore(folder)] for place in store.places() for held in store.held(place).values()]
-
-
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing.socket, "gethostname", lambda: SECRETS[0])
     monkeypatch.setattr(packing.getpass, "getuser", lambda: SECRETS[1])
 
 
-def test_nothing_identifies_and_every_figure_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_identifies_and_every_figure_stays(tmp_path: Path) -> None:
     settings = {"OMP_NUM_THREADS": "8", "NCCL_IB_HCA": "mlx5_0", "CUDA_VISIBLE_DEVICES": "GPU-1234abcd", "NCCL_TOPO_FILE": SECRETS[2]}
     records = tellings(settings | {"NCCL_SOCKET_IFNAME": "=eth0 at 10.1.2.3"}, kernel="6.8.0-acme-node-17", network="10.1.2.3")
     plant(RecordStore(tmp_path / "runs"), records)
     out = tmp_path / "offered"
     assert main(["--records", str(tmp_path / "runs"), "records", "--share", str(out)]) == 0
-    assert len(list(out.rglob("records-*.tar.xz"))) == 1
-    found = list(RecordStore(out))
-    assert len(found) == len(records) and not [secret for held in texts(out) for secret in SECRETS if secret.encode() in held.text()]
-    assert found[0].machine.environment["OMP_NUM_THREADS"] == "8" and found[0].machine.environment["NCCL_IB_HCA"] == "mlx5_0"
-    for own, other in zip(sorted(records, key=lambda r: r.key), sorted(found, key=lambda r: r.key), strict=True):
-        assert (own.key, own.own_key, own.measurement, own.run) == (other.key, other.own_key, other.measurement, other.run)
-    capsys.readouterr()
+    (path,) = out.rglob("records-*.tar.xz")
+    texts = [text for attempts in read_archive(path).values() for text in attempts.values()]
+    found = {record.key: record for record in RecordStore(out)}
+    assert len(texts) == len(records) and not [secret for text in texts for secret in SECRETS if secret.encode() in text]
+    for own in records:
+        other = found[own.key]
+        assert other.machine.environment["OMP_NUM_THREADS"] == "8" and other.machine.environment["NCCL_IB_HCA"] == "mlx5_0"
+        assert (own.own_key, own.measurement, own.run) == (other.own_key, other.measurement, other.run)
 
 
 def test_what_still_names_a_host_is_left_out_and_counted(tmp_path: Path) -> None:
-    named = [record.model_copy(update={"input_label": "photos of somebody"}) for record in tellings({})]
-    addressed = [record.model_copy(update={"launch_id": "10.1.2.3"}) for record in tellings({})]
-    written, left = packing.share([*named, *addressed], tmp_path)
+    telling = ({"input_label": "photos of somebody"}, {"launch_id": "10.1.2.3"})
+    written, left = packing.share([record.model_copy(update=words) for words in telling for record in tellings({})], tmp_path)
     assert not written and list(left.values()) == [4]
 
 

@@ -62,104 +62,69 @@ def test_000_speedups_are_ratios_of_throughput():
 
 
 def test_000_every_run_counts_about_48_words_a_pair_and_exp5_exactly_201():
+    """Exp5 says 100 words a side; its own arithmetic gives 201, since the target's end mark is counted too."""
     table = load_published("000_experiments")
     batches = published_value("000_statements", "mini_batches")
     table["words_a_pair"] = table["total_time_s"] * table["words_per_s"] / (batches * table["batch_size"] * table["gpus"])
     fixed = table["experiment"] == "Exp5"
-    # Exp5 says 100 words a side; its own arithmetic gives 201, since the target's end mark is counted too.
     assert table.loc[fixed, "words_a_pair"].between(200.998, 201.002).all()
     assert table.loc[~fixed, "words_a_pair"].between(47.9, 49.3).all()
-    # the same batches were read in Exp1 to Exp4: shuffling was off
-    assert (table[~fixed].groupby("gpus")["words_a_pair"].std() < 1e-3).all()
-
-
-def test_000_conclusion_speedup_stops_at_three_gpus_is_not_what_its_tables_say():
-    """ "Cannot increase when more than 3 GPU cards are used", yet every series goes on rising, if slowly (Exp2 dips once, at 7)."""
-    table = load_published("000_experiments")
-    falls = {
-        (name, gpus)
-        for (name, size), series in table.groupby(["experiment", "batch_size"])
-        for gpus, change in zip(series["gpus"], series["words_per_s"].diff(), strict=True)
-        if change < 0
-    }
-    assert falls == {("Exp2", 7)}
+    assert (table[~fixed].groupby("gpus")["words_a_pair"].std() < 1e-3).all(), "the same batches in Exp1 to Exp4: shuffling was off"
 
 
 def test_000_averages_are_means_over_gpus():
     """Within one unit of the last digit: the document cut some (1130.3855 is 1130.385)."""
     table = load_published("000_phases_per_gpu")
     single = table[table["gpu"] != "average"]
-    counted = single.groupby(["gpus", "phase"])["gpu"].count()
-    assert all(count == gpus for (gpus, _), count in counted.items())
-    mean = single.groupby(["gpus", "phase"])["time_ms"].mean()
-    printed = table[table["gpu"] == "average"].set_index(["gpus", "phase"])["time_ms"]
+    phases = single.groupby(["gpus", "phase"])["time_ms"]
+    assert all(count == gpus for (gpus, _), count in phases.count().items())
+    mean, printed = phases.mean(), table[table["gpu"] == "average"].set_index(["gpus", "phase"])["time_ms"]
     assert set(mean.index) - set(printed.index) == {(1, "forward"), (1, "backward")}
     assert (mean[printed.index] - printed).abs().max() < 1e-3
-
-
-def test_000_span_of_computation_exceeds_the_slowest_gpu_by_the_launch_skew():
-    table = load_published("000_phases_per_gpu")
-    single = table[table["gpu"] != "average"]
     slowest = single.groupby(["gpus", "gpu"])["time_ms"].sum().groupby("gpus").max()
     skew = load_published("000_phases").set_index("gpus")["computation_ms"] - slowest
-    assert skew.round().astype(int).tolist() == [1, 9, 796, 1196, 1429, 2787, 3597, 3943]
+    assert skew.round().astype(int).tolist() == [1, 9, 796, 1196, 1429, 2787, 3597, 3943], "from the first launch to the last end"
 
 
-def test_001_small_models_scale_against_its_own_limit():
-    """The document doubts models below about 400K parameters, yet its densenet40_k12 (364,772 by its count) reaches 2.00."""
-    table = load_published("001_cifar10").set_index("model")
-    below = table[table["parameters"] < published_value("001_statements", "unsuitable_below_parameters")]
-    assert below["speedup"].to_dict() == {"resnet20": 1.51, "densenet40_k12": 2.00}
-
-
-def test_001_memory_clocks():
+def test_what_the_documents_say_against_their_own_tables():
+    every = load_published("000_experiments").groupby(["experiment", "batch_size"])
+    falls = [(name, gpus) for (name, _), own in every for gpus in own["gpus"][own["words_per_s"].diff() < 0]]
+    assert falls == [("Exp2", 7)], '000: "cannot increase when more than 3 GPU cards are used", yet every series goes on rising, if slowly'
+    small = load_published("001_cifar10").query(f"parameters < {published_value('001_statements', 'unsuitable_below_parameters')}")
+    # 001 doubts models below about 400K parameters, yet its densenet40_k12 (364,772 by its count) reaches 2.00
+    assert small.set_index("model")["speedup"].to_dict() == {"resnet20": 1.51, "densenet40_k12": 2.00}
     slow = load_published("001_memory_clock").query("memory_clock_percent < 100")["images_percent"]
-    # the text says 85-98%; the table's own ends, 84.65 and 98.83, round to 85 and 99
-    assert (slow.min(), slow.max()) == (84.65, 98.83)
-
-
-def test_003_steps_and_copies_a_step():
-    table = load_published("003_nvprof").set_index("placement")
-    assert ((table["min_us"] <= table["average_us"]) & (table["average_us"] <= table["max_us"])).all()
-    steps = table["calls"]["single"]  # the sparse gradient runs once a step: 5 epochs of 824 steps
-    assert steps == 5 * 824
-    assert table["calls"]["reasonable"] / steps == pytest.approx(19.0, abs=0.01)
-    assert table["calls"]["exaggerated"] / steps == pytest.approx(23.0, abs=0.01)
+    assert (slow.min(), slow.max()) == (84.65, 98.83), "001's text says 85-98%; the table's own ends round to 85 and 99"
 
 
 def test_003_differences_of_the_text():
     table = load_published("003_nvprof").set_index("placement")
+    assert ((table["min_us"] <= table["average_us"]) & (table["average_us"] <= table["max_us"])).all()
+    steps = table["calls"]["single"]  # the sparse gradient runs once a step: 5 epochs of 824 steps
+    assert steps == 5 * 824
+    assert (table["calls"] / steps)[["reasonable", "exaggerated"]].tolist() == pytest.approx([19.0, 23.0], abs=0.01)
     # "nearly 5%" is 4.45 percentage points; "3 extra seconds" is 2.97
-    assert table["time_percent"]["exaggerated"] - table["time_percent"]["reasonable"] == pytest.approx(4.45)
-    assert table["time_s"]["exaggerated"] - table["time_s"]["reasonable"] == pytest.approx(2.9718)
+    extra = table.loc["exaggerated", ["time_percent", "time_s"]] - table.loc["reasonable", ["time_percent", "time_s"]]
+    assert extra.tolist() == pytest.approx([4.45, 2.9718])
     epochs = load_published("003_epochs").set_index("placement")["seconds_per_epoch"]
     assert epochs.tolist() == sorted(epochs)
     # the GPU was busy for 39.5 of about 102 seconds of the single run
     assert table["time_s"]["single"] / table["time_percent"]["single"] * 100 == pytest.approx(39.46, abs=0.01)
     assert 5 * epochs["single"] == pytest.approx(102.3, abs=0.05)
+    told = load_published("003_statements").set_index("name")
+    assert told["scope"][["companion_feed_dict", "companion_pipeline"]].str.contains("companion text").all()
 
 
-def test_003_companion_text_is_named_where_it_speaks():
-    table = load_published("003_statements").set_index("name")
-    assert table["scope"][["companion_feed_dict", "companion_pipeline"]].str.contains("companion text").all()
-
-
-def test_004_speedups_and_words_a_pair():
+def test_004_steps_and_words_and_ninety_milliseconds_that_are_far_more_than_the_transfer():
     table = load_published("004_step_times").set_index("gpus")["step_time_ms"]
+    told = load_published("004_statements").set_index("name")["value"]
     speedup = [gpus * table[1] / time for gpus, time in table.items()]
     assert speedup == pytest.approx([1, 1.60, 2.57, 4.24, 6.26, 8.23], abs=0.005)  # the text says 8 for the last
-    pairs = published_value("004_statements", "batch_size")
-    words = [published_value("004_statements", f"wps_{n}_gpus") * table[n] / 1e3 / (n * pairs) for n in (4, 16)]
+    words = [told[f"wps_{n}_gpus"] * table[n] / 1e3 / (n * told["batch_size"]) for n in (4, 16)]
     assert words == pytest.approx([111.6, 109.4], abs=0.05)  # one corpus, so nearly one number
-
-
-def test_004_ninety_milliseconds_are_far_more_than_the_transfer():
-    table = load_published("004_step_times").set_index("gpus")["step_time_ms"]
     extra = table[2] - table[1]
-    assert extra == published_value("004_statements", "communication_time_2_gpus")
-    gigabytes_a_second = published_value("004_statements", "gradient_size") / extra
-    assert gigabytes_a_second == pytest.approx(8, abs=0.05)
-    assert gigabytes_a_second < published_value("004_statements", "nvlink_bandwidth") / 10
+    assert extra == told["communication_time_2_gpus"]
+    assert told["gradient_size"] / extra == pytest.approx(8, abs=0.05) and told["nvlink_bandwidth"] / 10 > 8, "GB/s"
 
 
 def test_unknown_names_are_refused_with_the_known_ones():

@@ -1,10 +1,12 @@
-"""A store of Records: whether they lie loose, in archives or in both makes no difference, and none is lost or hidden."""
+"""A store of Records: loose, in archives or in both makes no difference; none is lost, hidden or edited; its key says what was measured."""
 
 import gzip
 import os
 import re
+import signal
+import time
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,11 @@ from pydantic import BaseModel
 from multigpu import archive, store
 from multigpu.archive import write_archive
 from multigpu.packing import pack
+from multigpu.record import Record, RecordStore
+from multigpu.run import build_run
 from multigpu.store import Store, stamp_of
+from tests.factory import make_record
+from tests.forked import forking
 from tests.refusals import refused
 
 
@@ -49,11 +55,8 @@ def pack_some(root: Path, notes: list[Note]) -> Path:
 
 
 def some(count: int = 30, machine: str = "here") -> list[Note]:
-    return [
-        Note(key=f"k{number:02}", attempt=n, machine=Machine(name=machine), value=number)
-        for number in range(count)
-        for n in range(number % 3)
-    ]
+    numbers = [(number, attempt) for number in range(count) for attempt in range(number % 3)]
+    return [Note(key=f"k{number:02}", attempt=attempt, machine=Machine(name=machine), value=number) for number, attempt in numbers]
 
 
 def planted(root: Path, notes: list[Note]) -> Notes:
@@ -116,12 +119,8 @@ def test_one_record_with_two_contents_is_refused_by_both_names(tmp_path: Path) -
     second = pack_some(tmp_path, [other])
     said = refused("differ", Notes(tmp_path).find, "here", "a")
     assert str(packed) in said and str(second) in said
-
-
-def test_an_older_attempt_with_two_contents_is_refused_too(tmp_path: Path) -> None:
-    planted(tmp_path, [Note(key="a", value=1), Note(key="a", attempt=1)])
-    pack_some(tmp_path, [Note(key="a", value=2)])
-    refused("differ", list, Notes(tmp_path))
+    planted(tmp_path, [Note(key="a", attempt=1)])
+    refused("differ", list, Notes(tmp_path))  # an older attempt with two contents, too
 
 
 def test_what_is_in_an_archive_and_no_such_record_is_named(tmp_path: Path) -> None:
@@ -138,7 +137,9 @@ def test_a_broken_archive_is_named_whatever_is_asked(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     for ask in (lambda: notes.find("here", "b"), lambda: list(notes), lambda: notes.write(Note(key="c"))):
         refused(rf"{path} is not an archive of Records as it was written", ask)
-    assert Notes(tmp_path).find("there", "b") is None
+    assert notes.find("there", "b") is None
+    absent = Notes(tmp_path / "absent")
+    assert list(absent) == absent.places() == absent.attempts("here", "a") == [] and absent.find("here", "a") is None
 
 
 def test_a_file_of_another_name_is_named_and_blocks_nothing(tmp_path: Path) -> None:
@@ -154,25 +155,6 @@ def test_a_file_of_another_name_is_named_and_blocks_nothing(tmp_path: Path) -> N
     (tmp_path / "here" / "ceilings.json").write_bytes(b"{}")
     (tmp_path / "stray.0.json.gz").write_bytes(b"")
     assert list(notes) == [Note(key="a")]
-
-
-def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    notes = Notes(tmp_path / "absent")
-    assert list(notes) == [] and notes.places() == [] and notes.find("here", "a") is None and notes.attempts("here", "a") == []
-
-
-def test_fresh_stores_share_what_was_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = some()
-    unpacked: list[int] = []
-    whole = archive.lzma.decompress
-    monkeypatch.setattr(archive.lzma, "decompress", lambda data: unpacked.append(len(data)) or whole(data))
-    pack_some(tmp_path, every[::2])
-    pack_some(tmp_path, every[1::2])
-    for note in every:
-        assert Notes(tmp_path).find("here", note.key) is not None
-    assert len(unpacked) == 2
-    refused("File exists", Notes(tmp_path).write, every[0], error=FileExistsError)
-    assert len(unpacked) == 2
 
 
 def test_what_is_packed_between_two_looks_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,22 +183,62 @@ def test_what_is_packed_while_a_store_is_read_is_read(tmp_path: Path) -> None:
     first = next(reading)
     assert len(list(pack(notes))) == 1 and not list(tmp_path.glob("*/*.gz"))
     assert [first, *reading] == expected
-    lost = SimpleNamespace(held=planted(tmp_path, [Note(key="lost")]).attempts("here", "lost")[0])
-    lost.held.path.unlink()
-    refused(r"lost\.0\.json\.gz is not a Note of this version: .*No such file", notes.read, lost.held)
+    (lost,) = planted(tmp_path, [Note(key="lost")]).attempts("here", "lost")
+    lost.path.unlink()
+    refused(r"lost\.0\.json\.gz is not a Note of this version: .*No such file", notes.read, lost)
 
 
 def test_the_stamp_notices_archives(tmp_path: Path) -> None:
-    planted(tmp_path, [Note(key="a")])
+    loose = planted(tmp_path, [Note(key="a")]).path("here", "a")
     stamps = [stamp_of(tmp_path)]
     path = pack_some(tmp_path, [Note(key="b")])
     stamps.append(stamp_of(tmp_path))
-    os.utime(path, ns=(0, 0))
-    stamps.append(stamp_of(tmp_path))
-    path.write_bytes(path.read_bytes() + b"\0")
-    os.utime(path, ns=(0, 0))
-    stamps.append(stamp_of(tmp_path))
-    Notes(tmp_path).path("here", "a").unlink()
+    for content in (path.read_bytes(), path.read_bytes() + b"\0"):
+        path.write_bytes(content)
+        os.utime(path, ns=(0, 0))
+        stamps.append(stamp_of(tmp_path))
+    loose.unlink()
     stamps.append(stamp_of(tmp_path))
     assert len(set(stamps)) == 5 and stamp_of(tmp_path) == stamps[-1]
     assert str(path) in {file for file, _, _ in stamps[1]}
+
+
+def test_equal_records_are_equal_bytes_and_none_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = make_record(measurement={"loss": [1.0, float("nan"), float("inf")]})
+    path = RecordStore(tmp_path / "a").write(record)
+    before = path.read_bytes()
+    monkeypatch.setattr(time, "time", lambda: 1e9)  # a time stamp of the archive would differ by now
+    assert RecordStore(tmp_path / "b").write(record).read_bytes() == before
+    refused("File exists", RecordStore(tmp_path / "a").write, record.model_copy(update={"status": "failed"}), error=FileExistsError)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file stays"
+    (read,) = RecordStore(tmp_path / "a")
+    assert read.model_dump_json() == record.model_dump_json(), "a figure that is no number is read back"
+
+
+def write_for_ever(root: Path) -> None:
+    number = 0
+    while True:
+        RecordStore(root).write(make_record(repeat=(number := number + 1)))
+
+
+def test_a_killed_writer_leaves_no_half_record(tmp_path: Path) -> None:
+    """Kill -9 at a moment of its own choosing: every file that readers see is whole."""
+    writer = forking().Process(target=write_for_ever, args=(tmp_path,))
+    writer.start()
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("*/*.json.gz"))) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join()
+    assert not list(RecordStore(tmp_path).unreadable()) and len(list(RecordStore(tmp_path))) >= 5
+
+
+def test_the_key_tells_points_apart() -> None:
+    """That committed ones come out again, `test_all_records_of_the_study_can_be_believed` says."""
+    run = build_run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", batch_size=4)
+    changes: dict[str, Any] = {"batch_size": 5, "devices": 2, "placement": "exp4", "seed": 1, "precision": "fp64", "timed_steps": 31}
+    runs = [run, *(run.model_copy(update={name: value}) for name, value in changes.items())]
+    changed = ((1, "machine", "2.11", 1), (0, "other", "2.11", 1), (0, "machine", "2.12", 1), (0, "machine", "2.11", 2))
+    keys = [Record.key_for(one, 0, "machine", "2.11", 1) for one in runs] + [Record.key_for(run, *what) for what in changed]
+    assert len(set(keys)) == len(keys)

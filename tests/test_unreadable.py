@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from multigpu import store as stores
+from multigpu.claims import find_claim
 from multigpu.cli import main
 from multigpu.record import Record, RecordStore
 from tests.factory import make_record, plant
@@ -114,11 +115,12 @@ def test_an_attempt_that_cannot_be_read_leaves_the_one_before_and_its_number(pla
 
 
 def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
-    planted: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    planted: Any, elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, good, file = planted
-    # a verdict that is remembered takes no time, and new files make it forgotten
+    # verdicts that are remembered take no time, and new files make them forgotten; all of them take long
     monkeypatch.setattr("multigpu.claims.results.remembered", lambda name, roots, compute: compute())
+    monkeypatch.setattr("multigpu.claims.verdicts.all_claims", lambda: [find_claim("C1")])
     commands = (["records"], ["explain", good.key], ["advise", "workload=nmt"], ["claims"], MEASURE)
 
     def said() -> list[tuple[str, float]]:
