@@ -162,7 +162,6 @@ def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_
 
     monkeypatch.setattr(engine, "barrier", meeting.wait)
     monkeypatch.setattr(engine, "largest", largest)
-    sessions = Planted(20, 2.0, meeting.wait), Planted(20, 1.5, meeting.wait)
     with ThreadPoolExecutor(2) as pool:
         windows = list(pool.map(Planted.measured, (Planted(2.0, meeting.wait), Planted(1.5, meeting.wait))))
     found = [(window.steps, window.window_s) for window in windows]
