@@ -46,9 +46,7 @@ def machine(tmp_path, monkeypatch):
     path.parent.mkdir()
     path.write_text(found.model_dump_json())
     monkeypatch.setattr("multigpu.paths.RUNS", tmp_path)
-    ceilings.cache_clear()
     yield
-    ceilings.cache_clear()
 
 
 def test_measured_ceilings_replace_the_data_sheet():

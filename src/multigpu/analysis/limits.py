@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,12 +53,12 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
 """By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read plus bytes written."""
 
 
-def measured_ceilings(gpu: str) -> dict[str, Ceiling]:
+def measured_ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
     """What `multigpu ceilings` measured on devices called `gpu`: the median over a machine's devices (or pairs of them).
 
     Where several machines have such devices, the one with most of them speaks. A link to the host counts its slower direction.
     """
-    found = [c for c in read_ceilings(paths.RUNS) if c.gpu == gpu]
+    found = [c for c in read_ceilings(runs) if c.gpu == gpu]
     if not found:
         return {}
     best = max(found, key=lambda c: len(c.memory))
@@ -70,11 +71,15 @@ def measured_ceilings(gpu: str) -> dict[str, Ceiling]:
     return {name: Ceiling(name, float(np.median(row)), unit, "measured", source, day) for name, row, unit in values if row}
 
 
-@lru_cache
 def ceilings(gpu: str) -> dict[str, Ceiling]:
     """The ceilings known of the device called `gpu`, by quantity: measured ones where there are, else the data sheet's."""
+    return _ceilings(paths.RUNS, gpu)
+
+
+@lru_cache
+def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
     sheet = next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
-    return sheet | measured_ceilings(gpu)
+    return sheet | measured_ceilings(runs, gpu)
 
 
 class Bound(NamedTuple):
