@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis import limits
 from multigpu.analysis.machines import MACHINE_COLUMNS, ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
@@ -95,7 +94,6 @@ def test_machines_are_described_once_by_their_latest_record() -> None:
 
 def test_ceilings_name_their_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("multigpu.paths.RUNS", tmp_path)  # without measured ones
-    monkeypatch.setattr("multigpu.analysis.machines.ceilings", limits.ceilings.__wrapped__)
     table = ceilings_frame("NVIDIA H200").set_index("quantity")
     assert set(table["how"]) == {"datasheet"} and table.loc["device_link", "value"] == 450e9
     assert ceilings_frame("Tesla P100").empty
