@@ -73,7 +73,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.fields and not arguments.grid and not arguments.undecided:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
-        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], {}
+        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats or 1)], {}
     else:
         planned = _undecided(arguments) if arguments.undecided else _planned(arguments, default_grid())
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
@@ -134,8 +134,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
     """The Runs of the grids that are asked for, or of those called `otherwise`, that have the fields."""
-    planned = find_grid(arguments.grid or otherwise, parse_counts(arguments.devices))
-    return having(planned, parse_fields(arguments.fields))
+    planned = having(find_grid(arguments.grid or otherwise, parse_counts(arguments.devices)), parse_fields(arguments.fields))
+    return [entry.repeated(arguments.repeats) for entry in planned] if arguments.repeats else planned
 
 
 def _standing(arguments: argparse.Namespace) -> list[Record]:

@@ -1,8 +1,8 @@
 """What an entry of a grid is: a Run, which launches repeat it, and what measuring it may cost."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 from multigpu.measure.point import START_S, Point, launch_of
 from multigpu.run import Run
@@ -40,6 +40,12 @@ class Planned:
     def points(self) -> list[Point]:
         """The measurements this entry stands for."""
         return [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches, self.first_repeat)]
+
+    def repeated(self, times: int) -> Self:
+        """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
+        launches = self.launches if len(self.launches) > 1 else FEWEST
+        more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
+        return replace(self, launches=(*launches, *more)[:times], first_repeat=0)
 
 
 def each_once(planned: Iterable[Planned]) -> list[Planned]:
