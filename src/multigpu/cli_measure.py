@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
-    """The Records that `--records` names, or the study's; of a comparison of a user's own model, with the jobs that lie beside them."""
+    """The Records that `--records` names, or the study's; of a user's own model, with the jobs that lie beside them."""
     root = Path(arguments.records or paths.RUNS)
     if (jobs := root.resolve().parent / "jobs").is_dir():
         know(jobs)
@@ -38,11 +38,7 @@ def store_of(arguments: argparse.Namespace) -> RecordStore:
 
 
 def read_from(arguments: argparse.Namespace) -> RecordStore:
-    """As `store_of`, to read what is there.
-
-    Raises:
-        ValueError: a folder that was named is not there: it would pass for an empty one.
-    """
+    """As `store_of`, to read what is there; a ValueError if a folder that was named is not there: it would pass for an empty one."""
     for option in ("records", "hosts", "synchrony", "training"):
         named = getattr(arguments, option, None)
         if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
@@ -69,13 +65,19 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 def measure_command(arguments: argparse.Namespace) -> int:
     """Measure one Run, grids, or what undecided claims need; the exit code."""
-    _check_options(arguments)
+    if arguments.share and (arguments.nnodes != 1 or arguments.rendezvous):
+        raise ValueError("--share makes lanes of one machine and cannot be used with several hosts: leave out --nnodes and --rendezvous")
+    for option in ("traces", "tensorboard") if arguments.share else ():
+        if getattr(arguments, option):
+            raise ValueError(f"--{option} watches Runs that have the machine to themselves: leave it or --share out")
     if arguments.fields and not arguments.grid and not arguments.undecided:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
         chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], {}
     else:
-        planned = _undecided(arguments) if arguments.undecided else _planned(arguments, default_grid())
+        grids = find_grid(arguments.grid or (every_grid() if arguments.undecided else default_grid()), parse_counts(arguments.devices))
+        planned = having(grids, parse_fields(arguments.fields))
+        planned = _undecided(arguments, planned) if arguments.undecided else planned
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:
             runs = len({entry.run.digest for entry in planned})
@@ -89,7 +91,11 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.forecast:
-        return _write_forecast(arguments.forecast, store_of(arguments), chosen)
+        table = later("multigpu.analysis.expected:forecasts")(store_of(arguments).root, [point.run for point in chosen])
+        arguments.forecast.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(arguments.forecast, index=False, float_format="%.6g")
+        print(f"{arguments.forecast}: {len(table)} forecasts, none a measurement")
+        return 0
     if arguments.dry_run:
         check_inputs(point.run for point in chosen)
         for point in chosen:
@@ -105,37 +111,10 @@ def measure_command(arguments: argparse.Namespace) -> int:
     with company(arguments) as hosts:
         if hosts and arguments.node_rank:
             print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
-        else:
-            done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
-            print(done)
-            return done.exit_code
-    return 0
-
-
-def _write_forecast(file: Path, store: RecordStore, chosen: Sequence[Point]) -> int:
-    """A CSV file of what each Run should reach, to be compared later with what it did."""
-    table = later("multigpu.analysis.expected:forecasts")(store.root, [point.run for point in chosen])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(file, index=False, float_format="%.6g")
-    print(f"{file}: {len(table)} forecasts, none a measurement")
-    return 0
-
-
-def _check_options(arguments: argparse.Namespace) -> None:
-    """Lanes are parts of one machine, and what follows single Runs wants them alone."""
-    if not arguments.share:
-        return
-    if arguments.nnodes != 1 or arguments.rendezvous:
-        raise ValueError("--share makes lanes of one machine and cannot be used with several hosts: leave out --nnodes and --rendezvous")
-    for option in ("traces", "tensorboard"):
-        if getattr(arguments, option):
-            raise ValueError(f"--{option} watches Runs that have the machine to themselves: leave it or --share out")
-
-
-def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
-    """The Runs of the grids that are asked for, or of those called `otherwise`, that have the fields."""
-    planned = find_grid(arguments.grid or otherwise, parse_counts(arguments.devices))
-    return having(planned, parse_fields(arguments.fields))
+            return 0
+        done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
+    print(done)
+    return done.exit_code
 
 
 def _standing(arguments: argparse.Namespace) -> list[Record]:
@@ -158,13 +137,12 @@ def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> li
     return chosen
 
 
-def _undecided(arguments: argparse.Namespace) -> list[Planned]:
+def _undecided(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Planned]:
     """What undecided claims need of the grids, claim by claim as far as the budget goes."""
     from multigpu.undecided import affordable_needs, needs
 
     standing = _standing(arguments)
     known = {(one.run.digest, one.repeat) for one in standing if one.status not in arguments.retry}
-    planned = _planned(arguments, every_grid())
     found = needs(claim_results(arguments), planned, known)
     for need in found:
         print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")
@@ -179,8 +157,8 @@ def claim_results(arguments: argparse.Namespace) -> list[Result]:
     """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
     from multigpu.claims.results import study_results
 
-    kinds = {"hosts": paths.HOSTS, "synchrony": paths.SYNCHRONY, "training": paths.TRAINING}
-    return study_results(store_of(arguments).root, *(Path(getattr(arguments, name, usual)) for name, usual in kinds.items()))
+    folders = (Path(getattr(arguments, kind, getattr(paths, kind.upper()))) for kind in ("hosts", "synchrony", "training"))
+    return study_results(store_of(arguments).root, *folders)
 
 
 def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:

@@ -35,9 +35,8 @@ class Added(Mapping[str, Value]):
     """What other packages add of one kind, by name. Names are read without an import: a package is imported when what it adds is asked for.
 
     What cannot be used says why when it is asked for, a ValueError; whoever goes through all is spared it, and standard error says why.
-
-    kind: of KINDS. of: what an entry point must name. taken: names that this package uses itself.
-    use: makes the value of what an entry point names and of its module's name; it may refuse.
+    of: what an entry point must name. taken: names that this package uses itself. use: makes the value of what an entry point names and of
+    its module's name; it may refuse.
     """
 
     def __init__(

@@ -1,23 +1,13 @@
-"""The check that follows a notebook's parameters cell: a wrong type or an unknown name stops the notebook there, in one sentence.
-
-A notebook starts with a cell tagged `parameters` and this one:
-
-    from multigpu.parameters import Measure, check_parameters
-    check_parameters(globals(), measure=Measure, grid=str)
-"""
+"""The check that follows a notebook's cell tagged `parameters`: a wrong type or an unknown name stops it there, in one sentence."""
 
 import ast
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-Measure = Literal["missing", "all", "none"]
-"""What a notebook measures: Runs without a Record, every Run again, or nothing."""
-
-INJECTED = "# Parameters"
-"""How the cell begins that papermill puts behind the parameters cell."""
+INJECTED = "# Parameters"  # how the cell begins that papermill puts behind the parameters cell
 
 
 class ParameterError(ValueError):
@@ -52,14 +42,9 @@ def unknown_name(name: str, known: Iterable[str], where: str) -> ParameterError:
 
 
 def check_parameters(namespace: Mapping[str, Any], **expected: Any) -> None:
-    """Check the parameters of a notebook.
+    """Check a notebook's `globals()`; a ParameterError names a parameter that is unknown, missing or of a wrong type.
 
-    Args:
-        namespace: the notebook's `globals()`.
-        expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is no text and 1 no truth).
-
-    Raises:
-        ParameterError: a parameter is unknown, missing or of a wrong type; the sentence names it.
+    expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is no text and 1 no truth).
     """
     for source in namespace.get("In", []):  # IPython keeps the cells it ran; papermill injects unknown names as readily as known ones
         if source.startswith(INJECTED):

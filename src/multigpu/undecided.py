@@ -1,7 +1,6 @@
 """What is still to be measured before the claims can be decided: of every grid the Runs that undecided contrasts compare.
 
-A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for: the cheapest that the grids can
-make. Where an interval straddles its bound, a claim's result says how many repeats would decide.
+A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for: the cheapest that grids can make.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +20,7 @@ from multigpu.measure.point import START_S, launch_of
 class Need:
     """What one claim waits for in one framework (or in both, where it compares them): entries with all their repeats.
 
-    missing: measurements without a Record. cost_s: what these may take, unless other claims need them too. launches: that measure them.
+    missing: measurements without a Record. cost_s: what these may take, unless other claims need them too, in these launches.
     """
 
     claim: str

@@ -4,21 +4,16 @@ Tiers: *headline* points have at least five repeats over two launches (eight ove
 which no claim compares, three over three); *screening* points n = 1 and are marked so wherever they are shown; everything else a Run
 can describe is *not planned*. Within a grid what matters most comes first, so that a budget that ends early leaves out the rest.
 
-A grid, and a batch of Runs, is a file in YAML: entries whose lists are crossed with each other. Data, no language; `grids/*.yaml` are
-examples.
+A grid, and a batch of Runs, is a file in YAML (`grids/*.yaml`), or its list of `points` alone; other names of an entry are a Run's fields.
 
     question: Which placement is fastest on two devices?
     common: {workload: nmt, model: nmt_small, sequence_length: 20, device_type: cpu}
     points:
       - placement: [ddp, exp4]          # a list is crossed with every other list; what is written first changes last
-        job:                            # a list of fields that belong together
-          - {batch_size: 16}
-          - {batch_size: 64, precision: bf16}
+        job: [{batch_size: 16}, {batch_size: 64, precision: bf16}]  # a list of fields that belong together
         devices: [1, 2]
         repeats: 3
         reason: The smallest case that has a merge.
-
-A file may also be the list of `points` alone. All other names of an entry are fields of a Run.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,8 +28,7 @@ from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.run import Run, build_run
 
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
-Row = Expanded[Run]
-"""One point of a file."""
+Row = Expanded[Run]  # one point of a file
 
 
 def planned(row: Row) -> list[Planned]:
@@ -60,25 +54,13 @@ def launches_for(row: Row) -> tuple[int, ...]:
 
 
 def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> list[Row]:
-    """Every point of a file, in its order.
-
-    Args:
-        counts: the numbers of devices that `each`, `ends` and `most` speak of.
-        asked_only: leave out points on other numbers of devices, as a grid does that is measured on some of them.
-
-    Raises:
-        ValueError: as `expand`.
-    """
+    """Every point of a file, as `expand`. asked_only: leave out those on other numbers of devices than `counts`."""
     rows = expand(path, RUNS, counts)
     return [row for row in rows if not asked_only or row.built.devices in counts or row.settings.whatever_devices]
 
 
 def grid(name: str, counts: Sequence[int]) -> list[Planned]:
-    """The entries of the grid `grids/<name>.yaml` at these numbers of devices, each once (`each_once`).
-
-    Raises:
-        ValueError: as `expand`.
-    """
+    """The entries of the grid `grids/<name>.yaml` at these numbers of devices, each once (`each_once`)."""
     return each_once(entry for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True) for entry in planned(row))
 
 
@@ -115,11 +97,8 @@ def devices_here() -> list[int]:
 
 
 def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:
-    """The grid called `name` at these device counts, or several, their names joined by commas: one after the other, a Run that several
-    declare where it first stands, and repeated if any of them repeats it. Their launches are then shared.
-
-    Raises:
-        ValueError: no such grid; the sentence names the known ones.
+    """The grid called `name` at these device counts, or several, their names joined by commas, as one (`each_once`); their launches are
+    then shared. A ValueError names the known ones.
     """
     chosen = [one.strip() for one in name.split(",")]
     for one in chosen:

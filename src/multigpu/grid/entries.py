@@ -10,13 +10,11 @@ from multigpu.run import Run
 LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)
 """Which launch measures which repeat of a headline point. Eager steps differ more between launches than within one (the host),
 so the later repeats get launches of their own; the first five alone are what the tier needs at least."""
-
 FEWEST = (0, 0, 1, 2, 3)
 """Where eight repeats cost too much. Four launches, since where launches differ an interval has a degree of freedom less than launches:
 with two it is 12.7 standard errors to each side, with four 3.2; and a start costs seconds."""
-
-ENDS = (1, 4, 8)
-"""Device counts whose points are repeated: one, a whole host of eight, and half of it. Others are screening."""
+ENDS = (1, 4, 8)  # device counts whose points are repeated: one, a whole host of eight, and half of it; others are screening
+KNOWN_AT_LEAST = 5  # points, before a pace is told
 
 
 def ends_of(devices: Sequence[int]) -> list[int]:
@@ -26,9 +24,8 @@ def ends_of(devices: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Planned:
-    """A Run and the seconds one measurement of it may cost.
+    """A Run, the seconds one measurement of it may cost, and which launch measures each repeat.
 
-    launches: which launch measures each repeat: several of a headline point, one of a screening point.
     first_repeat: the number of the first: beyond those of other grids where a point is measured again beside what is compared with it.
     """
 
@@ -62,15 +59,8 @@ def cost_s(planned: Sequence[Planned]) -> float:
     return sum(entry.cost_s * len(entry.points()) for entry in planned)
 
 
-KNOWN_AT_LEAST = 5
-
-
 def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -> float | None:
-    """Seconds that the grid's measured points took over what it says of them; None where fewer than five are known.
-
-    Args:
-        spent_s: (Run, repeat) -> seconds of every measurement on this machine, its launch's start left out.
-    """
+    """Seconds that the grid's measured points took, by (Run, repeat) without their launch's start, over what it says; None of too few."""
     every = [(spent_s.get((point.run, point.repeat)), entry.cost_s) for entry in planned for point in entry.points()]
     known = [(took, said) for took, said in every if took is not None]
     return sum(took for took, _ in known) / sum(said for _, said in known) if len(known) >= KNOWN_AT_LEAST else None
@@ -85,11 +75,8 @@ def affordable(
 ) -> list[Point]:
     """The measurements that a budget allows: first repeats in the grid's order, then second ones, and so on.
 
-    Args:
-        known: (Run, repeat) of what has been measured before, which costs nothing.
-        budget_s: the seconds that may be spent.
-        pace: of `pace`: estimates are scaled by it and every launch costs its start; None: the grid's estimates, which include starts.
-        lanes: how many such Runs are measured at a time; each then costs its share of the time.
+    known: (Run, repeat) of what has been measured before, which costs nothing. pace: estimates are scaled by it and every launch costs its
+    start; None: the grid's estimates, which include starts. lanes: how many such Runs share the time.
     """
     done = {(run.digest, repeat) for run, repeat in known}
     rounds = max((len(entry.points()) for entry in planned), default=0)
@@ -113,23 +100,14 @@ def affordable(
 Entry = TypeVar("Entry")
 
 
-def of_run(entry: Any, name: str) -> object:
-    """This field of an entry's Run."""
-    return getattr(entry.run, name)
-
-
-def having(planned: Iterable[Entry], fields: Mapping[str, object], value: Callable[[Entry, str], object] = of_run) -> list[Entry]:
-    """The entries that have these values in their fields.
-
-    Args:
-        value: an entry's value of a field.
-
-    Raises:
-        ValueError: none has; the sentence says what was asked for.
-    """
-    every = list(planned)
-    chosen = [entry for entry in every if all(value(entry, name) == wanted for name, wanted in fields.items())]
-    if every and not chosen:
+def having(
+    planned: Sequence[Entry],
+    fields: Mapping[str, object],
+    value: Callable[[Any, str], object] = lambda entry, name: getattr(entry.run, name),
+) -> list[Entry]:
+    """The entries that have these values (`value` gives an entry's) in their fields; a ValueError if none has."""
+    chosen = [entry for entry in planned if all(value(entry, name) == wanted for name, wanted in fields.items())]
+    if planned and not chosen:
         words = " ".join(f"{name}={wanted}" for name, wanted in fields.items())
         raise ValueError(f"no Run of the grid has {words}: `--dry-run` lists them")
     return chosen

@@ -1,7 +1,4 @@
-"""Entries of a YAML file whose lists are crossed with each other, whatever they are entries of: Runs, trainings.
-
-What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `multigpu.grid` shows how such a file looks.
-"""
+"""Entries of a YAML file (`multigpu.grid` shows one) whose lists are crossed with each other, whatever `Kind` they are: Runs, trainings."""
 
 import difflib
 import math
@@ -19,14 +16,10 @@ from multigpu.schema import Data
 from multigpu.workloads import find_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "grids"
-BUNDLES = ("job", "way")
-"""Names of lists of fields that belong together."""
-PLAIN_LISTS = ("launches", "only", "without", "cases", "when")
-"""Settings that are lists and not crossed."""
-MOST_POINTS = 100_000
-"""Of one entry: more would never be measured."""
-DEFAULT_BATCH = "default"
-"""What `batch_size` may say: the model's own."""
+BUNDLES = ("job", "way")  # names of lists of fields that belong together
+PLAIN_LISTS = ("launches", "only", "without", "cases", "when")  # settings that are lists and not crossed
+MOST_POINTS = 100_000  # of one entry: more would never be measured
+DEFAULT_BATCH = "default"  # what `batch_size` may say: the model's own
 
 Built = TypeVar("Built")
 Values = Callable[[Sequence[int]], Sequence[Any]]
@@ -129,11 +122,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file of YAML holds.
-
-    Raises:
-        ValueError: it cannot be read, or is no YAML; the sentence begins with its name.
-    """
+    """What a file of YAML holds; a ValueError that begins with its name if it cannot be read, or is no YAML."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
@@ -143,11 +132,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The question and the entries of a file, what they have in common filled in.
-
-    Raises:
-        ValueError: as `read_yaml`, or it holds no entries; the sentence names it.
-    """
+    """The question and the entries of a file, what they have in common filled in; a ValueError names a file without any."""
     content = read_yaml(path)
     if content is None:
         raise ValueError(f"{path} is empty: it needs a list of points, such as `- {{workload: nmt, model: nmt_small, placement: ddp}}`")
@@ -165,13 +150,9 @@ def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
 
 
 def expand(path: Path, kind: Kind[Built], counts: Sequence[int] = ()) -> Iterator[Expanded[Built]]:
-    """Every point of a file, in its order.
+    """Every point of a file, in its order; a ValueError names an entry that cannot be, and what to do.
 
-    Args:
-        counts: the numbers of devices that words such as `each` and `most` speak of.
-
-    Raises:
-        ValueError: the file or one of its entries cannot be; the sentence names it and what to do.
+    counts: the numbers of devices that words such as `each` and `most` speak of.
     """
     question, entries = read_entries(path)
     for number, entry in enumerate(entries, 1):

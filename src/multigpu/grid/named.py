@@ -14,8 +14,9 @@ from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.family import SWEEPS
 
 LARGE = ("resnet50_v1.5", "inception3", "vgg16", "alexnet")
-OF_INTEREST = (*LARGE, *FOR_CIFAR)
-"""What document 001's statements are about: its four large models and its eight on small images."""
+OF_INTEREST = (*LARGE, *FOR_CIFAR)  # document 001's statements are about its four large models and its eight on small images
+DECODE_S = 0.007  # in which one core decodes, crops and scales one image
+FED_STEP_S = {"resnet50_v1.5": 0.017, "resnet152_v1.5": 0.035}
 
 
 def with_a_process_a_device() -> list[str]:
@@ -74,12 +75,7 @@ LISTS: dict[str, dict[str, Values]] = {
         "family_widths": lambda _: [member.name for member in SWEEPS["width"]],
     },
 }
-"""Field -> word -> its values, of the numbers of devices asked for.
-
-devices: all, the most or the least first; one and the most; the least and the most; the most; the least; the most of those whose points are
-repeated.
-"""
-
+"""Field -> word -> its values, of the numbers of devices asked for."""
 
 CONDITIONS: dict[str, Condition] = {
     "tensorflow_here": lambda fields, counts: fields["framework"] != "tensorflow" or framework_version("tensorflow") != "none",
@@ -107,11 +103,6 @@ def ladder_s(run: Run) -> float:
     if (0.3 if any(v.kind == "norm" for v in model.variables) else 0.5) * passes * run.batch_size > 141e9:
         return 4.0
     return 1.5 + 40 * run.batch_size * max(2 * passes / 1.4e12, 3 * model.forward_flops_per_unit / 2.7e14)
-
-
-DECODE_S = 0.007
-"""Seconds in which one core decodes, crops and scales one image."""
-FED_STEP_S = {"resnet50_v1.5": 0.017, "resnet152_v1.5": 0.035}
 
 
 def fed_s(run: Run) -> float:
