@@ -7,8 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.grid import FOLDER, GRIDS, find_grid, grid, launches_for, named, planned, read_rows
-from multigpu.grid.entries import ENDS, START_S, Planned, affordable, cost_s, having, pace, points
+from multigpu.grid import (
+    FOLDER,
+    GRIDS,
+    START_S,
+    Planned,
+    affordable,
+    cost_s,
+    find_grid,
+    grid,
+    having,
+    launches_for,
+    named,
+    pace,
+    planned,
+    points,
+    read_rows,
+)
+from multigpu.grid.named import ENDS
 from multigpu.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from tests.refusals import refused

@@ -1,7 +1,4 @@
-"""Many experiments of one file: `notebooks/experiment.ipynb` executed for every row, as `python -m multigpu batch` and the workflow do it.
-
-A folder holds `index.html`, `records/`, and in `rows/` what became of each row: its executed notebook, that as a page, and its `.json`.
-"""
+"""`notebooks/experiment.ipynb` executed for every row of a file, into a folder: `index.html`, `records/`, and `rows/` with each outcome."""
 
 import argparse
 import contextlib

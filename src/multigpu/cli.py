@@ -11,7 +11,7 @@ from multigpu.grid import GRIDS
 from multigpu.hosts.arguments import add_arguments
 from multigpu.measure.process import end_with_parent
 
-EXPERIMENTS = {
+EXPERIMENTS = {  # commands whose own parsers read the rest of the line: the function that does it, and its help
     "collectives": ("collectives.command:main", "time all-reduces of this machine"),
     "synchrony": ("synchrony.measure:main", "run a parameter server's protocols"),
     "hosts": ("hosts.measure:main", "time all-reduces between hosts made on this machine"),
@@ -19,7 +19,6 @@ EXPERIMENTS = {
     "train": ("training.measure:main", "train runs to the end of a budget and keep their Records"),
     "interference": ("measure.interference:main", "do Runs that share this machine disturb each other?"),
 }
-"""Commands whose own parsers read the rest of the line: the function that does it, and its help."""
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from multigpu import paths
 from multigpu.command import parse_counts, parse_fields
-from multigpu.grid import default_grid, every_grid, find_grid
-from multigpu.grid.entries import Planned, affordable, cost_s, each_once, having, pace, points
+from multigpu.grid import Planned, affordable, cost_s, default_grid, each_once, every_grid, find_grid, having, pace, points
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.files import check_inputs

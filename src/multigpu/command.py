@@ -69,7 +69,6 @@ USUAL: dict[str, dict[str, Any]] = {
     "--format": {"choices": ("text", "json"), "default": "text"},
     "--quiet": {"action": "store_true", "help": "no progress bar"},
 }
-"""Options that mean the same wherever they are taken."""
 
 
 def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -> None:

@@ -33,7 +33,7 @@ from multigpu.run import Run, build_run
 
 RECORDS = paths.BUILD / "experiment"  # unless the parameters say otherwise
 AGAIN = tuple(status for status in STATUSES if status != "ok")  # what ended so is tried again when the experiment is
-PARAMETERS: dict[str, Any] = {
+PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
     **{name: Run.model_fields[name].annotation for name in ("workload", "model", "placement", "framework")},
     "device_type": Literal["auto", "cuda", "cpu"],
     **{name: Run.model_fields[name].annotation for name in ("devices", "processes", "batch_size", "precision", "execution", "inputs")},
@@ -45,7 +45,6 @@ PARAMETERS: dict[str, Any] = {
     "compare": bool,
     "more": dict[str, Any],
 }
-"""The notebook's parameters and their types."""
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,7 @@ class ExperimentError(ParameterError):
 
 
 def train(experiment: Experiment) -> list[Record]:
-    """Measure what has no Record yet, shown as it goes on; the Records of all points, those that failed among them.
-
-    Raises:
-        ParameterError: the input or the folder of Records cannot be used, or (ExperimentError) no repeat could be measured.
-    """
+    """Measure what has no Record yet, shown as it goes on; the Records of all points, or a ParameterError if nothing could be measured."""
     with watched() as found:
         progress = Progress(experiment.run, len(experiment.points), found)
         try:

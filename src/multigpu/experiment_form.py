@@ -16,8 +16,7 @@ try:
 except ImportError:  # it comes with JupyterLab (`make lab`), which nothing else here needs
     widgets = None
 
-WRITTEN = ("sequence_length", "data", "repeats", "records", "more")
-"""Parameters that are no choice, no number and no yes or no: a line of text, as YAML writes it, values of a list with commas between."""
+WRITTEN = ("sequence_length", "data", "repeats", "records", "more")  # as YAML writes them, values of a list with commas between
 
 
 def _read(name: str, value: Any) -> Any:

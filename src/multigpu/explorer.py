@@ -1,6 +1,4 @@
-"""Every point of every machine, and every other Record, as data of the explorer: compact JSON beside the script that filters and shows it,
-and one CSV; and charts that a reader moves: altair's Vega, with the program that draws it in the page itself, so that nothing is fetched.
-"""
+"""Every point and every other Record as data of the explorer and as a CSV; and charts that a reader moves, with nothing to be fetched."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Many Records into archives. `python -m multigpu records --pack`: the loose ones of a place become one more archive beside those that it
-has. `records --share`: copies with nothing in them that tells who measured, or on which host, for others to read.
-"""
+"""Many Records into archives: `records --pack` of the loose ones of a place, `records --share` of copies that tell of no person or host."""
 
 import getpass
 import os

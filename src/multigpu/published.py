@@ -35,9 +35,7 @@ def published_value(name: str, statement: str) -> float:
 
 
 EXPERIMENTS = {("exp1", None): "Exp1", ("exp2", None): "Exp2", ("exp3", None): "Exp3", ("exp4", None): "Exp4", ("exp4", 100): "Exp5"}
-"""The experiments of document 000, by the placement and the length of a Run that rebuilds one, on another machine and framework: Exp5 is
-Exp4 with 100 words a sentence, and the others ran on real lengths, so a Run of fixed length rebuilds none of them.
-"""
+"""Document 000's, by placement and length of a Run that rebuilds one: all but Exp5, of 100 words a sentence, ran on real lengths."""
 
 
 def published_of(run: Run) -> pd.DataFrame:

@@ -1,6 +1,4 @@
-"""Build the HTML report: the pages of `report/`, the executed notebooks, and fragments computed from Records. Nothing is measured here and
-nothing is fetched: the site opens from a file path and no page sends a request.
-"""
+"""Build the HTML report, which opens from a file path and requests nothing: `report/`, executed notebooks, and fragments from Records."""
 
 import argparse
 import filecmp
@@ -76,11 +74,10 @@ def faults_page() -> str:
 
 
 FRAGMENTS: dict[str, Callable[[], str]] = {"claims": claims_page, "placements": placements_page, "faults": faults_page}
-"""What pages of `report/` include, by name, as Markdown (MyST)."""
 
 
 def write_generated(folder: Path) -> None:
-    """Write what pages include, `folder/NAME.md`; a ReportError names a fragment that cannot be computed."""
+    """Write what pages of `report/` include, `folder/NAME.md` (MyST); a ReportError names a fragment that cannot be computed."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, function in FRAGMENTS.items():
         try:
@@ -169,7 +166,7 @@ def prepare_sources(source: Path, notebooks: list[Path]) -> None:
 
 
 def copy_figures(folder: Path) -> None:
-    """Put the figures, and the CSV files of their data, where pages refer to them: `figures/`."""
+    """Put the figures, and the CSV files of their data, where pages refer to them."""
     if paths.figures().is_dir():
         shutil.copytree(paths.figures(), folder / "figures", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "README*"))
 

@@ -22,7 +22,7 @@ Batching = Literal["own", "shared", "fixed"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
 
-ONLY_FOR = {
+ONLY_FOR = {  # fields that mean something for some units only
     "sequence_length": ("words",),
     **dict.fromkeys(("layout", "batch_norm", "stem", "weight_casts"), ("images",)),
     "recurrence": ("words", "samples"),
@@ -32,7 +32,6 @@ ONLY_FOR = {
     "batching": ("words",),
     "shuffle": ("words",),
 }
-"""Fields that mean something for some units only."""
 ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")  # inputs of words drawn from a law, whose batches have no order
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from multigpu.claims.core import DECIDED, Contrast
 from multigpu.claims.results import Result, models_of
 from multigpu.claims.rows import admitted, paired, rows
-from multigpu.grid.entries import FEWEST, Planned
+from multigpu.grid import FEWEST, Planned, launches_of
 from multigpu.measure.point import START_S, launch_of
 
 
@@ -90,9 +90,7 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
 
 def repeated(entry: Planned, times: int) -> Planned:
     """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
-    launches = entry.launches if len(entry.launches) > 1 else FEWEST
-    more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
-    return replace(entry, launches=(*launches, *more)[:times], first_repeat=0)
+    return replace(entry, launches=launches_of(times, entry.launches if len(entry.launches) > 1 else FEWEST), first_repeat=0)
 
 
 def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:

@@ -46,7 +46,7 @@ SHOWN = 20  # offenders that are printed one by one
 THROTTLED = 0.6  # of the highest clock of such GPUs in the folder: below it one was slowed by more than a busy one's power limit does
 BEYOND = 1.02  # a rate over its bound, and device time over wall clock: clocks and measured ceilings differ by a percent
 
-KINDS: dict[str, type[Kept]] = {
+KINDS: dict[str, type[Kept]] = {  # by a field, the first that a Record has; of CollectiveRecords `run` names a method
     "training": TrainingRecord,
     "predictions": StageRecord,
     "joint": AveragingRecord,
@@ -54,7 +54,6 @@ KINDS: dict[str, type[Kept]] = {
     "experiment": SynchronyRecord,
     "run": Record,
 }
-"""By a field, the first that a Record has; of CollectiveRecords `run` names a method."""
 
 
 class Raw(NamedTuple):

@@ -16,19 +16,118 @@ A grid, and a batch of Runs, is a file in YAML (`grids/*.yaml`), or its list of 
         reason: The smallest case that has a merge.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
-from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, each_once
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.point import START_S, Point, launch_of
 from multigpu.run import Run, build_run
 
+Entry = TypeVar("Entry")
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
 Row = Expanded[Run]  # one point of a file
+LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)
+"""Which launch measures which repeat of a headline point. Eager steps differ more between launches than within one (the host),
+so the later repeats get launches of their own; the first five alone are what the tier needs at least."""
+FEWEST = (0, 0, 1, 2, 3)
+"""Where eight repeats cost too much. Four launches, since where launches differ an interval has a degree of freedom less than launches:
+with two it is 12.7 standard errors to each side, with four 3.2; and a start costs seconds."""
+KNOWN_AT_LEAST = 5  # points, before a pace is told
+
+
+def launches_of(repeats: int, first: Sequence[int] = LAUNCH_OF_REPEAT) -> tuple[int, ...]:
+    """The launch of each of so many repeats, as headline points have them; those beyond the first ones have a launch each."""
+    return (*first, *range(max(first) + 1, max(first) + 1 + repeats))[:repeats]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A Run, the seconds one measurement of it may cost, and which launch measures each repeat.
+
+    first_repeat: the number of the first: beyond those of other grids where a point is measured again beside what is compared with it.
+    """
+
+    run: Run
+    cost_s: float
+    launches: tuple[int, ...] = (0,)
+    first_repeat: int = 0
+
+    def points(self) -> list[Point]:
+        """The measurements this entry stands for."""
+        return [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches, self.first_repeat)]
+
+
+def each_once(planned: Iterable[Planned]) -> list[Planned]:
+    """The entries, a Run that several declare where it first stands, and repeated if any of them repeats it."""
+    found: dict[tuple[str, int], Planned] = {}
+    for entry in planned:
+        at = (entry.run.digest, entry.first_repeat)
+        if (known := found.get(at)) is None or len(known.points()) < len(entry.points()):
+            found[at] = entry
+    return list(found.values())
+
+
+def points(planned: Sequence[Planned]) -> list[Point]:
+    """All measurements that these entries stand for."""
+    return [point for entry in planned for point in entry.points()]
+
+
+def cost_s(planned: Sequence[Planned]) -> float:
+    """What measuring these entries may cost in seconds."""
+    return sum(entry.cost_s * len(entry.points()) for entry in planned)
+
+
+def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -> float | None:
+    """Seconds that the grid's measured points took, by (Run, repeat) without their launch's start, over what it says; None of too few."""
+    every = [(spent_s.get((point.run, point.repeat)), entry.cost_s) for entry in planned for point in entry.points()]
+    known = [(took, said) for took, said in every if took is not None]
+    return sum(took for took, _ in known) / sum(said for _, said in known) if len(known) >= KNOWN_AT_LEAST else None
+
+
+def affordable(
+    planned: Sequence[Planned],
+    known: Iterable[tuple[Run, int]],
+    budget_s: float,
+    pace: float | None = None,
+    lanes: Callable[[Run], int] = lambda run: 1,
+) -> list[Point]:
+    """The measurements that a budget allows: first repeats in the grid's order, then second ones, and so on.
+
+    known: (Run, repeat) of what has been measured before, which costs nothing. pace: estimates are scaled by it and every launch costs its
+    start; None: the grid's estimates, which include starts. lanes: how many such Runs share the time.
+    """
+    done = {(run.digest, repeat) for run, repeat in known}
+    every = [(number, point, entry.cost_s) for entry in planned for number, point in enumerate(entry.points())]
+    chosen, left, launches = [], budget_s, set()
+    for _, point, cost in sorted(every, key=lambda one: one[0]):
+        if (point.run.digest, point.repeat) in done:
+            continue
+        cost, launch = cost / lanes(point.run), launch_of(point)
+        if pace is not None:
+            cost = cost * pace + (START_S if launch not in launches else 0.0)
+        if cost <= left:
+            left -= cost
+            launches.add(launch)
+            chosen.append(point)
+    return chosen
+
+
+def having(
+    planned: Sequence[Entry],
+    fields: Mapping[str, object],
+    value: Callable[[Any, str], object] = lambda entry, name: getattr(entry.run, name),
+) -> list[Entry]:
+    """The entries that have these values (`value` gives an entry's) in their fields; a ValueError if none has."""
+    chosen = [entry for entry in planned if all(value(entry, name) == wanted for name, wanted in fields.items())]
+    if planned and not chosen:
+        words = " ".join(f"{name}={wanted}" for name, wanted in fields.items())
+        raise ValueError(f"no Run of the grid has {words}: `--dry-run` lists them")
+    return chosen
 
 
 def planned(row: Row) -> list[Planned]:
@@ -40,12 +139,6 @@ def planned(row: Row) -> list[Planned]:
 def traced(run: Run, steps: int) -> Run:
     """The twin of a Run whose last steps are traced."""
     return build_run(**run.model_dump(exclude_defaults=True) | {"traced_steps": steps})
-
-
-def launches_of(repeats: int) -> tuple[int, ...]:
-    """The launch of each of so many repeats, as headline points have them; further ones have a launch each."""
-    more = range(LAUNCH_OF_REPEAT[-1] + 1, LAUNCH_OF_REPEAT[-1] + 1 + repeats)
-    return (*LAUNCH_OF_REPEAT, *more)[:repeats]
 
 
 def launches_for(row: Row) -> tuple[int, ...]:

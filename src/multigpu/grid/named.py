@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from multigpu.grid.entries import ENDS, ends_of
 from multigpu.grid.expand import Condition, Values
 from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.placements import placements
@@ -13,10 +12,16 @@ from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.family import SWEEPS
 
+ENDS = (1, 4, 8)  # device counts whose points are repeated: one, a whole host of eight, and half of it; others are screening
 LARGE = ("resnet50_v1.5", "inception3", "vgg16", "alexnet")
 OF_INTEREST = (*LARGE, *FOR_CIFAR)  # document 001's statements are about its four large models and its eight on small images
 DECODE_S = 0.007  # in which one core decodes, crops and scales one image
 FED_STEP_S = {"resnet50_v1.5": 0.017, "resnet152_v1.5": 0.035}
+
+
+def ends_of(devices: Sequence[int]) -> list[int]:
+    """The most devices and one, where points are repeated if there is no time for more."""
+    return sorted({1, max(devices, default=1)} & {*devices}, reverse=True)
 
 
 def with_a_process_a_device() -> list[str]:
@@ -131,4 +136,3 @@ def on_host_s(run: Run) -> float:
 
 
 COSTS: dict[str, Callable[[Run], float]] = {"ladder": ladder_s, "fed": fed_s, "launches": launches_s, "on_host": on_host_s}
-"""By name: seconds that a point takes beside what its entry says."""
