@@ -20,8 +20,8 @@ from multigpu.measure.lanes import lanes_of, measure_shared, sharing_words
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
 from multigpu.measure.sweep import launch_environment, measure
-from multigpu.record import Record, RecordStore
-from multigpu.run import build_run
+from multigpu.record import RecordStore
+from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import know
 
 if TYPE_CHECKING:
@@ -116,20 +116,16 @@ def measure_command(arguments: argparse.Namespace) -> int:
     return done.exit_code
 
 
-def _standing(arguments: argparse.Namespace) -> list[Record]:
-    """The Records that measuring their points on this machine would find; those of other versions of a framework stand beside them."""
-    return [record for record in store_of(arguments).of(this_machine().name) if record.key == key_here(record.run, record.repeat)]
-
-
-def _learned(planned: Sequence[Planned], standing: Sequence[Record]) -> float | None:
-    """What this machine takes of the grids' estimates."""
-    return pace(planned, {(one.run, one.repeat): one.measurement.total_s for one in standing if one.measurement})
+def _standing(arguments: argparse.Namespace, planned: Sequence[Planned]) -> tuple[set[tuple[Run, int]], float | None]:
+    """(Run, repeat) of Records that measuring here would find, and would not try again; and what this machine takes of the estimates."""
+    found = [record for record in store_of(arguments).of(this_machine().name) if record.key == key_here(record.run, record.repeat)]
+    known = {(one.run, one.repeat) for one in found if one.status not in arguments.retry}
+    return known, pace(planned, {(one.run, one.repeat): one.measurement.total_s for one in found if one.measurement})
 
 
 def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Point]:
-    every, standing = points(planned), _standing(arguments)
-    known = [(one.run, one.repeat) for one in standing if one.status not in arguments.retry]
-    here, learned = len({(point.run, point.repeat) for point in every} & {*known}), _learned(planned, standing)
+    every, (known, learned) = points(planned), _standing(arguments, planned)
+    here = len({(point.run, point.repeat) for point in every} & known)
     chosen = affordable(planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1)
     as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
     print(f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements ({here} are known{as_told})", flush=True)
@@ -140,15 +136,14 @@ def _undecided(arguments: argparse.Namespace, planned: Sequence[Planned]) -> lis
     """What undecided claims need of the grids, claim by claim as far as the budget goes."""
     from multigpu.undecided import affordable_needs, needs
 
-    standing = _standing(arguments)
-    known = {(one.run.digest, one.repeat) for one in standing if one.status not in arguments.retry}
-    found = needs(claim_results(arguments), planned, known)
+    known, learned = _standing(arguments, planned)
+    found = needs(claim_results(arguments), planned, {(run.digest, repeat) for run, repeat in known})
     for need in found:
         print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")
     if arguments.budget_s is not None:
-        every, learned = len(found), _learned(planned, standing)
-        found = affordable_needs(found, arguments.budget_s, learned)
-        print(f"{arguments.budget_s} s may decide {len(found)} of {every}")
+        chosen = affordable_needs(found, arguments.budget_s, learned)
+        print(f"{arguments.budget_s} s may decide {len(chosen)} of {len(found)}")
+        found = chosen
     return each_once(entry for need in found for entry in need.entries)
 
 

@@ -237,7 +237,6 @@ def moved(records: Iterable[Record]) -> pd.DataFrame:
 
 def beside(experiment: Experiment, own: pd.DataFrame) -> pd.DataFrame:
     """This machine's point (`pooled`), and of each machine with committed Records the nearest one of its model, placement and devices.
-
     place: "here", or the machine. unlike: the fields in which a point differs from this machine's, as few as there are; "" where in none.
     Missing is raised where no machine has such a point, or nothing is to be compared.
     """

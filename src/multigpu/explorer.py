@@ -95,7 +95,6 @@ def _text(value: Any) -> str:
 
 def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     """The table of all these points, which `_static/explorer.js` fills in the site; without a script, a link to the CSV of all.
-
     runs: the folder of their Records. repository: where the repository is browsed, a URL or a folder relative to the page: links to
     Records begin with it. A ValueError says that the CSV cannot be written, or which file below `runs` is no Record.
     """
@@ -133,7 +132,6 @@ NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
 
 def explorable(chart: alt.TopLevelMixin, name: str, finding: str, caption: str, data: pd.DataFrame) -> Shown:
     """The chart as one HTML element: its title (the finding), controls and drawing, a caption, and its data one click away.
-
     name: of its element, and of the CSV; a ValueError if it is no plain one.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):

@@ -14,7 +14,6 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 class Kept(Data):
     """A Record of some kind, written once and never edited.
-
     key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier ones and is the one that is read.
     measured_at: in UTC. clean_tree: whether the source was as committed. source_tree: git's name of its package ("" in older Records).
     """
@@ -41,7 +40,6 @@ class Kept(Data):
 
 class Answer(Kept):
     """What became of one point of a sweep: its measurement, which each kind adds, or the reason why there is none.
-
     key_words, of its kind, tell its keys from others'. meaning enters every key: to be raised whenever what a figure means changes.
     """
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from papermill.execute import execute_notebook
 from tqdm.auto import tqdm
 
 from multigpu.grid.expand import read_yaml
-from multigpu.parameters import ParameterError, assigned_names, unknown_name
+from multigpu.parameters import ParameterError, assigned_names, check_known
 
 KERNEL = """from multigpu.measure.process import end_with_parent
 end_with_parent()
@@ -90,13 +90,12 @@ def this_interpreter() -> Iterator[None]:
 
 def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, only: str = "") -> list[Path]:
     """Execute every numbered notebook of `folder`, or the one that `only` names, and return the executed copies in `output`.
-
     Each gets those of the parameters that it has; a ParameterError if none has one of them. Earlier copies are removed first.
     """
     given = parameters or {}
     folder, output = folder.resolve(), output.resolve()
     names = {path: parameter_names(path) for path in numbered_notebooks(folder, only)}
-    _check_known(given, {name for has in names.values() for name in has}, "any notebook")
+    check_known(given, {name for has in names.values() for name in has}, "any notebook")
     if output == folder:
         raise NotebookError(f"executed notebooks cannot be written over their own sources in {folder}: choose another folder.")
     _make_folder(output)
@@ -114,7 +113,7 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
 
 def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
     """Execute one notebook; a ParameterError if it has not all of these parameters, or a NotebookError as of `_execute`."""
-    _check_known(parameters, parameter_names(notebook), notebook.name)
+    check_known(parameters, parameter_names(notebook), notebook.name)
     _make_folder(output.parent)
     with this_interpreter():
         _execute(notebook.resolve(), output, parameters)
@@ -126,12 +125,6 @@ def page_command(arguments: argparse.Namespace) -> int:
         raise ValueError(f"parameters {' '.join(strange)!r} are not of the form name=value")
     execute_one(arguments.notebook, arguments.output, dict(text.split("=", 1) for text in arguments.parameters))
     return 0
-
-
-def _check_known(given: Iterable[str], known: Collection[str], where: str) -> None:
-    for name in given:
-        if name not in known:
-            raise unknown_name(name, known, where)
 
 
 def _make_folder(folder: Path) -> None:

@@ -37,7 +37,7 @@ class Packed:
 
 def stores_of(folder: Path | None = None) -> list[Store]:
     """The stores of one folder: one of the study's holds its own kinds, any other one Records of Runs; None: all of the study's."""
-    every = [
+    every: list[Store] = [
         RecordStore(paths.RUNS),
         CollectiveStore(paths.COLLECTIVES),
         CollectiveStore(paths.HOSTS),

@@ -10,7 +10,6 @@ from multigpu.run import Run
 
 def load_published(name: str) -> pd.DataFrame:
     """One table of the documents; its columns carry their units in their names, an empty cell is one the document leaves empty.
-
     name: the file's without ".csv", which begins with the document's number; a ValueError names the known ones.
     """
     if name not in (known := sorted(path.stem for path in PUBLISHED.glob("*.csv"))):

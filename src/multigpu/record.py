@@ -22,7 +22,6 @@ HELD_FLAG = " GiB were allocated before the Run began"  # a flag, after the numb
 
 class Equivalence(Data):
     """How a placement's first steps compare with those of one process on the joined batch (or with what its semantics say).
-
     distance: norm of the difference of all variables over norm of the reference's update, after so many steps.
     """
 
@@ -88,7 +87,6 @@ class Measurement(Data):
 
 class Record(Answer):
     """One measured Run, or the reason why there is no measurement.
-
     lane: None: the whole machine was its own. boot: which start of the host it was ("": unsaid), since several hosts may have one name.
     surroundings: what else the machine did (None: it was not looked at).
     """

@@ -234,7 +234,6 @@ def lines(report: Report) -> Iterator[str]:
 
 def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
     """For each of `count` Records that this machine can measure, what came out, and whether it agrees; a ValueError if there is none.
-
     A Run agrees if its rate lies where one more repeat of the point is expected (95%). Seconds of the virtual clock and what is trained on
     it depend on no machine: such a Record agrees if it ends with the same parameters, or at the same time and loss to a millionth.
     """

@@ -11,7 +11,6 @@ MOST_BYTES = 1 << 27  # of a Record's JSON: far more than the largest takes, and
 
 def write_whole(path: Path, *data: bytes | memoryview, replace: bool = False, synced: bool = True) -> None:
     """Write a new file (or a FileExistsError), or in place of an old one, atomically; meanwhile a hidden `.writing-...` lies beside it.
-
     synced: whether it is to outlast a power cut, which takes time; a process that is killed it outlasts anyway.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

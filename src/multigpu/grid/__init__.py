@@ -48,7 +48,6 @@ def launches_of(repeats: int, first: Sequence[int] = LAUNCH_OF_REPEAT) -> tuple[
 @dataclass(frozen=True)
 class Planned:
     """A Run, the seconds one measurement of it may cost, and which launch measures each repeat.
-
     first_repeat: the number of the first: beyond those of other grids where a point is measured again beside what is compared with it.
     """
 
@@ -97,7 +96,6 @@ def affordable(
     lanes: Callable[[Run], int] = lambda run: 1,
 ) -> list[Point]:
     """The measurements that a budget allows: first repeats in the grid's order, then second ones, and so on.
-
     known: (Run, repeat) of what has been measured before, which costs nothing. pace: estimates are scaled by it and every launch costs its
     start; None: the grid's estimates, which include starts. lanes: how many such Runs share the time.
     """

@@ -78,7 +78,6 @@ class Settings(Data):
 @dataclass(frozen=True)
 class Kind(Generic[Built]):
     """What entries of one kind are made of.
-
     fields: those that a point may have. build: a point of them, or a ValueError that says what cannot be.
     lists: field -> word -> the values that it stands for. conditions, costs: by name, see `Settings`.
     """
@@ -151,7 +150,6 @@ def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
 
 def expand(path: Path, kind: Kind[Built], counts: Sequence[int] = ()) -> Iterator[Expanded[Built]]:
     """Every point of a file, in its order; a ValueError names an entry that cannot be, and what to do.
-
     counts: the numbers of devices that words such as `each` and `most` speak of.
     """
     question, entries = read_entries(path)
