@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIGURES = ("rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib", "moved_bytes")
 TOLD = ("n", "launches", "tier", "status", "reason", "flags", "commits")
 NAME = "explorer.csv"
-FOLDERS = ("runs", "collectives", "training", "synchrony", "stages", "hosts", "hosts/runs", "interference")  # of a data folder
+FOLDERS = ("runs", "collectives", "training", "synchrony", "stages", "hosts", "hosts/runs", "interference")
 
 
 def records_held(root: Path) -> dict[tuple[str, str], Held]:

@@ -188,9 +188,7 @@ def devices_here() -> list[int]:
 
 
 def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:
-    """The grid called `name` at these device counts, or several, their names joined by commas, as one (`each_once`); their launches are
-    then shared. A ValueError names the known ones.
-    """
+    """The grid of this name, or of several joined by commas as one whose launches are shared; a ValueError names the known ones."""
     chosen = [one.strip() for one in name.split(",")]
     for one in chosen:
         if one not in GRIDS:

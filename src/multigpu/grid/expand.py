@@ -12,7 +12,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from multigpu.schema import Data
+from multigpu.schema import Data, refusal
 from multigpu.workloads import find_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "grids"
@@ -182,13 +182,9 @@ def _combinations(entry: Mapping[str, Any], kind: Kind[Any], counts: Sequence[in
             axes.append([{name: value}])
     if (size := math.prod(map(len, axes))) > MOST_POINTS:
         raise ValueError(f"{where} makes {size} points of its lists: at most {MOST_POINTS} can be, in several points or files")
-    bundled = {index for index, name in enumerate(entry) if name in BUNDLES}
     for choice in product(*axes):
-        own = [part for index, part in enumerate(choice) if index not in bundled]
-        merged: dict[str, Any] = {}
-        for part in [*own, *(choice[index] for index in bundled)]:
-            merged |= part
-        yield merged
+        parts = sorted(zip(entry, choice, strict=True), key=lambda part: part[0] in BUNDLES)
+        yield {name: value for _, part in parts for name, value in part.items()}
 
 
 def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> Settings:
@@ -202,8 +198,7 @@ def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> Setting
     try:
         settings = Settings(**{name: value for name, value in fields.items() if name not in kind.fields})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{where}: {'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from None
+        raise ValueError(f"{where}: {refusal(error)}") from None
     for wanted in (*settings.only, *settings.without, *(case.where for case in settings.cases)):
         if unknown := sorted(str(name) for name in wanted.keys() - kind.fields.keys()):
             raise ValueError(f"{where}: {unknown[0]!r} of a filter is no field of a Run: choose among {', '.join(kind.fields)}")

@@ -117,8 +117,8 @@ def fed_s(run: Run) -> float:
 
 
 def launches_s(run: Run) -> float:
-    """About what document 000's model costs on an H200 host: a start, and launches by as many cores as there are (TensorFlow builds the
-    graph of a loop in 6 s and dispatches it on four H200s in 0.35 s a step; PyTorch launches about 37 thousand kernels a replica).
+    """What document 000's model costs: a start, and launches by the cores (TensorFlow builds a loop's graph in 6 s and dispatches it on
+    four H200s in 0.35 s a step; PyTorch launches about 37 thousand kernels a replica).
     """
     tensorflow, loop = run.framework == "tensorflow", run.recurrence == "stepwise"
     start = (8.0 if tensorflow else 2.5) + (6.0 if tensorflow and loop else 4.0 if "captured" in run.execution and loop else 0.0)
