@@ -206,13 +206,8 @@ def batch(
     progress: bool = True,
     row: str | None = None,
 ) -> int:
-    """Do every row that is not done, write the index after each, and say what came of it; the exit code.
-
-    Args:
-        row: do the one of this name alone, and no index, since others may be done meanwhile; "": write the index alone.
-
-    Raises:
-        ValueError: the file or the folder cannot be used, or the file has no such row; nothing was started.
+    """Do every row that is not done, write the index after each, and say what came of it; the exit code. Or a ValueError before any.
+    row: do the one of this name alone, and no index, since others may be done meanwhile; "": write the index alone.
     """
     tasks, said = read_tasks(points, counts or devices_here())
     for sentence in said:

@@ -111,8 +111,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     return Shown(
         f'<p><a href="figures/{NAME}" download="{NAME}">All {len(points):,} points (CSV)</a></p>\n'
         f'<div id="explorer"><noscript><p>Filtering needs JavaScript; the CSV holds the same points.</p></noscript></div>\n'
-        f'<script type="application/json" id="explorer-data">{data}</script>\n'
-        '<script src="_static/explorer.js" defer></script>\n'
+        f'<script type="application/json" id="explorer-data">{data}</script>\n<script src="_static/explorer.js" defer></script>\n'
     )
 
 

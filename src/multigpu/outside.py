@@ -39,9 +39,7 @@ class Added(Mapping[str, Value]):
     its module's name; it may refuse.
     """
 
-    def __init__(
-        self, kind: str, of: type, taken: Container[str] = (), use: Callable[[Any, str], Value] = lambda found, module: found
-    ) -> None:
+    def __init__(self, kind: str, of: type, taken: Container[str] = (), use: Callable[[Any, str], Value] = lambda found, _: found) -> None:
         self.kind, self.of, self.taken, self.use = kind, of, taken, use
         self.found: dict[str, Value | ValueError] = {}
         self.told: set[str] = set()

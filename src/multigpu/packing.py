@@ -54,10 +54,8 @@ def stores_of(folder: Path | None = None) -> list[Store]:
 
 def pack(store: Store) -> Iterator[Packed]:
     """Pack the loose Records of every place that has `FEWEST` or more, and remove those that an interrupted packing left beside an archive.
-
-    Raises:
-        ValueError: a file is no Record of the store's kind, or differs from what an archive holds under its name, or the folder cannot be
-            written; the sentence names it. This place is as it was, but for an archive of the same Records; those yielded are done.
+    A ValueError names a file that is no Record of the store's kind, or differs from what an archive holds under its name, or a folder that
+    cannot be written. This place is as it was, but for an archive of the same Records; those yielded are done.
     """
     for place in store.places():
         folder = store.root / place

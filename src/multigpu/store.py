@@ -48,7 +48,6 @@ class Held(NamedTuple):
 
 class Store(Generic[Kind]):
     """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder, for readers alike.
-
     kind: the class of its Records; kinds: of those in the folders named. Which place, a Record says (`Kept.place`).
 
     Raises:
