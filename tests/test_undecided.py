@@ -1,5 +1,6 @@
 """What undecided claims still need: the cheapest settings of the grids, complete on every side, and nothing once they are measured."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +11,12 @@ from multigpu.analysis.frame import frame_of
 from multigpu.claims import all_claims, evaluate_all
 from multigpu.claims.results import Result
 from multigpu.claims.rows import CONTEXT, plain, rows
+from multigpu.cli import main
 from multigpu.grid import FEWEST, LAUNCH_OF_REPEAT, Planned, each_once, every_grid, find_grid
 from multigpu.measure.point import START_S
 from multigpu.record import Record
 from multigpu.run import Run
-from multigpu.undecided import Need, affordable_needs, needs, planned_rows, repeated
+from multigpu.undecided import Need, affordable_needs, needs, planned_rows
 from tests.factory import make_machine, make_record
 
 COUNTS = [1, 2, 4]
@@ -109,12 +111,19 @@ def test_a_budget_takes_whole_claims_and_pays_for_each_launch_once(from_nothing)
 
 def test_a_screening_point_becomes_a_headline_point() -> None:
     entry = Planned(Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=2, sequence_length=4), 1.0)
-    assert [point.launch for point in repeated(entry, 5).points()] == list(FEWEST)
-    assert [point.launch for point in repeated(entry, 7).points()] == [*FEWEST, 4, 5]
+    assert [point.launch for point in entry.repeated(5).points()] == list(FEWEST)
+    assert [point.launch for point in entry.repeated(7).points()] == [*FEWEST, 4, 5]
     long = replace(entry, launches=LAUNCH_OF_REPEAT)
-    assert [point.launch for point in repeated(long, 5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
-    assert [len(each.points()) for each in each_once([repeated(entry, 5), repeated(entry, 6)])] == [6]
+    assert [point.launch for point in long.repeated(5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
+    assert [len(each.points()) for each in each_once([entry.repeated(5), entry.repeated(6)])] == [6]
     planned, measured = planned_rows([entry]), rows(frame_of(as_records(entry)[:1]))
     names = [name for name in RUN_FIELDS if name in CONTEXT]
     for name in names:
         assert plain(planned.at[0, name]) == plain(measured.at[0, name])
+
+
+def test_a_grid_is_repeated_as_often_as_the_command_line_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    for times in (1, 3, 9):
+        assert main(["measure", "--grid", "deepconn", "--devices", "1", "--repeats", str(times), "--dry-run"]) == 0
+        told = Counter(line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()[1:])
+        assert len(told) > 5 and {*told.values()} == {times}

@@ -72,10 +72,11 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.fields and not arguments.grid and not arguments.undecided:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
-        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], {}
+        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats or 1)], {}
     else:
         grids = find_grid(arguments.grid or (every_grid() if arguments.undecided else default_grid()), parse_counts(arguments.devices))
         planned = having(grids, parse_fields(arguments.fields))
+        planned = [entry.repeated(arguments.repeats) for entry in planned] if arguments.repeats else planned
         planned = _undecided(arguments, planned) if arguments.undecided else planned
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:

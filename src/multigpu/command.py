@@ -63,7 +63,7 @@ def name(text: str) -> str:
 
 USUAL: dict[str, dict[str, Any]] = {
     "--budget-s": {"type": seconds, "metavar": "S", "help": "seconds to spend, on what matters most first"},
-    "--repeats": {"type": count(), "default": 1, "help": "measurements of every Run"},
+    "--repeats": {"type": count(), "help": "measurements of every Run"},
     "--retry": {"action": "append", "default": [], "choices": STATUSES, "help": "measure again what ended so"},
     "--dry-run": {"action": "store_true", "help": "list what would be measured, in order"},
     "--format": {"choices": ("text", "json"), "default": "text"},

@@ -4,7 +4,7 @@ A verdict needs one setting with enough repeats on every side, of as many models
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,7 @@ import pandas as pd
 from multigpu.claims.core import DECIDED, Contrast
 from multigpu.claims.results import Result, models_of
 from multigpu.claims.rows import admitted, paired, rows
-from multigpu.grid import FEWEST, Planned, launches_of
+from multigpu.grid import Planned
 from multigpu.measure.point import START_S, launch_of
 
 
@@ -75,7 +75,7 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
             models, own = models_of(setting.fields for setting in enough), admitted(tables[predicate.of], predicate, contrast, group)
             for _, more, runs in cheapest(contrast, own, cost_s) if len(models) < contrast.models_at_least else ():
                 if len(models) < contrast.models_at_least and not more <= models:
-                    chosen |= {key: repeated(by_digest[key], predicate.min_n) for key in runs if key not in chosen}
+                    chosen |= {key: by_digest[key].repeated(predicate.min_n) for key in runs if key not in chosen}
                     models |= more
         points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) not in measured]
         if points:
@@ -83,11 +83,6 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
             found.append(Need(result.claim.number, name, tuple(chosen.values()), len(points), sum(map(cost_s, chosen)), launches))
             measured.update((point.run.digest, point.repeat) for point in points)
     return found
-
-
-def repeated(entry: Planned, times: int) -> Planned:
-    """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
-    return replace(entry, launches=launches_of(times, entry.launches if len(entry.launches) > 1 else FEWEST), first_repeat=0)
 
 
 def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:

@@ -24,7 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--methods", help="algorithms and libraries by name (default: all)")
     parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
     parser.add_argument("--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
-    add_usual(parser, "--repeats", "--budget-s", "--retry", "--dry-run", "--quiet", budget_s=120.0)
+    add_usual(parser, "--repeats", "--budget-s", "--retry", "--dry-run", "--quiet", budget_s=120.0, repeats=1)
     parser.add_argument("--out", type=Path, default=paths.COLLECTIVES, help="folder of the Records (default: data/collectives)")
     return parser
 

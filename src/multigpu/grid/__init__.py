@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.grid.named import CONDITIONS, COSTS, LISTS
@@ -59,6 +59,10 @@ class Planned:
     def points(self) -> list[Point]:
         """The measurements this entry stands for."""
         return [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches, self.first_repeat)]
+
+    def repeated(self, times: int) -> Self:
+        """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
+        return replace(self, launches=launches_of(times, self.launches if len(self.launches) > 1 else FEWEST), first_repeat=0)
 
 
 def each_once(planned: Iterable[Planned]) -> list[Planned]:

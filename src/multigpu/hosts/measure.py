@@ -122,7 +122,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
-    add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0)
+    add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0, repeats=1)
     parser.add_argument("--out", type=Path, default=paths.HOSTS, help="folder of the Records (default: data/hosts)")
     arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
