@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.grid import FOLDER, GRIDS, find_grid, grid, launches_for, named, planned, read_rows
-from multigpu.grid.entries import ENDS, START_S, Planned, affordable, cost_s, having, pace, points
+from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, grid, having, launches_for, pace, planned, points, read_rows
+from multigpu.grid.expand import FOLDER
+from multigpu.grid.named import ENDS, launches_s
+from multigpu.measure.point import START_S
 from multigpu.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from tests.refusals import refused
@@ -160,8 +162,8 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_p
     assert [row.built.model for row in images] == [*FOR_CIFAR]
     assert [row.built.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR.values()]
     assert [row.cost_s for row in images] == [round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR.values()]
-    assert graph.cost_s == named.launches_s(graph.built) > 0
-    monkeypatch.setattr(named, "framework_version", lambda framework: "none")
+    assert graph.cost_s == launches_s(graph.built) > 0
+    monkeypatch.setattr("multigpu.grid.named.framework_version", lambda framework: "none")
     assert len(read_rows(written(tmp_path, text), [1])) == len(images)
 
 

@@ -12,7 +12,7 @@ import pytest
 from multigpu import packing, paths
 from multigpu.archive import Name, read_archive, write_archive
 from multigpu.cli import main
-from multigpu.packing import FEWEST, pack, stores_of, study_stores
+from multigpu.packing import FEWEST, pack, stores_of
 from multigpu.record import Record, RecordStore
 from tests.conftest import FOLDERS
 from tests.factory import make_machine, make_point, plant
@@ -166,7 +166,7 @@ def test_files_go_only_if_what_was_written_holds_them(tmp_path: Path, monkeypatc
     assert len(list(tmp_path.glob("here/*.json.gz"))) == 30
 
 
-KEPT = study_stores()
+KEPT = stores_of()
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,14 @@ KEPT = study_stores()
 def test_every_kind_that_the_study_keeps_can_be_packed(number: int, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of the committed Records of each."""
     monkeypatch.setattr(packing, "FEWEST", 1)
-    store, mine = KEPT[number], study_stores()[number]
+    store, mine = KEPT[number], stores_of()[number]
     records = list(store)
     records = records[:: len(records) // 40 + 1]
     assert records, f"{store.root} holds none of this kind"
     assert mine.root.is_relative_to(elsewhere)
     for record in records:
         mine.write(record)
-    done = [packed for one in study_stores() for packed in pack(one)]
+    done = [packed for one in stores_of() for packed in pack(one)]
     assert {packed.folder for packed in done} == {mine.root / record.place for record in records}
     assert sum(packed.records for packed in done) == len(records)
     assert not list(elsewhere.rglob("*.json.gz")) and len(list(elsewhere.rglob("records-*.tar.xz"))) == len(done)

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-from multigpu.published import load_published, published_names, published_value
+from multigpu.published import PUBLISHED, load_published, published_value
 from tests.refusals import refused
 
 
-@pytest.mark.parametrize("name", [name for name in published_names() if name.endswith(("statements", "correction"))])
+@pytest.mark.parametrize("name", [path.stem for path in PUBLISHED.glob("*.csv") if path.stem.endswith(("statements", "correction"))])
 def test_statements_have_one_name_each(name: str):
     table = load_published(name)
     assert table["name"].is_unique

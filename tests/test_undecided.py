@@ -12,8 +12,7 @@ from multigpu.claims import all_claims, evaluate_all
 from multigpu.claims.results import Result
 from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.cli import main
-from multigpu.grid import Planned, every_grid, find_grid
-from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT, each_once
+from multigpu.grid import FEWEST, LAUNCH_OF_REPEAT, Planned, each_once, every_grid, find_grid
 from multigpu.measure.point import START_S
 from multigpu.record import Record
 from multigpu.run import Run

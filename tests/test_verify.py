@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from multigpu import cli, paths, verify_again
+from multigpu import cli, paths
 from multigpu.archive import write_archive
 from multigpu.measure.machine import source_tree
-from multigpu.verify import COMMIT, SCHEMA, TREE, history, lines, raw_records, verify
-from multigpu.verify_again import expected
+from multigpu.verify import COMMIT, SCHEMA, TREE, expected, history, lines, measured_again, raw_records, verify
 from tests.refusals import refused
 
 Fields = dict[str, Any]
@@ -182,10 +181,10 @@ def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:
     for record in virtual:
         record["machine"] |= {"name": "virtual"}
     written(tmp_path, *virtual)
-    assert [agrees for _, agrees in verify_again.measured_again(tmp_path, 2)] == [True, True]
+    assert [agrees for _, agrees in measured_again(tmp_path, 2)] == [True, True]
     result = virtual[0]["result"]
     written(tmp_path, virtual[0] | {"result": result | {"end_s": 1.01 * result["end_s"], "fingerprint": "0"}})
-    assert sorted(agrees for _, agrees in verify_again.measured_again(tmp_path, 2)) == [False, True]
+    assert sorted(agrees for _, agrees in measured_again(tmp_path, 2)) == [False, True]
 
 
 def test_where_one_more_repeat_is_expected() -> None:

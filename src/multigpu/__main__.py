@@ -4,8 +4,6 @@ import signal
 import sys
 from typing import Any
 
-STOPPED = "multigpu: stopped; what was measured is kept, and the same command goes on from there"
-
 
 def _stop(*_: Any) -> None:
     """As Ctrl-C: what runs is ended in order. Once: a second word would cut that short."""
@@ -21,7 +19,7 @@ def main() -> int:
 
         return command()
     except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
         return 130
 
 

@@ -1,7 +1,8 @@
-"""What is named before it is made: functions of modules that are not loaded yet, and values of a mapping."""
+"""What is named before it is made."""
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
@@ -20,15 +21,11 @@ class Later(Mapping[str, Value]):
     """Values by name, each made when it is first asked for: names alone make none. further: others, looked at after all of these."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Value]], further: Mapping[str, Value] | None = None) -> None:
-        self.makers, self.further = dict(makers), {} if further is None else further
-        self.made: dict[str, Value] = {}
+        self.makers = {name: cache(make) for name, make in makers.items()}
+        self.further = {} if further is None else further
 
     def __getitem__(self, name: str) -> Value:
-        if name not in self.makers:
-            return self.further[name]
-        if name not in self.made:
-            self.made[name] = self.makers[name]()
-        return self.made[name]
+        return self.makers[name]() if name in self.makers else self.further[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.makers or name in self.further

@@ -1,9 +1,4 @@
-"""What a page of the report uses, for `from multigpu.pages import *`: no framework is loaded; each thing is documented where it is made.
-
-from multigpu.pages import *
-
-study = page(globals())       # of the page's parameters: the Records it reads, the machine it speaks of
-"""
+"""What a page of the report uses, for `from multigpu.pages import *`: no framework is loaded; each thing is documented where it is made."""
 
 from __future__ import annotations
 
@@ -61,14 +56,8 @@ from multigpu.workloads.deepconn.description import epoch_steps
 
 
 def page(namespace: Mapping[str, Any], **more: Any) -> Study:
-    """The study as the page's parameters choose it; a page of one machine says so in a line. Every later cell is a finding (`prose`).
-
-    Args:
-        namespace: the notebook's `globals()`. more: further parameters and their types.
-
-    Raises:
-        ParameterError: a parameter has another type, or an unknown name.
-        ValueError: there is no such folder of Records.
+    """The study as the page's parameters, in its `globals()`, choose it; a page of one machine says so in a line. Every later cell is a
+    finding (`prose`). more: further parameters and their types; raises as `check_parameters`, or a ValueError if there is no such folder.
     """
     of_a_machine = {"machine": str} if "machine" in namespace else {}
     check_parameters(namespace, records=str, **of_a_machine, **more)

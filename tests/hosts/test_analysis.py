@@ -9,8 +9,7 @@ from multigpu.analysis.collectives import WIRE_SHARE, collectives_frame, host_po
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import CollectiveRun
-from multigpu.grid import find_grid
-from multigpu.grid.entries import cost_s
+from multigpu.grid import cost_s, find_grid
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.hosts.launching import PORT, check_run
 from multigpu.hosts.measure import PARTS, find_parts, main, measure_part

@@ -8,8 +8,7 @@ import pytest
 from multigpu.claims import all_claims
 from multigpu.claims.core import Predicate
 from multigpu.claims.rows import admitted
-from multigpu.grid import find_grid
-from multigpu.grid.entries import Planned, cost_s
+from multigpu.grid import Planned, cost_s, find_grid
 from multigpu.grid.named import ladder_s
 from multigpu.placements import placements
 from multigpu.placements.refusals import refusal

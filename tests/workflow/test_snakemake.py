@@ -12,7 +12,7 @@ import nbformat
 import psutil
 import pytest
 
-from multigpu.batch import Outcome, prepare, read_tasks
+from multigpu.batch import Outcome, read_tasks
 from multigpu.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_the_rows_of_a_batch_are_jobs_and_the_index_shows_all(tmp_path: Path) ->
     rows, out = tmp_path / "points.yaml", tmp_path / "out"
     rows.write_text("- {workload: nmt, model: nmt_tiny, placement: [ddp, exp4], batch_size: 2, devices: 64}\n")
     names = [task.name for task in read_tasks(rows, [1])[0]]
-    prepare(out)
+    (out / "rows").mkdir(parents=True)
     (out / "rows" / f"{names[0]}.ipynb").touch()
     (out / "rows" / f"{names[0]}.json").write_text(Outcome(status="done").model_dump_json())
     words = ["--config", f"points={rows}", f"out={out}"]
