@@ -11,7 +11,7 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, name, seconds
 from multigpu.grid import GRIDS
-from multigpu.hosts.arguments import add_arguments
+from multigpu.hosts.launching import add_arguments
 from multigpu.measure.process import end_with_parent
 
 EXPERIMENTS = {

@@ -12,8 +12,7 @@ from multigpu import paths
 from multigpu.command import parse_counts, parse_fields
 from multigpu.grid import default_grid, every_grid, find_grid
 from multigpu.grid.entries import Planned, affordable, cost_s, each_once, having, pace, points
-from multigpu.hosts.arguments import company
-from multigpu.hosts.launching import follow
+from multigpu.hosts.launching import company, follow
 from multigpu.inputs.files import check_inputs
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings

@@ -1,8 +1,14 @@
-"""An all-reduce for each range of sizes: the grammar, what travels together, and the bytes of that."""
+"""An all-reduce for each range of sizes: the grammar, what travels together, and the bytes of that; and one that a placement names."""
+
+from typing import Any
 
 import pytest
 
 from multigpu.collectives.spec import messages, parse_spec, spec_bytes
+from multigpu.placements import find_placement, placements
+from multigpu.placements.pictures import movement
+from multigpu.placements.refusals import refusal
+from multigpu.placements.row import Engine, Placement
 from multigpu.run import build_run
 from tests.refusals import refused
 
@@ -80,3 +86,29 @@ def test_what_is_left_out_leaves_the_key_as_it_was() -> None:
     assert plain.digest == build_run(**CNN, placement="ddp", all_reduce_spec=None, wire_dtype=None, loss_scale=None).digest
     assert plain.digest != build_run(**CNN, placement="ddp", wire_dtype="bf16").digest
     assert build_run(**CNN, placement="ddp", wire_dtype="bf16").semantics.kind == "lossy" and plain.semantics.kind == "joined"
+
+
+def test_an_algorithm_of_a_placement_runs_kernel_by_kernel_only() -> None:
+    written_out = {row.algorithm: row for row in placements().values() if row.algorithm}
+    assert written_out.keys() >= {"ring", "central_server"}
+    for row in written_out.values():
+        assert "kernel by kernel only" in refusal(row, "torch", "per_device", "captured").said
+    assert movement(written_out["central_server"]) == ("gpus", "gradients, by all-reduce (central server)")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"algorithm": "star"}, "unknown all-reduce algorithm 'star': choose one of central_server"),
+        ({"overlap": True}, "algorithm 'ring' is one of an all-reduce after backward, and cannot be used with .* and overlap"),
+        ({"merge": "copy"}, "cannot be used with merge 'copy'"),
+        ({"engines": (Engine(processes="one"),)}, "is carried out in 'torch' with one process a device only"),
+        ({"engines": (Engine(), Engine(framework="tensorflow"))}, "is carried out in 'torch' with one process a device only"),
+        ({"algorithm": "everyone_bf16"}, "sends bf16, so its semantics are 'lossy', not 'joined'"),
+    ],
+)
+def test_placements_whose_algorithm_cannot_work_are_refused(changed: dict[str, Any], words: str) -> None:
+    ring = find_placement("replicated_ring").model_dump()
+    with pytest.raises(ValueError, match=words):
+        Placement(**ring | changed)
+    assert Placement(**ring | {"algorithm": "everyone_fp16", "semantics": {"kind": "lossy", "tolerance": 1e-3}}), "what rounds is lossy"

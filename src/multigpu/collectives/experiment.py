@@ -18,9 +18,7 @@ from multigpu.measure.timed import PASSED_OVER, check_there
 
 
 class CollectiveItem(Due):
-    """One CollectiveRun to measure. most_symmetric_bytes: the launch's largest message of torch's two-shot. interface: of each host, whose
-    bytes are read.
-    """
+    """most_symmetric_bytes: the launch's largest message of torch's two-shot. interface: of each host, whose bytes are read."""
 
     run: CollectiveRun
     timeout_s: float = 60.0
@@ -35,8 +33,7 @@ class Collectives(Experiment[CollectiveItem]):
     item, store, cyclic, modules = CollectiveItem, CollectiveStore, False, ("multigpu.collectives.bench",)
 
     def __init__(self) -> None:
-        self.failed: set[tuple[str, str]] = set()
-        """Method and form of execution of what failed: its other messages are not tried."""
+        self.failed: set[tuple[str, str]] = set()  # method and form of execution: its other messages are not tried
 
     def open(self, item: CollectiveItem, seat: Seat) -> Session:
         seat.stage("build")

@@ -1,6 +1,4 @@
-"""What computes with a `TrainedModel`: its rows (images that tell their class by a grating, or the committed corpus's short sentences), and
-the module with flat parameters on each device.
-"""
+"""What computes with a `TrainedModel`: its rows (images with a class's grating, or short sentences), and the module on each device."""
 
 from __future__ import annotations
 
@@ -26,22 +24,19 @@ from multigpu.workloads.nmt.torch import build as build_nmt
 if TYPE_CHECKING:
     from multigpu.synchrony.experiment import TrainedModel
 
-EVALUATED = 256
-"""Rows that are evaluated together."""
+EVALUATED = 256  # rows that are evaluated together
 CLASSES = 10
-CONTRAST = 0.5
-"""Amplitude of a grating over the standard deviation of the noise on every pixel."""
+CONTRAST = 0.5  # amplitude of a grating over the standard deviation of the noise on every pixel
 
 
 @dataclass(frozen=True)
 class Images:
-    """images (rows, C, H, W), labels (rows,); training rows first, test rows after them."""
+    """images (rows, C, H, W), labels (rows,): training rows, then test rows."""
 
     images: Tensor
     labels: Tensor
 
     def on(self, device: torch.device) -> Images:
-        """The same with what a batch needs on `device`."""
         return Images(self.images.to(device), self.labels.to(device))
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
@@ -108,11 +103,7 @@ def gratings(description: TrainedModel) -> Images:
 
 
 def sentences(description: TrainedModel) -> Pairs:
-    """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed.
-
-    Raises:
-        ValueError: the corpus has fewer such pairs than rows and test rows.
-    """
+    """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed; a ValueError if it has too few."""
     config = find_model("nmt", description.model).config
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     corpus = encode_corpus(text, config.source_vocabulary, config.target_vocabulary)

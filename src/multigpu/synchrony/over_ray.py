@@ -1,9 +1,7 @@
 """The same protocols across machines: workers are Ray actors, the server is the process that calls, `ray.wait` says who has arrived.
 
-`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so
-all six protocols are one loop, and the arrivals of a run replayed give the same weights. Ray is an optional extra:
-`pip install 'multigpu[ray]'`. Gradients travel through Ray's object store, about a millisecond a call, so a law's times should be tens
-of milliseconds or more.
+`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so all
+six protocols are one loop. Gradients travel through Ray's object store, about a millisecond a call: a law's times should be tens of them.
 """
 
 import importlib.util
@@ -38,7 +36,6 @@ class RayWorker:
         self.changed = threading.Condition()
 
     def ready(self) -> bool:
-        """True, once the problem is built."""
         return True
 
     def batch(self, parameters: np.ndarray | None, ticket: int) -> np.ndarray | None:
@@ -74,10 +71,8 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Serv
     Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as that; else one is started that nothing
     outside this machine reaches. A worker whose actor dies leaves, and the batch it was computing is lost.
 
-    Raises:
-        ValueError: Ray is not installed or would listen everywhere, or the experiment is not for the real clock and Ray.
-        CannotContinue: too few workers are left, or nothing arrived for `STALL_S`.
-        RuntimeError: Ray did not start or failed.
+    Raises as `real.serve`, or ValueError: Ray is not installed or would listen everywhere, or the experiment is not for it; RuntimeError:
+    Ray did not start or failed.
     """
     check_ray()
     check_real(experiment, "ray", "real.run_real")

@@ -1,7 +1,6 @@
 """What theory says of runtime and staleness, and the simulator of a real run. P workers, K gradients an update, X the time of one batch.
 
-Runtime theory covers equal workers, no time at the server and none on the way; where no closed form is known, the answer is
-None. Source: Dutta et al. (see `protocol`); the derivations are repeated where they are short.
+Runtime theory covers equal workers, no time at the server and none on the way. Source: Dutta et al. (see `protocol`).
 
 002's theorem compares updates: sync takes P E[X_(P:P)]/E[X] times as long as async, for exponential times P H_P, about P log P. But an
 update of sync applies P gradients and one of async only one: for the same samples it is H_P, about log P (at P = 20 72 an update, yet 3.6 a
@@ -31,9 +30,6 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
         k_sync (an upper bound if a batch under way ends sooner than a fresh one). K E[X]/P would need workers that never
         wait: it is a lower bound, reached by K = 1 and by k_batch_async. With K = P it is sync.
         Constant times arrive P at a time, and each full set of K makes an update: X / floor(P/K).
-
-    Raises:
-        ValueError: K does not suit the protocol.
     """
     k = check_gradients(protocol, workers, gradients)
     if protocol in ("sync", "k_sync") or (protocol == "k_async" and k == workers) or (protocol == "k_batch_sync" and k == 1):
@@ -48,10 +44,8 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
 
 
 def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None = None) -> float:
-    """Mean staleness of a gradient, in the long run and for every law of step times.
-
-    Staleness is the number of updates between the version a gradient was computed on and the version it is applied to. The
-    update it belongs to is not counted, so it is 0 in sync.
+    """Mean staleness of a gradient (updates between the version it was computed on and that it is applied to, its own not counted), in the
+    long run and for every law of step times.
 
     Every update makes each batch under way one update older, and K gradients leave with it. So the mean is (batches under way
     when an update happens) / K. In k_batch_async those are all but the worker whose gradient completes the update:
@@ -59,19 +53,14 @@ def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None =
     002's N/K is thus k_async with the own update counted, exactly; for k_batch_async it would need workers that fetch
     before their own update is made. Sources: W. Zhang, S. Gupta, X. Lian, J. Liu, "Staleness-aware Async-SGD" (IJCAI 2016),
     who do not count the own update; the derivation is ours.
-
-    Raises:
-        ValueError: K does not suit the protocol.
     """
     k = check_gradients(protocol, workers, gradients)
     under_way = 0 if protocol in CANCELS else workers - 1 if protocol == "k_batch_async" else workers - k
     return under_way / k
 
 
-UPDATES = 1500
-"""Simulated for a prediction at least."""
-CYCLES = 50
-"""Gradients of the latest worker that a prediction holds at least: the one under way at its end is left out of the mean staleness."""
+UPDATES = 1500  # simulated for a prediction at least
+CYCLES = 50  # gradients of the latest worker that it holds at least: the one under way at its end is left out of the mean staleness
 
 
 class Prediction(NamedTuple):
@@ -82,7 +71,7 @@ class Prediction(NamedTuple):
 
 
 def measured_law(record: SynchronyRecord) -> Empirical:
-    """The times of the batches of a real run, all its workers' together, without the delay injected. ValueError: the Record has none."""
+    """The times of the batches of a real run, all its workers' together. ValueError: the Record has none."""
     times = tuple(time for worker in (record.result.batch_times_s if record.result else []) for time in worker)
     if not times:
         raise ValueError(f"Record {record.key} holds no batch times: only real runs measure them")
