@@ -15,7 +15,7 @@ from multigpu.hosts.launching import add_arguments
 from multigpu.measure.process import end_with_parent
 
 EXPERIMENTS = {
-    "collectives": ("collectives.command:main", "time all-reduces of this machine"),
+    "collectives": ("collectives.experiment:main", "time all-reduces of this machine"),
     "synchrony": ("synchrony.measure:main", "run a parameter server's protocols"),
     "hosts": ("hosts.measure:main", "time all-reduces between hosts made on this machine"),
     "stages": ("stages.measure:main", "find the best placement of a model's stages"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from multigpu.collectives import algorithms, find_algorithm
+from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import Algorithm, Cost, grid_of
 from tests.collectives.memory import MemoryTransport, counted, run_ranks
 from tests.equivalence.cases import answers
@@ -36,10 +36,6 @@ def error_bound(absolute_sum: torch.Tensor, size: int, wire: str) -> torch.Tenso
     u, t, v = {"bf16": 2.0**-8, "fp16": 2.0**-11}[wire], {"bf16": 2.0**-134, "fp16": 2.0**-25}[wire], 2.0**-24
     g = (size - 1) * v / (1 - (size - 1) * v)
     return u * absolute_sum + size * t + g * (1 + u) * (absolute_sum + size * t)
-
-
-def test_an_unknown_algorithm_is_refused() -> None:
-    refused(r"^unknown all-reduce algorithm 'star': choose one of central_server, .*, ring, torus, tree$", find_algorithm, "star")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -12,8 +12,7 @@ import torch.distributed as dist
 from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.bench import Bench, expected_sum, symmetric_buffer, values
-from multigpu.collectives.command import main
-from multigpu.collectives.experiment import COLLECTIVES, CollectiveItem, Collectives, measure
+from multigpu.collectives.experiment import COLLECTIVES, CollectiveItem, Collectives, main, measure
 from multigpu.collectives.record import CollectiveStore, joined
 from multigpu.collectives.run import CollectiveRun, parse_size, runs_in_order, size_text, sizes_in_order
 from multigpu.engines.errors import Unsupported

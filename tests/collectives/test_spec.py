@@ -12,6 +12,7 @@ from multigpu.placements.row import Engine, Placement
 from multigpu.run import build_run
 from tests.refusals import refused
 
+GRAPH = {"execution": "captured", "device_type": "cuda"}
 CNN = {"workload": "cnn", "model": "resnet_tiny", "device_type": "cpu", "devices": 4, "batch_size": 4}
 
 
@@ -42,10 +43,6 @@ def test_small_gradients_travel_together_and_large_ones_alone() -> None:
     assert messages(parts, sizes, 4) == [("central_server", [0, 2]), ("ring", [3, 4]), ("library", [1]), ("library", [5])]
     # of 2 bytes each gradient is half as long: what is packed is counted as it travels
     assert messages(parts, sizes, 2) == [("central_server", [0, 2, 4]), ("ring", [3, 5]), ("library", [1])]
-
-
-def test_bytes_by_hand() -> None:
-    parts, sizes = parse_spec("central_server:16:ring:64:library"), [4, 100, 1, 16, 5, 17]
     # on 3 replicas: a server moves 2N(P-1), a ring as much, the library is handed P N
     assert spec_bytes(parts, sizes, 4, 3) == {"device_to_device": 4 * 5 * 4 + 4 * 21 * 4, "all_reduce": 3 * 117 * 4}
     assert spec_bytes(parts, sizes, 4, 1) == {}
@@ -57,10 +54,7 @@ def test_bytes_by_hand() -> None:
         ({"placement": "replicated_ring", "all_reduce_spec": "library"}, "or choose 'replicated_allreduce'"),
         ({"placement": "ddp", "all_reduce_spec": "library"}, "leave it out with placement 'ddp'"),
         ({"placement": "replicated_allreduce", "all_reduce_spec": "library", "processes": "one"}, "with a process a device"),
-        (
-            {"placement": "replicated_allreduce", "all_reduce_spec": "ring", "execution": "captured", "device_type": "cuda"},
-            "names 'ring', which runs kernel by kernel only",
-        ),
+        (GRAPH | {"placement": "replicated_allreduce", "all_reduce_spec": "ring"}, "names 'ring', which runs kernel by kernel only"),
         ({"placement": "replicated_copy", "wire_dtype": "bf16"}, "leave it out with placement 'replicated_copy'"),
         ({"placement": "exp2", "wire_dtype": "fp16"}, "leave it out with placement 'exp2'"),
         ({"placement": "ddp", "micro_sync": "each"}, "has no meaning without micro_steps"),
@@ -68,10 +62,7 @@ def test_bytes_by_hand() -> None:
         ({"placement": "exp4", "micro_steps": 2, "processes": "one"}, "with processes 'one'"),
         ({"placement": "exp4", "micro_steps": 2, "micro_sync": "each"}, "has them pushed to one home, once a step"),
         ({"placement": "independent", "micro_steps": 2, "micro_sync": "each"}, "merges none"),
-        (
-            {"placement": "ddp", "micro_steps": 2, "micro_sync": "each", "execution": "captured", "device_type": "cuda"},
-            "cannot be recorded in a graph",
-        ),
+        (GRAPH | {"placement": "ddp", "micro_steps": 2, "micro_sync": "each"}, "cannot be recorded in a graph"),
         ({"placement": "ddp", "loss_scale": 128}, "loss_scale 128 has no meaning for precision 'fp32'"),
         ({"placement": "exp2", "precision": "fp16"}, "not 'exp2'"),
         ({"placement": "make_parallel", "workload": "deepconn", "model": "deepconn_tiny", "processes": "one"}, "choose an image model"),

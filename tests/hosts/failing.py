@@ -19,11 +19,10 @@ class Hosts(namespaces.Hosts):
         return SimpleNamespace(sent=found["stats64"]["tx"]["bytes"], received=found["stats64"]["rx"]["bytes"])
 
     def unplug(self, host: int) -> None:
-        """Pull the host's cable: nothing arrives any more, and no connection is told."""
+        """Pull its cable: nothing arrives any more, and no connection is told."""
         namespaces._call("ip", "-n", self.switch, "link", "set", f"port{host}", "down")
 
     def plug(self, host: int) -> None:
-        """Put the cable back."""
         namespaces._call("ip", "-n", self.switch, "link", "set", f"port{host}", "up")
 
     def kill(self, host: int) -> None:

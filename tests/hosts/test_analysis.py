@@ -43,11 +43,6 @@ def test_points_between_hosts_know_their_links_formula() -> None:
     assert set(table["hosts"]) == {8} and host_points(collectives_frame([])).empty
 
 
-def test_grids_state_their_cost() -> None:
-    assert cost_s(find_grid("document_004", [1, 2, 4])) < 480
-    assert [part.hosts for part in find_parts(["growth", "document_004", "document_004_apart"])] == [8, 4, 16]
-
-
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -103,7 +98,9 @@ def test_a_framework_that_is_missing_is_left_out_with_a_reason(tmp_path: Path, m
     assert len(summary.troubles) == 6 and all("is not installed here" in text for text in summary.troubles) and not summary.statuses
 
 
-def test_bad_parts_end_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_state_their_hosts_and_bad_ones_end_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cost_s(find_grid("document_004", [1, 2, 4])) < 480
+    assert [part.hosts for part in find_parts(["growth", "document_004", "document_004_apart"])] == [8, 4, 16]
     assert main(["--parts", "shrinkage"]) == 2
     assert capsys.readouterr().err == f"multigpu: unknown part 'shrinkage': choose among {', '.join(PARTS)}\n"
     assert main(["--dry-run", "--parts", "small"]) == 0 and "2 hosts of 1" in capsys.readouterr().out

@@ -13,6 +13,13 @@ from multigpu.synchrony.server import LEFT, ON_HOST, Arithmetic, Event, Server
 RESNET = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=4, rows=16, test_rows=16)
 EXPONENTIAL = {"kind": "exponential", "scale_s": 1.0}
 REGRESSION = {"kind": "linear_regression", "features": 6, "rows": 200, "batch_size": 16}
+RULES: tuple[dict[str, Any], ...] = (
+    {"kind": "constant", "rate": 0.02},
+    {"kind": "staleness", "rate": 0.05},
+    {"kind": "staleness", "rate": 0.05, "per": "gradient"},
+    {"kind": "bounded", "c": 0.001, "maximum": 0.05},
+    {"kind": "warm_up", "rate": 0.05, "start": 0.01, "updates": 20},
+)
 SIX = (("sync", None), ("k_sync", 3), ("k_batch_sync", 6), ("async", None), ("k_async", 3), ("k_batch_async", 6))
 """The protocols with a K for 5 workers; the batch variants with more gradients than workers."""
 
@@ -40,7 +47,6 @@ def replay(
     experiment: Experiment, events: Sequence[Event], problem: Problem | None = None, arithmetic: Arithmetic = ON_HOST
 ) -> np.ndarray | None:
     """Parameters after `events`, with every gradient computed again: those of the run that recorded them, to the last bit.
-
     `arithmetic` matters under a bounded rate alone, and then must be that of the run's `server_device`: `on_device` says what is equal.
     """
     problem = problem or experiment.open()

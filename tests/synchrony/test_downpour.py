@@ -95,12 +95,6 @@ def test_parameters_overtaken_on_their_way_are_dropped() -> None:
     np.testing.assert_array_equal(replica.parameters, [0, 0, 0, 0, 5, 5])
 
 
-def test_rare_fetches_make_gradients_older() -> None:
-    ages = [run_of(fetch_every=every, batches=4000, rate=0.001).staleness[0].mean for every in (1, 4, 16)]
-    # between two fetches a replica's own pushes count, too: (P-1) + P (n-1)/2
-    assert ages == pytest.approx([3 + 4 * (every - 1) / 2 for every in (1, 4, 16)], rel=0.05)
-
-
 def test_replicas_die_and_return_without_stopping_the_rest() -> None:
     dies = {"worker": 0, "at_s": 50.0}
     outages = ((), (dies,), (dies | {"until_s": 100.0},))

@@ -18,13 +18,10 @@ Messages = Sequence[tuple[int, Tensor]]  # (peer, tensor): what to send to a pee
 
 class Transport:
     """One process's end of the links to all others.
-
     carry: takes what an exchange sends and receives, empty messages left out. sent_bytes: so far, by Link; a process counts what it sends.
     """
 
     def __init__(self, rank: int, size: int, carry: Callable[[Messages, Messages], None]) -> None:
-        if not 0 <= rank < size:
-            raise ValueError(f"rank {rank} does not exist among {size} processes: ranks are 0 to {size - 1}")
         self.rank, self.size, self.carry = rank, size, carry
         self.sent_bytes: Counter[Link] = Counter()
 
@@ -88,7 +85,7 @@ class Algorithm:
 
     run: on a flat tensor, in place, for P > 1. wire: the type in which elements travel, if not their own.
     formula: of N and P > 1, the cost of one call on N bytes; exact where the elements divide by the number of parts (P, or a power
-        of two for recursive halving). Elsewhere latency terms and total are exact, a busiest link, way or port is off by at most 2P elements.
+        of two for recursive halving). Elsewhere latency terms and total are exact, a busiest figure is off by at most 2P elements.
     serial: of N and P, the bytes that must follow each other, where that is not what the busiest process sends.
 
     After every algorithm here all processes hold the same bits: each element's sum is made by one process and copied, or by

@@ -56,7 +56,6 @@ def distributed_transport(delay_s: float = 0.0) -> Transport:
 @lru_cache(maxsize=1)
 def symmetric_buffer(group: Any, device: torch.device, most_bytes: int) -> Tensor:
     """Memory in which torch's two-shot works, taken once in a group, by all ranks together, and cut to every message.
-
     Raises Unsupported: NVLink multicast is not switched off (plain loads and stores are used), or there is no symmetric memory.
     """
     on = [name for name, value in SAFE.items() if os.environ.get(name) != value]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import psutil
 
@@ -63,17 +63,6 @@ def check_run(run: Run, cluster: Cluster) -> None:
         raise refusal
 
 
-def about_this_host(cluster: Cluster) -> dict[str, str]:
-    """What must be equal on all hosts of a launch."""
-    return {
-        "machine": this_host().name,
-        "PyTorch": framework_version("torch"),
-        "TensorFlow": framework_version("tensorflow"),
-        "commit": source_state()[0],
-        "processes a host": str(cluster.per_host),
-    }
-
-
 def _interface_of(address: str) -> str | None:
     return next((name for name, found in psutil.net_if_addrs().items() if any(one.address == address for one in found)), None)
 
@@ -101,7 +90,7 @@ def spread_out(plan: Plan, cluster: Cluster, address: str, ports: Sequence[int],
 
 
 class Company:
-    """The hosts of a launch, as one of them sees it; leave it as a context."""
+    """The hosts of a launch, as one of them sees it."""
 
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
@@ -109,14 +98,6 @@ class Company:
         # from now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records
         os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
         this_machine.cache_clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if error[1] is None and self.meeting.host == 0:
-            self.meeting.tell("end")
-        self.meeting.__exit__(*error)
 
     def offer(self, plan: Plan) -> Plan:
         """The plan for all hosts, sent to the others."""
@@ -224,9 +205,12 @@ def company(arguments: argparse.Namespace) -> Iterator[Company | None]:
     network = arguments.network or link_speed(socket.gethostbyname(address))
     per_host = arguments.per_host or gpu_count() or 1
     cluster = Cluster(hosts=arguments.nnodes, per_host=per_host, network=network, link=slug(network.partition(",")[0]))
+    frameworks = {"PyTorch": framework_version("torch"), "TensorFlow": framework_version("tensorflow")}
+    alike = {"machine": this_host().name, **frameworks, "commit": source_state()[0], "processes a host": str(per_host)}
     try:
-        meeting = Meeting(arguments.nnodes, arguments.node_rank, address, int(port), about_this_host(cluster))
-        with Company(meeting, cluster) as found:
-            yield found
+        with Meeting(arguments.nnodes, arguments.node_rank, address, int(port), alike) as meeting:
+            yield Company(meeting, cluster)
+            if meeting.host == 0:
+                meeting.tell("end")
     except HostLost as error:
         raise HostLost(f"{error}; what was measured is kept on host 0, and the same commands go on from there") from None

@@ -58,12 +58,6 @@ class _Peer:
         return message
 
 
-def _is_greeting(hello: dict[str, Any]) -> bool:
-    host, hosts = hello.get("host"), hello.get("hosts")
-    numbers = type(host) is int and type(hosts) is int and 0 <= host < hosts
-    return hello.get("word") == "hello" and numbers and isinstance(hello.get("about"), dict)
-
-
 class Meeting:
     """One host's connections to the others: host 0 has one to each, every other one to host 0.
 
@@ -109,17 +103,17 @@ class Meeting:
                 peer, hello = _Peer(line_of(connection, self.silence_s), where[0]), {}
                 with contextlib.suppress(EOFError, TimeoutError):
                     hello = peer.first(min(until - time.monotonic(), GREETING_S))
-                if _is_greeting(hello):
-                    self._enter(peer, hello)
-                else:  # a stranger, such as a scan of ports, or a host that ended at once
-                    peer.line.close()
+                match hello:
+                    case {"word": "hello", "host": int(host), "hosts": int(hosts), "about": dict(about)} if 0 <= host < hosts:
+                        self._enter(peer, host, hosts, about)
+                    case _:  # a stranger, such as a scan of ports, or a host that ended at once
+                        peer.line.close()
         self.tell("welcome")
 
-    def _enter(self, peer: _Peer, hello: dict[str, Any]) -> None:
-        number, about = hello["host"], hello["about"]
+    def _enter(self, peer: _Peer, number: int, hosts: int, about: dict[str, Any]) -> None:
         wrong = [f"{name} {about.get(name)!r} and not {value!r}" for name, value in self.about.items() if about.get(name) != value]
-        if hello["hosts"] != self.hosts:
-            wrong = [f"{hello['hosts']} hosts in its command and not {self.hosts}"]
+        if hosts != self.hosts:
+            wrong = [f"{hosts} hosts in its command and not {self.hosts}"]
         elif number in self.lines or number == 0:
             wrong = ["a number that another host has"]
         self.lines.setdefault(number, peer)

@@ -15,7 +15,6 @@ from multigpu.synchrony.record import Measured, record_fields
 
 class AveragingExperiment(Described):
     """Models trained apart by SGD, one a worker, each on its shard, for `steps` steps at `rate`; and one trained jointly.
-
     same_start: all models start from the joint one's parameters, or each from its own. average_every: none; Records have it.
     """
 

@@ -58,7 +58,6 @@ class ConstantRate(Strict):
 
 class WarmUpRate(Strict):
     """The rate rises evenly over the first `updates` updates, from `start` to `rate`, and stays there; the age of gradients is ignored.
-
     Source: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.2, gradual warm-up.
     """
 

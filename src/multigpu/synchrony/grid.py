@@ -19,7 +19,6 @@ from multigpu.synchrony.experiment import Described, Experiment, ProblemDescript
 from multigpu.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS
 
 EXPERIMENTS = FOLDER / "synchrony"
-MOST_UPDATES, FEWEST_UPDATES = 6000, 40
 PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)
 FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own_data")
 
@@ -58,7 +57,7 @@ def build(kind: type[Described], **fields: Any) -> Described:
         fields["problem"] = fields["problem"] | {"seed": fields["seed"]}
     k = fields.get("gradients")
     if work:
-        fields["updates"] = min(MOST_UPDATES, max(FEWEST_UPDATES, work // _batches_of(str(protocol), workers, k)))
+        fields["updates"] = min(6000, max(40, work // _batches_of(str(protocol), workers, k)))
     if all_gradients:
         fields["updates"] = all_gradients // (k or workers)
     if all_time_s:

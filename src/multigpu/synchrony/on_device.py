@@ -1,9 +1,8 @@
 """A server whose parameters, merge and update live on a device: GPU 0, or the CPU in the same code.
 
 Vectors travel through one tensor that the server owns and the workers map: CUDA IPC on a GPU, shared memory on a CPU
-(`torch.multiprocessing` does either when a process starts with a tensor). Its rules for CUDA: processes are spawned; the owner keeps
-the tensor until those who map it have ended (leaving `Processes` waits for them); what one process has written another may read only
-after the first has waited for its stream, so every method here that writes waits before it returns.
+(`torch.multiprocessing` does either when a process starts with a tensor). For CUDA the owner keeps the tensor until those who map it have
+ended (leaving `Processes` waits for them), and every method here that writes waits for its stream before another process may read.
 
 What is equal: an update is a sum of products, each operation by itself and correctly rounded in IEEE arithmetic, on CPUs and GPUs
 alike. Equal gradients in equal order give equal bits with the server on the host, on a CPU or on a GPU, in float32 and float64, under

@@ -105,7 +105,6 @@ class RareFeatures(LinearRegression):
 
 class Digits(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to test.
-
     hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters, convex).
     """
 
@@ -123,7 +122,6 @@ class Digits(Description):
 
 class PlantedTeacher(Description):
     """Images of noise, labelled by a fixed random network with one hidden layer; the default has CIFAR's sizes (32 x 32 x 3, 10 classes).
-
     label_noise: share of training rows with a random label. The test rows have none.
     """
 

@@ -194,7 +194,6 @@ def check_real(experiment: Experiment, engine: Engine, other: str) -> None:
 
 def run_real(experiment: Experiment, problem: Problem | None = None, *, stall_s: float = STALL_S) -> Server:
     """Run `experiment` with a process a worker. They end with this one, however it ends. problem: its own, if it is built already.
-
     Raises CannotContinue as `serve`, or ValueError: the experiment is not for the real clock and processes, or not for this machine.
     """
     check_real(experiment, "processes", "over_ray.run_over_ray")

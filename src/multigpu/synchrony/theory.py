@@ -8,12 +8,11 @@ sample).
 """
 
 import math
-from typing import NamedTuple
 
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import Empirical, Law
 from multigpu.synchrony.protocol import CANCELS, ProtocolName, check_gradients
-from multigpu.synchrony.record import SynchronyRecord, summarise
+from multigpu.synchrony.record import Result, SynchronyRecord, summarise
 from multigpu.synchrony.simulate import simulate
 
 
@@ -59,17 +58,6 @@ def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None =
     return under_way / k
 
 
-UPDATES = 1500  # simulated for a prediction at least
-CYCLES = 50  # gradients of the latest worker that it holds at least: the one under way at its end is left out of the mean staleness
-
-
-class Prediction(NamedTuple):
-    """Mean seconds an update, and mean staleness (own update not counted)."""
-
-    update_time_s: float
-    staleness: float
-
-
 def measured_law(record: SynchronyRecord) -> Empirical:
     """The times of the batches of a real run, all its workers' together. ValueError: the Record has none."""
     times = tuple(time for worker in (record.result.batch_times_s if record.result else []) for time in worker)
@@ -78,15 +66,15 @@ def measured_law(record: SynchronyRecord) -> Empirical:
     return Empirical(times_s=times)
 
 
-def predict(experiment: Experiment, measured: SynchronyRecord) -> Prediction:
-    """The simulator's runtime and staleness of a real run's protocol and delays, from the step times of the run `measured`, whose server's
-    time for each gradient is the server's. Raises as `measured_law`.
+def predict(experiment: Experiment, measured: SynchronyRecord) -> Result:
+    """What the simulator gives for a real run's protocol and delays, from the step times and the server's time of the run `measured`.
+    Raises as `measured_law`.
     """
     time_s = measured.result.server_time_s if measured.result else None
     law = measured_law(measured)
     latest = 1 + max(experiment.delays_s or (0.0,)) / law.mean_s
-    updates = max(UPDATES, math.ceil(CYCLES * latest * experiment.workers))
+    # 50 gradients of the latest worker at least: the one under way at the end is left out of the mean staleness
+    updates = max(1500, math.ceil(50 * latest * experiment.workers))
     same = experiment.model_dump(include={"protocol", "workers", "gradients", "delays_s", "seed"})
     twin = Experiment(**same, law=law, server_s=time_s or 0.0, preemptive=False, updates=updates)
-    result = summarise(simulate(twin))
-    return Prediction(result.update_time_s, result.staleness.mean)
+    return summarise(simulate(twin))
