@@ -89,8 +89,8 @@ def test_an_error_inside_leaves_nothing() -> None:
     assert child.wait(5) == -signal.SIGKILL and not set(hosts.names) & set(namespaces._names())
 
 
-@pytest.mark.parametrize(("count", "rate"), [(0, None), (65, None), (2, 0.0), (2, float("inf"))])
-def test_what_cannot_be_made_is_refused(count: int, rate: float | None) -> None:
+@pytest.mark.parametrize(("count", "rate"), [(0, 1.0), (65, 1.0), (2, 0.0), (2, float("inf"))])
+def test_what_cannot_be_made_is_refused(count: int, rate: float) -> None:
     refused("cannot be made", Hosts, count, rate)
 
 

@@ -64,16 +64,10 @@ def test_digests_tell_experiments_apart_and_ignore_defaults() -> None:
     base = trained("async")
     assert base.digest == trained("async", slowdown=None, clock="virtual").digest
     assert base.digest == Experiment.model_validate_json(base.model_dump_json()).digest
-    others = [
-        trained("async", rate={"kind": "staleness", "rate": 0.02}),  # the same numbers under another kind
-        trained("async", seed=1),
-        trained("async", clock="real"),
-        trained("async", clock="real", engine="ray"),
-        trained("async", problem={"kind": "linear_regression"}),
-        timed("async"),
-        timed("async", law={"kind": "constant", "time_s": 1.0}),
-    ]
-    assert len({base.digest, *(other.digest for other in others)}) == 8
+    others: list[dict[str, Any]] = [{"seed": 1}, {"clock": "real"}, {"clock": "real", "engine": "ray"}]
+    others += [{"problem": {"kind": "linear_regression"}}, {"law": {"kind": "constant", "time_s": 1.0}}]
+    others += [{"rate": {"kind": "staleness", "rate": 0.02}}]  # the same numbers under another kind
+    assert len({base.digest, timed("async").digest, *(trained("async", **other).digest for other in others)}) == 8
     virtual, real = (timed("async", clock=clock) for clock in ("virtual", "real"))
     assert virtual.key_on("a") == virtual.key_on("b") != virtual.key_on("a", 1) and real.key_on("a") != real.key_on("b")
 

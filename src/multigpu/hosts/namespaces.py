@@ -101,13 +101,13 @@ class Hosts(contextlib.ExitStack):
     """A number of hosts, each with one interface on one switch; made on entering (an OSError where they cannot: `why_not`) and removed on
     leaving. What a process that is killed leaves is removed when the next one makes hosts.
 
-    rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included; None: not limited.
+    rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included.
     """
 
-    def __init__(self, count: int, rate_mbit: float | None = None) -> None:
+    def __init__(self, count: int, rate_mbit: float = 1000.0) -> None:
         if not 1 <= count <= MOST_HOSTS:
             raise ValueError(f"{count} hosts cannot be made: choose 1 to {MOST_HOSTS}")
-        if rate_mbit is not None and not 0 < rate_mbit < float("inf"):
+        if not 0 < rate_mbit < float("inf"):
             raise ValueError(f"a link of {rate_mbit} Mbit/s cannot be made: choose a rate above 0")
         super().__init__()
         self.count, self.rate_mbit = count, rate_mbit
@@ -143,14 +143,12 @@ class Hosts(contextlib.ExitStack):
 
     def _limit(self, name: str, interfaces: list[str]) -> None:
         """What leaves these interfaces leaves at the links' rate."""
-        if self.rate_mbit is not None:
-            rule = f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
-            _call("tc", "-n", name, "-batch", "-", text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces))
+        rule = f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+        _call("tc", "-n", name, "-batch", "-", text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces))
 
     @property
     def description(self) -> str:
-        rate = "links not limited" if self.rate_mbit is None else f"{self.rate_mbit:g} Mbit/s each way"
-        return f"{rate}, network namespaces of one machine"
+        return f"{self.rate_mbit:g} Mbit/s each way, network namespaces of one machine"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -179,8 +177,7 @@ class Spread:
         needed = -(-devices // self.per_host)
         if needed > self.hosts.count:
             raise ValueError(f"{devices} processes, {self.per_host} a host, need {needed} hosts and there are {self.hosts.count}")
-        rate = self.hosts.rate_mbit
-        link = self.link or ("unlimited" if rate is None else f"{rate:g} mbit")
+        link = self.link or f"{self.hosts.rate_mbit:g} mbit"
         return Cluster(hosts=needed, per_host=self.per_host, network=self.hosts.description, link=link)
 
     def machine(self, devices: int) -> Machine:

@@ -78,5 +78,5 @@ def measure_averaging(experiment: AveragingExperiment, problem: Problem) -> Aver
         for step in range(e.steps):
             models = [model - e.rate * problem.gradient(model, worker, step) for worker, model in enumerate(models)]
             joint = joint - e.rate * average([problem.gradient(joint, worker, step) for worker in range(e.workers)])
-    found = {"apart": [score(model) for model in models], "averaged": score(average(models)), "joint": score(joint)}
-    return AveragingRecord(initial=initial, **found, **record_fields(e))
+    apart, averaged = [score(model) for model in models], score(average(models))
+    return AveragingRecord(initial=initial, apart=apart, averaged=averaged, joint=score(joint), **record_fields(e))

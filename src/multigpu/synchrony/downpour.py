@@ -171,7 +171,7 @@ class _Simulation:
                 handlers[kind](number, load, now_s)
             self._look(now_s)
         self._look(now_s, last=True)
-        by_feature: dict[str, list[float]] = {}
+        by_feature: dict[str, Any] = {}
         if isinstance(e.problem, RareFeatures):
             roots = np.concatenate([self._root(part) for part in self.parts]).tolist()
             by_feature = {"parameters": self.parameters.tolist(), "rates": [e.rate / root if root else math.nan for root in roots]}

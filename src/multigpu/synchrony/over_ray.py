@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -79,32 +79,26 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Serv
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a measurement reports to nobody
     import ray
 
-    if ray.is_initialized():
-        return _over(ray, experiment, problem)
-    there = "RAY_ADDRESS" in os.environ
-    with nullcontext() if there else inside("Ray"):
+    with ExitStack() as own:
+        if not ray.is_initialized():
+            where = {}
+            if "RAY_ADDRESS" not in os.environ:
+                own.enter_context(inside("Ray"))
+                where = {"address": "local", "_node_ip_address": LOOPBACK}
+            try:
+                ray.init(include_dashboard=False, log_to_driver=False, **where)
+            except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
+                raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
+            own.callback(ray.shutdown)
         try:
-            own = {} if there else {"address": "local", "_node_ip_address": LOOPBACK}
-            ray.init(include_dashboard=False, log_to_driver=False, **own)
-        except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
-            raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
-        try:
-            return _over(ray, experiment, problem)
-        finally:
-            ray.shutdown()
-
-
-def _over(ray: Any, experiment: Experiment, problem: Problem | None) -> Server:
-    """On the cluster that this process is connected to."""
-    try:
-        server = Server(experiment, problem or experiment.open())
-        actors = Actors(ray, server)
-        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-            end_s, _ = serve(server, actors, STALL_S)
-            actors.skip(actors.pending.values())
-        return server.end(end_s)
-    except ray.exceptions.RayError as error:
-        raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
+            server = Server(experiment, problem or experiment.open())
+            actors = Actors(ray, server)
+            with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+                end_s, _ = serve(server, actors, STALL_S)
+                actors.skip(actors.pending.values())
+            return server.end(end_s)
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
 
 
 class Actors:
