@@ -1,22 +1,15 @@
-"""Hosts whose cables can be pulled and whose processes killed, and what their interfaces have carried."""
+"""Hosts whose cables can be pulled and whose processes killed."""
 
 import contextlib
-import json
 import os
 import signal
 import time
-from types import SimpleNamespace
 
 from multigpu.hosts import namespaces
 
 
 class Hosts(namespaces.Hosts):
     """Those of this machine, which may fail."""
-
-    def traffic(self, host: int) -> SimpleNamespace:
-        """Bytes that the host's interface has sent and received since it was made, headers included."""
-        (found,) = json.loads(namespaces._call("ip", "-n", self.names[host], "-s", "-j", "link", "show", namespaces.INTERFACE))
-        return SimpleNamespace(sent=found["stats64"]["tx"]["bytes"], received=found["stats64"]["rx"]["bytes"])
 
     def unplug(self, host: int) -> None:
         """Pull its cable: nothing arrives any more, and no connection is told."""
