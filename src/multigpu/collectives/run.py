@@ -1,6 +1,7 @@
 """A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are worth timing first."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
 
@@ -88,12 +89,9 @@ def size_text(count: int) -> str:
 
 def parse_size(text: str) -> int:
     """Bytes from "4", "64K", "64KiB", "1G" (binary units), or a ValueError."""
-    plain = text.strip().upper().removesuffix("B").removesuffix("I").strip()
-    power = {"K": 10, "M": 20, "G": 30}.get(plain[-1:], 0)
-    number = plain[:-1].strip() if power else plain
-    if not number.isdecimal() or not int(number):
+    if not (found := re.fullmatch(r"\s*(0*[1-9][0-9]*)\s*([KMG]?)I?B?\s*", text.upper())):
         raise ValueError(f"{text!r} is no size: use bytes with K, M or G, such as 4,64K,1M,1G")
-    return int(number) << power
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
 def sizes_in_order(sizes: Sequence[int]) -> list[int]:
@@ -121,11 +119,7 @@ def repetition(size: int, device_type: DeviceType) -> dict[str, int]:
 
 
 def runs_in_order(
-    devices: int,
-    device_type: DeviceType,
-    sizes: Sequence[int] = (),
-    methods: Sequence[str] = (),
-    executions: Sequence[str] = (),
+    devices: int, device_type: DeviceType, sizes: Sequence[int] = (), methods: Sequence[str] = (), executions: Sequence[str] = ()
 ) -> list[CollectiveRun]:
     """The Runs of one number of devices, the most informative first: by size (4 B to 1 GiB, on CPUs to 16 MiB, where none are given), then
     form of execution, then method. ValueError: one that cannot work was asked for.
