@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -22,22 +23,22 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def meetings(count: int, abouts: list[dict[str, str]] | None = None, entry_s: float = 10) -> list[Meeting | Exception]:
-    """One meeting of `count` hosts, all in this process; what each got or what it raised."""
+def meetings(*abouts: dict[str, str]) -> list[Any]:
+    """One meeting of so many hosts, all in this process; what each got or what it raised."""
     port = free_port()
 
-    def enter(host: int) -> Meeting | Exception:
+    def enter(host: int) -> Any:
         try:
-            return Meeting(count, host, "127.0.0.1", port, (abouts or [{}] * count)[host], entry_s, silence_s=5)
+            return Meeting(len(abouts), host, "127.0.0.1", port, abouts[host], entry_s=10, silence_s=5)
         except (HostLost, ValueError) as error:
             return error
 
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(enter, range(count)))
+    with ThreadPoolExecutor(len(abouts)) as pool:
+        return list(pool.map(enter, range(len(abouts))))
 
 
 def test_words_travel_and_an_orderly_end_is_no_loss() -> None:
-    first, second, third = meetings(3)
+    first, second, third = meetings({}, {}, {})
     first.tell("plan", number=7)
     assert second.hear("plan")["number"] == third.hear("plan")["number"] == 7
     third.tell("ended", code=1)
@@ -52,7 +53,7 @@ def test_words_travel_and_an_orderly_end_is_no_loss() -> None:
 
 
 def test_a_host_that_fails_says_why() -> None:
-    first, second, third = meetings(3)
+    first, second, third = meetings({}, {}, {})
     second.__exit__(ValueError, ValueError("its disk is full"), None)
     for host in (first, third):
         refused("its disk is full", host.hear, "plan", error=HostLost)
@@ -60,7 +61,7 @@ def test_a_host_that_fails_says_why() -> None:
 
 
 def test_hosts_that_differ_are_refused_on_all() -> None:
-    found = meetings(2, [{"PyTorch": "2.13"}, {"PyTorch": "2.11"}])
+    found = meetings({"PyTorch": "2.13"}, {"PyTorch": "2.11"})
     assert all(isinstance(one, ValueError) and "host 1 (127.0.0.1) has PyTorch '2.11' and not '2.13'" in str(one) for one in found)
 
 

@@ -71,17 +71,14 @@ class Pairs:
         return {n: t if n.endswith("_length") else t.to(self.device) for n, t in tensors.items()}, made.joined_loss_terms
 
     def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
-        loss, module.loss = module.loss, _wrong_words
+        def words(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:  # that are not the likeliest; padding has a negative target
+            return ((x @ weight).argmax(1) != targets)[targets >= 0].sum()
+
+        loss, module.loss = module.loss, words
         try:
             return module(batch)
         finally:
             module.loss = loss
-
-
-def _wrong_words(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """In place of the loss: target words that are not the likeliest. Padding has a negative target."""
-    real = targets >= 0
-    return ((x @ weight).argmax(1) != targets)[real].sum()
 
 
 def gratings(description: TrainedModel) -> Images:
@@ -147,16 +144,15 @@ class ModelProblem:
     dtype = np.dtype(np.float32)
 
     def __init__(self, description: TrainedModel) -> None:
-        self.description = description
-        self.size = find_model(description.workload, description.model).parameters
+        self.description, self.model = description, find_model(description.workload, description.model)
+        self.size = self.model.parameters
         self.batches = Batches(description, description.rows)
         self._rows: Rows | None = None
         self._placed: dict[torch.device, _Placed] = {}
 
     def initial(self, seed: int = 0) -> np.ndarray:
-        """The description's own initialisation, drawn on the CPU whatever the device."""
-        model = find_model(self.description.workload, self.description.model)
-        values = initial_values(model, seed, torch.device("cpu"), torch.float32)
+        """The model's own initialisation, drawn on the CPU whatever the device."""
+        values = initial_values(self.model, seed, torch.device("cpu"), torch.float32)
         return np.concatenate([value.numpy().ravel() for _, value in values])
 
     def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray:
