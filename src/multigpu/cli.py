@@ -8,11 +8,11 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, name, seconds
 from multigpu.grid import GRIDS
-from multigpu.hosts.arguments import add_arguments
+from multigpu.hosts.launching import add_arguments
 from multigpu.measure.process import end_with_parent
 
 EXPERIMENTS = {  # commands whose own parsers read the rest of the line: the function that does it, and its help
-    "collectives": ("collectives.command:main", "time all-reduces of this machine"),
+    "collectives": ("collectives.experiment:main", "time all-reduces of this machine"),
     "synchrony": ("synchrony.measure:main", "run a parameter server's protocols"),
     "hosts": ("hosts.measure:main", "time all-reduces between hosts made on this machine"),
     "stages": ("stages.measure:main", "find the best placement of a model's stages"),

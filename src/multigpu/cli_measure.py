@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from multigpu import paths
 from multigpu.command import parse_counts, parse_fields
 from multigpu.grid import Planned, affordable, cost_s, default_grid, each_once, every_grid, find_grid, having, pace, points
-from multigpu.hosts.arguments import company
-from multigpu.hosts.launching import follow
+from multigpu.hosts.launching import company, follow
 from multigpu.inputs.files import check_inputs
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings

@@ -17,10 +17,9 @@ from multigpu.analysis.synchrony import (
     synchrony_frame,
 )
 from multigpu.synchrony.downpour import Downpour, DownpourRecord, simulate_downpour
-from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.experiment import ConstantRate, Experiment
 from multigpu.synchrony.grid import find_grid
 from multigpu.synchrony.problems import Digits, LinearRegression
-from multigpu.synchrony.rates import ConstantRate
 from multigpu.synchrony.record import SynchronyRecord, make_record
 from multigpu.synchrony.server import Point
 from multigpu.synchrony.simulate import simulate

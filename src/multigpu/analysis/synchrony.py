@@ -16,17 +16,17 @@ from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
+from multigpu.paths import SYNCHRONY
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.downpour import DownpourRecord, first_time_s
-from multigpu.synchrony.experiment import Experiment, ProblemDescription, TrainedModel
+from multigpu.synchrony.experiment import BoundedRate, ConstantRate, Experiment, ProblemDescription, TrainedModel
 from multigpu.synchrony.grid import read_grid
 from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.protocol import PROTOCOLS
-from multigpu.synchrony.rates import BoundedRate, ConstantRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
 from multigpu.synchrony.server import Point
-from multigpu.synchrony.store import RECORDS, SynchronyStore
+from multigpu.synchrony.store import SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, predict, update_time_s
 
 OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
@@ -50,7 +50,7 @@ EARLY = 0.05
 _built = cache(LinearRegression.build)
 
 
-def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.DataFrame:
+def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = SYNCHRONY) -> pd.DataFrame:
     """The frame of all such Records in a folder, or of those given. ValueError: a file is no such Record; the sentence names it."""
     found: Iterable[Measured[Any]] = SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     rows: list[dict[str, Any]] = []
