@@ -55,12 +55,11 @@ def make_record(
 ) -> Record:
     """A Record whose throughput is `units_per_s`, of all devices together.
 
+    Units are those of the timed steps; the first warm-up step takes 30 times as long as a timed one, the next two 3 times.
+
     Args:
         measurement: fields of `Measurement` to plant instead of the computed ones.
         fields: of `Record`, or of `Run`; what is left out of a Run comes from `DEFAULTS` of its workload ("nmt" unless named).
-
-    Units are those of one step times the timed steps; the wall time follows from them and from `units_per_s`.
-    The first warm-up step takes 30 times as long as a timed one, the next two 3 times, the others as long as a timed one.
     """
     told = {name: fields.pop(name) for name in Record.model_fields if name in fields}
     workload = fields.get("workload", "nmt")

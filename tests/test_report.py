@@ -4,13 +4,25 @@ import re
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
 from multigpu import paths, report
 from multigpu.claims.html import page_title
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
-from multigpu.report import ReportError, build_report, in_the_site, navigation, publishable, warnings_of, write_generated
+from multigpu.report import (
+    ReportError,
+    build_report,
+    failures,
+    fault_table,
+    in_the_site,
+    navigation,
+    publishable,
+    warnings_of,
+    write_generated,
+)
+from tests.factory import make_record
 from tests.refusals import refused
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
@@ -166,3 +178,20 @@ def test_a_warning_of_our_own_is_said_and_a_librarys_is_not() -> None:
     cell = nbformat.v4.new_code_cell("draw()", outputs=[nbformat.v4.new_output("stream", name="stderr", text=text)])
     found = warnings_of(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title"), cell]))
     assert found == ["UserWarning: Boolean Series key will be reindexed.", "RuntimeWarning: Mean of empty slice"]
+
+
+def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
+    at = "2026-01-02T03:04:{:02}+00:00".format
+    records = [
+        make_record(repeat=number, status=status, launch_id=launch, measured_at=at(second))
+        for number, (status, launch, second) in enumerate(
+            [("ok", "a.0", 1), ("out_of_memory", "a.0", 3), ("ok", "a.1", 8), ("out_of_memory", "b.0", 5), ("failed", "a.1", 20)]
+        )
+    ]
+    kills = pd.DataFrame({"victim": ["agent", "worker", "worker"], "recovered_s": [9.0, 2.0, 4.0]})
+    planted = pd.DataFrame({"fault": ["a rank that stops"] * 2, "recovered_s": [30.0, float("nan")]})
+    table = fault_table(kills, failures(records), planted).set_index("fault")
+    assert table.loc["GPU, planted: a rank that stops", ["tried", "survived", "last", "median_s"]].tolist() == [2, 1, 1, 30.0]
+    assert table.loc["GPU: out_of_memory", ["tried", "survived", "last", "median_s"]].tolist() == [2, 1, 1, 5.0]
+    assert table.loc["GPU: failed", ["tried", "survived", "last"]].tolist() == [1, 0, 1]
+    assert table.loc["CPU: a killed worker", ["tried", "survived", "median_s", "most_s"]].tolist() == [2, 2, 3.0, 4.0]
