@@ -97,19 +97,15 @@ def test_our_pages_check_what_papermill_gives_them(machine: object, more: str, w
 @pytest.mark.parametrize(
     ("value", "kind", "sentence"),
     [
-        (
-            7,
-            str,
-            "parameter p = 7: input should be a valid string (papermill reads -p values as numbers where it can; -r passes them as text).",
-        ),
-        ("maybe", Measure, "parameter p = 'maybe': input should be 'missing', 'all' or 'none'."),
-        (True, int, "parameter p = True: input should be a valid integer."),
-        (1.0, int, "parameter p = 1.0: input should be a valid integer."),
-        ([1, "2"], list[int], "parameter p[1] = '2': input should be a valid integer."),
+        (7, str, " = 7: input should be a valid string (papermill reads -p values as numbers where it can; -r passes them as text)."),
+        ("maybe", Measure, " = 'maybe': input should be 'missing', 'all' or 'none'."),
+        (True, int, " = True: input should be a valid integer."),
+        (1.0, int, " = 1.0: input should be a valid integer."),
+        ([1, "2"], list[int], "[1] = '2': input should be a valid integer."),
     ],
 )
 def test_a_wrong_type_is_one_sentence(value: object, kind: Any, sentence: str) -> None:
-    assert refused(".", check_parameters, {"p": value}, p=kind, error=ParameterError) == sentence
+    assert refused(".", check_parameters, {"p": value}, p=kind, error=ParameterError) == f"parameter p{sentence}"
     check_parameters({"p": "all", "q": [1, 2], "r": 3, "other": object()}, p=Measure, q=list[int], r=float | None)
     refused("'p' has no value", check_parameters, {}, error=ParameterError, p=kind)
 
