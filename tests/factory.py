@@ -1,14 +1,11 @@
 """Planted Records: valid ones with a chosen speed, so that analysis can be tested on numbers worked out by hand."""
 
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from multigpu.measure.machine import DeviceState, Machine
-from multigpu.paths import PUBLISHED, REPOSITORY
 from multigpu.placements import find_placement
 from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
@@ -126,16 +123,6 @@ def make_point(rates: Sequence[float], launches: Sequence[str] = "aabba", **fiel
     return [
         make_record(units_per_s=rate, repeat=index, launch_id=launches[index % len(launches)], **fields) for index, rate in enumerate(rates)
     ]
-
-
-def empty_study(folder: Path) -> None:
-    """Make `folder` the root of a study without Records, for `MULTIGPU_HOME` or a copy of the source."""
-    (folder / "pyproject.toml").touch()
-    for name in ("runs", "hosts", "synchrony", "training"):
-        (folder / "data" / name).mkdir(parents=True)
-    for name in ("claims-ledger.csv", "claims-changes.csv"):
-        shutil.copy(REPOSITORY / "data" / name, folder / "data" / name)
-    shutil.copytree(PUBLISHED, folder / "data" / "published")
 
 
 def plant(store: RecordStore, records: Sequence[Record]) -> RecordStore:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -12,11 +13,10 @@ import pytest
 
 import multigpu
 from multigpu.claims import all_claims
-from multigpu.paths import REPOSITORY
+from multigpu.paths import PUBLISHED, REPOSITORY
 from multigpu.placements import placements
 from multigpu.workloads import workloads
 from tests.claims.planted import ENTRY, NEW
-from tests.factory import empty_study
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,12 @@ class Installed:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.site = folder, folder / "site"
-        empty_study(folder)
+        (folder / "pyproject.toml").touch()
+        for name in ("runs", "hosts", "synchrony", "training"):
+            (folder / "data" / name).mkdir(parents=True)
+        for name in ("claims-ledger.csv", "claims-changes.csv"):
+            shutil.copy(REPOSITORY / "data" / name, folder / "data" / name)
+        shutil.copytree(PUBLISHED, folder / "data" / "published")
 
     def install(self, distribution: str, declared: dict[str, dict[str, str]], **files: str) -> None:
         """Add a distribution with these entry points and modules."""
@@ -84,43 +89,39 @@ class Installed:
 EACH = """
 import sys
 from multigpu.cli import main
+from multigpu.remembered import state_of
 from multigpu.run import Run
 Run(workload="cnn", model="lenet", placement="ddp", batch_size=4)
-print("imported:", [name for name in sys.modules if name.startswith("example")])
+imported = [name for name in sys.modules if name.startswith("example")]
+print(state_of([]))
+print("imported:", imported)
 for line in sys.argv[1:]:
     print(main(line.split()), "is the end of", line)
 """
-STATE = "from multigpu.remembered import state_of; print(state_of([]))"
 JOB = "workload=blobs model=blobs_tiny devices=2 batch_size=4"
 
 
 def test_a_package_adds_a_placement_a_workload_and_a_claim(tmp_path: Path) -> None:
     study = Installed(tmp_path)
     study.install("example", DECLARED, **{f"example/{name}": text for name, text in FILES.items()})
-    reading = (f"explain {JOB} placement=by_copy", f"advise {JOB}", "records --export listed.csv", "claims")
-    said, left_out = study(
-        f"measure {JOB} device_type=cpu placement=by_copy warmup_steps=2 timed_steps=3 --repeats 2",
-        *reading,
-        "doctor",
-        "records --share shared",
-    )
-    assert "imported: []" in said and all(f"0 is the end of {line}" in said for line in (*reading, "doctor"))
+    reading = (f"explain {JOB} placement=by_copy", f"advise {JOB}", "records --export listed.csv", "claims", "doctor")
+    measure = f"measure {JOB} device_type=cpu placement=by_copy warmup_steps=2 timed_steps=3 --repeats 2"
+    said, left_out = study(measure, *reading, "records --share shared")
+    assert "imported: []" in said and all(f"0 is the end of {line}" in said for line in reading)
     assert "placement   by_copy: torch, per_device process, eager" in said and "workload    blobs: blobs_tiny; inputs synthetic" in said
     assert (study.folder / "listed.csv").read_text().count("by_copy") == 2
     (line,) = [line for line in said.splitlines() if line.startswith("C900")]
     assert "not yet measured" in line and "Planted sentences hold." in line
     assert "left out: 2 Records that of a placement or a workload of another package, which others may not have" in said + left_out
-    page, _ = study.run("-c", "from multigpu.report import claims_page; print(claims_page())")
-    assert '<tr id="C900">' in page and 'href="#C900"' in page
-    states = [study.run("-c", STATE, installed=installed)[0] for installed in (True, False)]
     with (study.site / "example" / "claims" / "900.yaml").open("a") as file:
         file.write("# another state\n")
-    assert len({*states, study.run("-c", STATE)[0]}) == 3, "what is kept of results depends on what is installed"
+    other = study()[0]
     # without it, its Records are named and the rest of the study is read
-    lines, said = study("records", "claims", "claims C900", installed=False)
+    lines, unread = study("records", "claims", "claims C900", installed=False)
+    assert len({text.splitlines()[0] for text in (said, other, lines)}) == 3, "what is kept of results depends on what is installed"
     assert "no Record matches\n0 is the end of records" in lines and "C900:" not in lines
-    assert "unknown workload 'blobs': choose one of cnn, deepconn, nmt, own, stacks, or install the package that adds it" in said
-    assert "unknown claim 'C900': choose one of C1 to " in said and "2 is the end of claims C900" in lines
+    assert "unknown workload 'blobs': choose one of cnn, deepconn, nmt, own, stacks, or install the package that adds it" in unread
+    assert "unknown claim 'C900': choose one of C1 to " in unread and "2 is the end of claims C900" in lines
 
 
 WRONG = {

@@ -54,10 +54,7 @@ def put(*path: str | int, value: Any) -> Callable[[Fields], None]:
 
 ONE_BYTE_MORE = put("measurement", "moved_bytes", value=lambda moved: {name: number + 1 for name, number in moved.items()})
 FAULTS: dict[str, tuple[Callable[[Fields], object], str]] = {
-    "a rate above the bound": (
-        put("measurement", value=lambda m: m | {"units": 1000 * m["units"], "padded_units": 1000 * m["padded_units"]}),
-        "a rate above its bound",
-    ),
+    "a rate above the bound": (put("measurement", value=lambda old: old | {"units": 1e12, "padded_units": 1e12}), "a rate above its bound"),
     "bytes off by one": (ONE_BYTE_MORE, "bytes counted are not those predicted"),
     "an edited file under its old key": (put("run", "batch_size", value=lambda n: 2 * n), "its key is not that of its content"),
     "an unknown commit": (put("commit", value="0123456789abcdef"), COMMIT),
@@ -67,7 +64,7 @@ FAULTS: dict[str, tuple[Callable[[Fields], object], str]] = {
     "devices slower than the wall": (put("measurement", "wall_s", value=lambda t: t / 2), "devices' time above the wall clock"),
     "no time": (put("measurement", "wall_s", value=0.0), "no positive time or units"),
     "a field too many": (put("measurement", "colour", value="red"), "not as its schema wants it"),
-    "an older schema": (lambda record: (put("schema_version", value=0)(record), put("measurement", "colour", value="red")(record)), SCHEMA),
+    "an older schema": (lambda record: record.update(schema_version=0, colour="red"), SCHEMA),
     "a slowed GPU beside others": (put("measurement", "device_states", 0, "sm_clock_mhz", value=lambda mhz: mhz // 2), "a throttled clock"),
 }
 
