@@ -1,21 +1,18 @@
 """What undecided claims still need: the cheapest settings of the grids, complete on every side, and nothing once they are measured."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
 from multigpu.claims import all_claims, evaluate_all
 from multigpu.claims.results import Result
-from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.grid import Planned, every_grid, find_grid
-from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT, each_once
+from multigpu.grid.entries import each_once
 from multigpu.measure.point import START_S
 from multigpu.record import Record
 from multigpu.run import Run
-from multigpu.undecided import Need, affordable_needs, needs, planned_rows, repeated
+from multigpu.undecided import Need, affordable_needs, needs
 from tests.factory import make_machine, make_record
 
 COUNTS = [1, 2, 4]
@@ -54,9 +51,8 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
     asked = [need for need in from_nothing if need.claim in plain and need.framework == "torch"]
     assert len(asked) > 15
     records = [record for need in asked for entry in need.entries if not entry.run.traced_steps for record in as_records(entry)]
-    frame = frame_of(records)
     equal_steps = "step_memory"  # planted steps are all alike and remember nothing
-    results = {result.claim.number: result for result in evaluate_all(runs=frame)}
+    results = {result.claim.number: result for result in evaluate_all(runs=frame_of(records))}
     for need in asked:
         result = results[need.claim]
         predicate = result.claim.predicate
@@ -70,11 +66,7 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
     results_of_asked = [results[number] for number in dict.fromkeys(need.claim for need in asked)]
     left = needs(results_of_asked, planned, {(record.run.digest, record.repeat) for record in records})
     assert not [need for need in left if need.framework == "torch"]
-
-
-def test_points_are_asked_for_once_and_with_their_repeats(from_nothing) -> None:
     together = each_once(entry for need in from_nothing for entry in need.entries)
-    assert len({entry.run.digest for entry in together}) == len(together)
     assert all(len(entry.points()) >= 5 and len({point.launch for point in entry.points()}) >= 2 for entry in together)
     assert sum(need.missing for need in from_nothing) == sum(len(entry.points()) for entry in together)
 
@@ -106,16 +98,3 @@ def test_a_budget_takes_whole_claims_and_pays_for_each_launch_once(from_nothing)
         assert len(affordable_needs(found, sum(costs[:several]), pace=0.5)) == several
         assert len(affordable_needs(found, sum(costs[:several]) - 0.1, pace=0.5)) < several
     assert all(need.launches for need in from_nothing)
-
-
-def test_a_screening_point_becomes_a_headline_point() -> None:
-    entry = Planned(Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=2, sequence_length=4), 1.0)
-    assert [point.launch for point in repeated(entry, 5).points()] == list(FEWEST)
-    assert [point.launch for point in repeated(entry, 7).points()] == [*FEWEST, 4, 5]
-    long = replace(entry, launches=LAUNCH_OF_REPEAT)
-    assert [point.launch for point in repeated(long, 5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
-    assert [len(each.points()) for each in each_once([repeated(entry, 5), repeated(entry, 6)])] == [6]
-    planned, measured = planned_rows([entry]), rows(frame_of(as_records(entry)[:1]))
-    names = [name for name in RUN_FIELDS if name in CONTEXT]
-    for name in names:
-        assert plain(planned.at[0, name]) == plain(measured.at[0, name])
