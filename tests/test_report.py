@@ -136,7 +136,7 @@ def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:
     text = "[a](../report/claims.md#c1) [b](03-launch.ipynb) [c](00-front.ipynb) [d](https://example.org/../a.ipynb)"
     cell = in_the_site(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])).cells[0]
     assert cell.source == "[a](claims.md#c1) [b](03-launch.ipynb) [c](index.ipynb) [d](https://example.org/../a.ipynb)"
-    text = "<work>/ipykernel_4349/2009.py:1: UserWarning: Reindexed.\n  chosen = frame[mask]\n<lib>/site-packages/tqdm/auto.py:21: TqdmWarning: No.\n"
+    text = "<work>/ipykernel_4349/2009.py:1: UserWarning: Reindexed.\n  chosen\n<lib>/site-packages/tqdm/auto.py:21: TqdmWarning: No.\n"
     cell = nbformat.v4.new_code_cell("draw()", outputs=[nbformat.v4.new_output("stream", name="stderr", text=text)])
     assert warnings_of(nbformat.v4.new_notebook(cells=[cell])) == ["UserWarning: Reindexed."], "our own, and not a library's"
 

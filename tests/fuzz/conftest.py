@@ -28,13 +28,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(stages, "measure_stages", mock.Mock(side_effect=RuntimeError("nothing is measured")))
         patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
         patch.setattr(store, "_told", set())
-        records = [
-            make_record("exp4"),
-            make_record(devices=1),
-            make_record(status="failed", repeat=9),
-            *make_point([1e6, 1.1e6, 0.9e6, 1e6, 1e6]),
-        ]
-        plant(RecordStore(root / "runs"), records)
+        others = [make_record("exp4"), make_record(devices=1), make_record(status="failed", repeat=9)]
+        plant(RecordStore(root / "runs"), [*others, *make_point([1e6, 1.1e6, 0.9e6, 1e6, 1e6])])
         with mock.patch.dict(os.environ):  # commands tell the processes that they start things this way
             yield root
     this_machine.cache_clear()

@@ -3,9 +3,6 @@
 import argparse
 import contextlib
 import io
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,8 +20,6 @@ NOTHING_ELSE: dict[str, tuple[str, ...]] = {
 }
 """What keeps a command from measuring or executing pages; others have `--dry-run`."""
 
-HARMLESS = {"measure", "batch", "records", "explain", "advise", "collectives", "hosts", "synchrony", "train"}
-"""Commands that read and write nothing but what is named, also where nothing of them is replaced."""
 
 FIELDS = st.one_of(
     st.sampled_from(pairs_of(Run.model_fields)).map(lambda pair: "=".join(map(str, pair))),
@@ -54,40 +49,19 @@ def lines(draw: st.DrawFn) -> list[str]:
     return [*first, command, *words, *NOTHING_ELSE.get(command, ["--dry-run"])]
 
 
-def check(code: int, out: str, err: str) -> None:
-    """Check an end: bad input says one sentence, and what stopped says why."""
-    assert code in (0, 1, 2) and "Traceback" not in out + err, err[-3000:]
-    said = [
-        line for line in err.splitlines() if not line.startswith("multigpu: left out:") and not line.startswith("multigpu: more is left")
-    ]
-    if code == 2:
-        one_sentence("\n".join(said))
-        assert said[0].startswith("multigpu: "), said
-
-
-def typed(words: list[str]) -> tuple[int, str, str]:
-    """What comes of a command line in this process."""
+@pytest.mark.usefixtures("place")
+@examples(60)
+@given(lines())
+def test_a_command_ends_well_or_with_one_sentence(words: list[str]) -> None:
+    """Bad input says one sentence, and what stopped says why."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), little_memory():
         try:
             code = main(words)
         except SystemExit as end:
             code = int(end.code or 0)
-    return code, out.getvalue(), err.getvalue()
-
-
-@pytest.mark.usefixtures("place")
-@examples(60)
-@given(lines())
-def test_in_this_process(words: list[str]) -> None:
-    check(*typed(words))
-
-
-@examples(2)
-@given(words=lines().filter(lambda words: HARMLESS & {*words}))
-def test_in_a_process_of_its_own(words: list[str], place: Path) -> None:
-    """With its imports, its signals and its end."""
-    words = ["--records", "runs", *words[words.index(next(word for word in words if word in HARMLESS)) :]]
-    told = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
-    found = subprocess.run([sys.executable, "-m", "multigpu", *words], cwd=place, timeout=100, **told)
-    check(found.returncode, found.stdout, found.stderr)
+    assert code in (0, 1, 2) and "Traceback" not in out.getvalue() + err.getvalue(), err.getvalue()[-3000:]
+    if code == 2:
+        said = [line for line in err.getvalue().splitlines() if not line.startswith(("multigpu: left out:", "multigpu: more is left"))]
+        one_sentence("\n".join(said))
+        assert said[0].startswith("multigpu: "), said

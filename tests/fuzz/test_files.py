@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from multigpu import experiment
 from multigpu.batch import read_tasks
 from multigpu.cli import main
+from multigpu.collectives.record import CollectiveStore
 from multigpu.experiment import planned
 from multigpu.notebooks import load_parameters
 from multigpu.parameters import ParameterError
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from multigpu.store import Store
+from multigpu.synchrony.store import SynchronyStore
+from multigpu.training.record import TrainingStore
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_record, plant
 from tests.fuzz.strategies import NUMBERS, WORDS, examples, little_memory, one_sentence
@@ -44,41 +47,38 @@ def changed(content: Any, changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
         try:
             for name in ("", *spot)[:-1]:
                 holder = holder[name]
+            holder[("", *spot)[-1]] = value
             if value is KeyError:
                 del holder[("", *spot)[-1]]
-            else:
-                holder[("", *spot)[-1]] = value
         except (KeyError, IndexError, TypeError):
             continue
     return whole.get("")
 
 
-def kinds() -> dict[str, Any]:
-    """A Record of every kind that can be planted, by the folder of its store."""
-    from multigpu.collectives.record import CollectiveStore
-    from multigpu.synchrony.store import SynchronyStore
-    from multigpu.training.record import TrainingStore
-
-    return {
-        "runs": (RecordStore, make_record(repeat=1)),
-        "collectives": (CollectiveStore, make_all_reduce("ring")),
-        "training": (TrainingStore, trained()),
-        "synchrony": (SynchronyStore, record("sync", 2, losses=(1.0, 0.5))),
-        "averages": (SynchronyStore, averaged(0.1, 0.2)[0]),
-    }
-
-
-KINDS = kinds()
+KINDS: dict[str, tuple[type[Store], Any]] = {
+    "runs": (RecordStore, make_record(repeat=1)),
+    "collectives": (CollectiveStore, make_all_reduce("ring")),
+    "training": (TrainingStore, trained()),
+    "synchrony": (SynchronyStore, record("sync", 2, losses=(1.0, 0.5))),
+    "averages": (SynchronyStore, averaged(0.1, 0.2)[0]),
+}
+"""A Record of every kind that can be planted, by the folder of its store."""
 TEXTS = {name: json.loads(one.model_dump_json()) for name, (_, one) in KINDS.items()}
+
+
+def changes_of(name: str) -> st.SearchStrategy[list[Any]]:
+    return st.lists(st.tuples(st.sampled_from(spots_of(TEXTS[name])), st.sampled_from([*LEAVES, KeyError])), min_size=1, max_size=3)
+
+
+def packed(content: Any) -> bytes:
+    return gzip.compress(json.dumps(content).encode("utf-8", "surrogatepass"), mtime=0)
 
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     """The kind of a Record, and what its file holds."""
     name = draw(st.sampled_from(list(TEXTS)))
-    spots = st.sampled_from(spots_of(TEXTS[name]))
-    changes = draw(st.lists(st.tuples(spots, st.sampled_from([*LEAVES, KeyError])), min_size=1, max_size=3))
-    data = gzip.compress(json.dumps(changed(TEXTS[name], changes)).encode("utf-8", "surrogatepass"), mtime=0)
+    data = packed(changed(TEXTS[name], draw(changes_of(name))))
     if draw(st.integers(0, 4)) == 0:
         data = data[: draw(st.integers(0, len(data)))] + draw(st.binary(max_size=8)) + data[draw(st.integers(0, len(data))) :]
     return name, data
@@ -102,15 +102,12 @@ def test_a_record_is_read_or_named(file: tuple[str, bytes], place: Path) -> None
 
 
 @examples(15)
-@given(changes=st.lists(st.tuples(st.sampled_from(spots_of(TEXTS["runs"])), st.sampled_from([*LEAVES, KeyError])), min_size=1, max_size=2))
+@given(changes=changes_of("runs"))
 def test_what_is_read_spoils_no_command(changes: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever of a damaged Record still passes for one."""
-    root = place / "believed"
-    found = plant(RecordStore(root), []) if root.exists() else plant(RecordStore(root), [make_record(), make_record("exp4")])
-    one = KINDS["runs"][1]
-    found.path(one.machine.name, one.key).write_bytes(
-        gzip.compress(json.dumps(changed(TEXTS["runs"], changes)).encode("utf-8", "surrogatepass"))
-    )
+    root, one = place / "believed", KINDS["runs"][1]
+    found = plant(RecordStore(root), [] if root.exists() else [make_record(), make_record("exp4")])
+    found.path(one.machine.name, one.key).write_bytes(packed(changed(TEXTS["runs"], changes)))
     if len(list(found)) < 3:
         return
     for words in (["verify"], ["records"], ["explain", one.key], ["advise", "workload=nmt"]):
@@ -118,34 +115,26 @@ def test_what_is_read_spoils_no_command(changes: Any, place: Path, capsys: pytes
         assert "Traceback" not in capsys.readouterr().err
 
 
+NAMES = st.sampled_from(
+    [
+        *(*Run.model_fields, "points", "common", "where", "job", "way", "only", "without", "cases", "repeats", "launches", "trace"),
+        *("compare", "cost_s", "tier", "tea"),
+    ]
+)
 YAML = st.recursive(
     st.sampled_from([*NUMBERS, *WORDS[:40], None, True, 0.5]),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(
-            st.sampled_from(["points", "common", "only", "cases", "where", "job", "repeats", "launches", *Run.model_fields]),
-            inner,
-            max_size=3,
-        ),
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
     max_leaves=8,
 )
 ENTRY = {"workload": "nmt", "model": "nmt_small", "placement": ["ddp", "exp4"], "batch_size": 8, "sequence_length": 5, "device_type": "cpu"}
-NAMES = st.sampled_from(
-    [*Run.model_fields, "job", "way", "only", "without", "cases", "repeats", "launches", "trace", "compare", "cost_s", "tier", "tea"]
-)
 
 
 @st.composite
 def yaml_text(draw: st.DrawFn) -> str:
     """A file of points, of which some are odd; or something else."""
     if draw(st.integers(0, 3)) == 0:
-        return draw(
-            st.one_of(
-                st.sampled_from(["&a [*a]", "!!python/object:os.system x", "a: &x {b: *x}", "- [", "\t", "{a: 1, a: 2}", "[" * 900]),
-                st.text(),
-            )
-        )
+        odd = ["&a [*a]", "!!python/object:os.system x", "a: &x {b: *x}", "- [", "\t", "{a: 1, a: 2}", "[" * 900]
+        return draw(st.one_of(st.sampled_from(odd), st.text()))
     entries = [ENTRY | draw(st.dictionaries(NAMES, YAML, max_size=3)) for _ in range(draw(st.integers(1, 2)))]
     whole = {"points": entries} | draw(st.dictionaries(st.sampled_from(["question", "common", "points", "tea"]), YAML, max_size=1))
     return yaml.safe_dump(draw(st.sampled_from([whole, entries])), allow_unicode=True)
