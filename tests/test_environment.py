@@ -102,6 +102,7 @@ def test_notebooks_are_clean(path: Path) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert "parameters" in code[0].metadata.get("tags", []), "the parameters cell is the first code cell"
     assert re.search(r"\b(check_parameters|page)\(globals\(\)", code[1].source), "the second code cell checks the parameters"
+    assert sum(cell.source.count("file=") for cell in code) <= 3 or path.name >= "2", "at most three figures, but in appendices"
     for cell in code:
         assert not cell.outputs and cell.execution_count is None, "committed without outputs: make format"
         for node in ast.walk(ast.parse(cell.source)):
