@@ -48,7 +48,8 @@ def here(tmp_path: Path) -> Path:
     """A folder with one for Records, `runs`, and with files of which none can be trained on."""
     for name in ("runs", "cifar"):
         (tmp_path / name).mkdir()
-    for name, text in (("a.en", "one two\nthree four\n" * 20), ("a.de", "eins zwei\n" * 20), ("blocked", "")):
+    row = "- {workload: nmt, model: nmt_tiny, placement: ddp, batch_size: 2}"
+    for name, text in (("a.en", "one two\nthree four\n" * 20), ("a.de", "eins zwei\n" * 20), ("blocked", ""), ("points.yaml", row)):
         (tmp_path / name).write_text(text)
     (tmp_path / "cifar" / "data_batch_1.bin").symlink_to("/nowhere.bin")
     return tmp_path
@@ -80,6 +81,7 @@ FIELDS = [  # of the tiny Run, changed, and what is said
     ([f"devices={10**20}"], [f"devices = {10**20}: input should be less than or equal to 4096"]),
     (["batch_size=" + "9" * 300], ["batch_size = 999"]),
 ]
+PAGE = paths.REPOSITORY / "notebooks" / "00-front.ipynb"
 DATA = [
     (TINY[:-1], "text_files", "{here}/a.en,{here}/absent.de", ["absent.de"]),
     (TINY[:-1], "text_files", "{here}/a.en,{here}/a.de", ["40", "20"]),
@@ -90,6 +92,11 @@ DATA = [
 ]
 GIVEN = [
     ("measure --grid grid_of_dreams", ["unknown grid 'grid_of_dreams'", "headline"]),
+    (f"page {PAGE} {{here}}/out.ipynb measur=none", ["unknown parameter 'measur'"]),
+    (f"page {PAGE} {{here}}/out.ipynb measure", ["are not of the form name=value"]),
+    ("batch {here}/none.yaml --out {here}/out --row name", ["none.yaml cannot be read"]),
+    ("batch {here}/points.yaml --out {here}/out --row name", ["has no row 'name'"]),
+    ("batch {here}/points.yaml --out {here}/points.yaml", ["cannot be written"]),
     ("measure --grid cpu_study --devices 1,none", ["'none'", "positive integer"]),
     ("measure --grid cpu_study model=nmt_tiny", ["no Run of the grid", "model=nmt_tiny"]),
     ("measure --grid cpu_study,none", ["unknown grid 'none'", "cpu_study", "joined by commas"]),
