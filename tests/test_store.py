@@ -7,7 +7,6 @@ import signal
 import time
 from itertools import count, product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,8 +15,7 @@ from pydantic import BaseModel
 
 from multigpu.archive import write_archive
 from multigpu.packing import pack
-from multigpu.record import Record, RecordStore
-from multigpu.run import build_run
+from multigpu.record import RecordStore
 from multigpu.store import Store, stamp_of
 from tests.factory import make_record
 from tests.forked import forking
@@ -143,9 +141,8 @@ def test_a_file_of_another_name_is_named_and_blocks_nothing(tmp_path: Path) -> N
         assert list(notes.unreadable()) == [f"{path} is no Record: the name of one is <key>.<attempt>.json.gz"]
         refused(re.escape(f"{path} is no Record"), list, pack(notes))
         path.unlink()
-    (tmp_path / "here" / ".writing-a.0.json.gz").write_bytes(b"half")
-    (tmp_path / "here" / "ceilings.json").write_bytes(b"{}")
-    (tmp_path / "stray.0.json.gz").write_bytes(b"")
+    for name in ("here/.writing-a.0.json.gz", "here/ceilings.json", "stray.0.json.gz"):
+        (tmp_path / name).write_bytes(b"{}")
     assert list(notes) == [Note(key="a")]
 
 
@@ -165,15 +162,12 @@ def test_the_stamp_notices_archives(tmp_path: Path) -> None:
     loose = planted(tmp_path, [Note(key="a")]).path("here", "a")
     stamps = [stamp_of(tmp_path)]
     path = pack_some(tmp_path, [Note(key="b")])
-    stamps.append(stamp_of(tmp_path))
-    for content in (path.read_bytes(), path.read_bytes() + b"\0"):
-        path.write_bytes(content)
-        os.utime(path, ns=(0, 0))
+    whole = path.read_bytes()
+    changes = (lambda: os.utime(path, ns=(0, 0)), lambda: path.write_bytes(whole + b"\0"), loose.unlink)
+    for change in (lambda: None, *changes):
+        change()
         stamps.append(stamp_of(tmp_path))
-    loose.unlink()
-    stamps.append(stamp_of(tmp_path))
     assert len(set(stamps)) == 5 and stamp_of(tmp_path) == stamps[-1]
-    assert str(path) in {file for file, _, _ in stamps[1]}
 
 
 def test_equal_records_are_equal_bytes_and_none_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,19 +191,8 @@ def test_a_killed_writer_leaves_no_half_record(tmp_path: Path) -> None:
     """Kill -9 at a moment of its own choosing: every file that readers see is whole."""
     writer = forking().Process(target=write_for_ever, args=(tmp_path,))
     writer.start()
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("*/*.json.gz"))) < 5 and time.monotonic() < deadline:
+    while len(list(tmp_path.glob("*/*.json.gz"))) < 5:
         time.sleep(0.01)
     os.kill(writer.pid, signal.SIGKILL)
     writer.join()
     assert not list(RecordStore(tmp_path).unreadable()) and len(list(RecordStore(tmp_path))) >= 5
-
-
-def test_the_key_tells_points_apart() -> None:
-    """That committed ones come out again, `test_all_records_of_the_study_can_be_believed` says."""
-    run = build_run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", batch_size=4)
-    changes: dict[str, Any] = {"batch_size": 5, "devices": 2, "placement": "exp4", "seed": 1, "precision": "fp64", "timed_steps": 31}
-    runs = [run, *(run.model_copy(update={name: value}) for name, value in changes.items())]
-    changed = ((1, "machine", "2.11", 1), (0, "other", "2.11", 1), (0, "machine", "2.12", 1), (0, "machine", "2.11", 2))
-    keys = [Record.key_for(one, 0, "machine", "2.11", 1) for one in runs] + [Record.key_for(run, *what) for what in changed]
-    assert len(set(keys)) == len(keys)
