@@ -1,6 +1,7 @@
 """Planted Records: valid ones with a chosen speed, so that analysis can be tested on numbers worked out by hand."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ from multigpu.placements.traffic import predicted_bytes
 from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run, build_run
 
-# What a Run takes where the caller does not say otherwise.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "nmt": {"model": "nmt000", "batch_size": 128, "sequence_length": 100, "precision": "bf16"},
     "cnn": {"model": "resnet50_v1.5", "batch_size": 64, "layout": "channels_last", "precision": "bf16"},
     "deepconn": {"model": "deepconn", "batch_size": 32},
     "stacks": {"model": "mlp42m", "batch_size": 1024, "precision": "bf16"},
 }
+"""What a Run takes where the caller does not say otherwise."""
 UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1, "samples": 1}
 
 
@@ -93,6 +94,7 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
     lookups = [dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes]
     partitioned = find_placement(run.placement).compute in (*PARTITIONED, "stage")
     moved = step_bytes(run, lookups) if partitioned else predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
+    gpus = run.devices if run.device_type == "cuda" else 0
     values: dict[str, Any] = {
         "wall_s": wall_s,
         "units": units,
@@ -110,19 +112,15 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
         "build_s": 1.0,
         "warmup_s": sum(steps[: run.warmup_steps]),
         "total_s": 2.0 + sum(steps),
-        "device_states": [
-            DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=500.0, temperature_c=50)
-            for _ in range(run.devices if run.device_type == "cuda" else 0)
-        ],
+        "device_states": [DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=500.0, temperature_c=50)] * gpus,
     }
     return Measurement(**(values | planted))
 
 
 def make_point(rates: Sequence[float], launches: Sequence[str] = "aabba", **fields: Any) -> list[Record]:
     """One Record a rate: the repeats of one point, over the launches named in turn (two by default)."""
-    return [
-        make_record(units_per_s=rate, repeat=index, launch_id=launches[index % len(launches)], **fields) for index, rate in enumerate(rates)
-    ]
+    each = enumerate(zip(rates, cycle(launches), strict=False))
+    return [make_record(units_per_s=rate, repeat=repeat, launch_id=launch, **fields) for repeat, (rate, launch) in each]
 
 
 def plant(store: RecordStore, records: Sequence[Record]) -> RecordStore:

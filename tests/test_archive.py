@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu import archive
 from multigpu.archive import Name, archives_in, read_archive, write_archive
 from tests.refusals import refused
 
@@ -48,18 +47,6 @@ def test_any_tar_opens_one_whose_name_is_a_digest_of_the_whole(tmp_path: Path) -
     assert archives_in(tmp_path) == sorted([path, other]) and archives_in(tmp_path / "absent") == []
     path.write_bytes(other.read_bytes())
     refused(f"{path.name} is not an archive of Records as it was written: by its content its name is {other.name}", read_archive, path)
-
-
-def test_one_is_unpacked_once_a_process_unless_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unpacked: list[int] = []
-    whole = lzma.decompress
-    monkeypatch.setattr(archive.lzma, "decompress", lambda data: unpacked.append(len(data)) or whole(data))
-    path = write_archive(tmp_path, FEW)
-    assert [flat(path) == FEW for _ in range(3)] == [True] * 3 and len(unpacked) == 1
-    path.write_bytes(path.read_bytes()[:-1])
-    for count in (2, 3):
-        refused(path.name, read_archive, path)
-        assert len(unpacked) == count, "what is broken is looked at again"
 
 
 def test_a_broken_one_is_named_in_one_sentence(tmp_path: Path) -> None:

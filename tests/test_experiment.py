@@ -68,7 +68,6 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
         ({"placement": "exp9"}, "unknown placement 'exp9'"),
         ({"device_type": "cuda", "devices": 64}, "64 GPUs were asked for"),
         ({"repeats": []}, r"parameter repeats = \[\]"),
-        ({"trace": 99}, "traced_steps = 99"),
         ({"more": {"layuot": 1}}, "layuot"),
         ({"more": {"traced_steps": 3}}, "the parameter trace says"),
         ({"framework": "jax"}, "parameter framework = 'jax'"),
@@ -92,8 +91,6 @@ def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None
     assert found["place"].tolist()[0] == "here" and found["place"].is_unique and "" in found["unlike"].tolist()[1:]
     same = found[found["unlike"] == ""].iloc[1:]
     assert (same[["batch_size", "precision", "execution"]] == [128, "bf16", "eager"]).all(axis=None) and same["layout"].isna().all()
-    other = beside(run_of("exp4", 4, batch_size=129), own)
-    assert all("batch_size" in unlike for unlike in other["unlike"][1:]) and other["place"].tolist() == found["place"].tolist()
     refused("no committed Record has this model, placement and devices", beside, run_of("exp4", 7), own, error=Missing)
 
 
@@ -114,7 +111,6 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(monkeypatch: pyte
     box, said = experiment_form.form(namespace).children
     fields = {field.description.replace(" ", "_"): field for field in box.children}
     assert list(fields) == list(experiment.PARAMETERS) and "Ready" in said.value
-    assert {name: namespace[name] for name in experiment.PARAMETERS} == defaults() | {"device_type": "cpu", "trace": True}
     fields["execution"].value = "captured"
     assert namespace["execution"] == "captured" and "This cannot be trained" in said.value
     fields["execution"].value = "eager"
@@ -122,5 +118,3 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(monkeypatch: pyte
     fields["more"].value, fields["repeats"].value = '{"layout": "channels_last"}', "0, 0, 1"
     found = planned(namespace)
     assert (found.run.workload, found.run.layout, found.launches) == ("cnn", "channels_last", (0, 0, 1)) and "Ready" in said.value
-    fields["sequence_length"].value = "x"
-    assert "sequence_length = &#x27;x&#x27;: input should be a valid integer" in said.value

@@ -9,7 +9,7 @@ import pytest
 
 from multigpu import pages
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, this_interpreter
-from multigpu.parameters import Measure, ParameterError, assigned_names, check_parameters
+from multigpu.parameters import Measure, ParameterError, check_parameters
 from tests.refusals import refused
 
 CHECK = "from multigpu.parameters import Measure, check_parameters\ncheck_parameters(globals(), measure=Measure, grid=str)"
@@ -116,8 +116,3 @@ def test_an_unknown_name_is_found_in_the_injected_cell_alone() -> None:
     refused(told, check_parameters, {"measure": "all", "In": cells}, measure=Measure, error=ParameterError)
     # A notebook run twice in one kernel holds names of its later cells: they are no parameters.
     check_parameters({"measure": "all", "frame": 1, "In": [*cells[:2], "frame = 1"]}, measure=Measure)
-
-
-def test_assigned_names() -> None:
-    assert assigned_names("import os\na = 1  # one\nb: int = 2\nc = d = 3\nif a:\n    e = 4\nf.g = 5") == ["a", "b", "c", "d"]
-    assert assigned_names("%%time\nno python") == []

@@ -199,6 +199,5 @@ def test_what_cannot_be_used_says_why_and_stops_nothing_else(tmp_path: Path) -> 
     assert found["ddp"] == "ddp" and found["cnn"] == "cnn", "this study's own are what they were"
     assert found["twice"].startswith("placement 'twice' of ") and "one name cannot stand for two" in found["twice"]
     assert all(one in found["twice"] for one in ("wrong (wrong.rows:GOOD)", "second (wrong.rows:GOOD)"))
-
     out, err = study("records", "measure workload=cnn model=lenet batch_size=4 device_type=cpu placement=gone")
     assert "no Record matches" in out and found["gone"] in err and "Traceback" not in err
