@@ -41,6 +41,8 @@ def test_the_loose_ones_become_one_archive_a_place(tmp_path: Path) -> None:
     assert read_archive(path)["k02"][1] == text(Note(key="k02", attempt=1, value=2))
     planted(tmp_path, [Note(key=f"new{number}") for number in range(1, FEWEST)])
     assert list(pack(notes)) == []
+    (tmp_path / "here" / "k02.1.json.gz").write_bytes(gzip.compress(text(Note(key="k02", attempt=1, value=2))))
+    assert [packed.records for packed in pack(notes)] == [1], "what an interruption left is removed though few are new"
     before = path.stat()
     planted(tmp_path, [Note(key="new0"), *(Note(key=f"new{number}", machine=Machine(name="few")) for number in range(20))])
     assert [packed.records for packed in pack(notes)] == [26, FEWEST]
@@ -82,24 +84,6 @@ def test_wherever_it_is_interrupted_nothing_is_lost_and_a_second_call_finishes(t
         gone = max(0, sum(call is os.unlink for call in calls) - 2)  # but the temporary file, and the one at which it was stopped
         assert again == [30 - gone]
     assert done and number == 5 + 30 + 1, "sync, mode, name, temporary file, sync of the folder; 30 files; and once to the end"
-
-
-def test_what_an_interruption_left_is_removed_though_few_are_new_and_is_not_packed_twice(tmp_path: Path) -> None:
-    notes = planted(tmp_path, some(30))
-    loose = {path: path.read_bytes() for path in tmp_path.glob("here/*")}
-    list(pack(notes))
-    (first,) = tmp_path.glob("here/*")
-    for new in (["new"], [f"new{number}" for number in range(1, FEWEST)]):
-        for path, content in list(loose.items())[:4]:
-            path.write_bytes(content)
-        planted(tmp_path, [Note(key=key) for key in new])
-        (packed,) = pack(notes)
-        if len(new) == 1:
-            assert packed.records == 4 and [name for name in names(tmp_path / "here") if "json" in name] == ["new.0.json.gz"]
-            assert packed.after == first.stat().st_size
-    (second,) = (path for path in tmp_path.glob("here/*") if path != first)
-    assert packed.records == FEWEST + 4 and len(read_archive(second)) == FEWEST
-    assert packed.after == first.stat().st_size + second.stat().st_size
 
 
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"x"), b"", None], ids=range(4))

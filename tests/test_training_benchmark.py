@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from benchmarks.training import JOBS, WAYS, beside_plain, main, run_of, summary
+from benchmarks.training import JOBS, WAYS, main, run_of
 
 
 def test_ways_are_timed_in_turn_and_each_round_is_kept(
@@ -26,12 +26,3 @@ def test_ways_are_timed_in_turn_and_each_round_is_kept(
     for job, way in product(JOBS, WAYS):
         if JOBS[job][0].get("device_type") != "cpu" or way != "captured":
             assert (run_of(job, 8, way).batch_size, run_of(job, 8, way).devices) == (8, 1)
-
-
-def test_ratios_are_of_one_round() -> None:
-    rates = {("plain", 0): 10.0, ("ours", 0): 20.0, ("plain", 1): 20.0, ("ours", 1): 40.0}
-    rows = pd.DataFrame([(*key, rate) for key, rate in rates.items()], columns=["way", "round", "units_per_s"])
-    rows = rows.assign(job="small", prepare_s=1.0)
-    found = summary(beside_plain(rows)).set_index("way")
-    assert found.loc["ours", "over_plain"] == "2.000" and found.loc["ours", "95% of over_plain"] == "2.000 to 2.000"
-    assert found.loc["plain", "units_per_s"] == "15"

@@ -16,7 +16,6 @@ from multigpu.undecided import Need, affordable_needs, needs
 from tests.factory import make_machine, make_record
 
 COUNTS = [1, 2, 4]
-FOUR = make_machine(4)
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +36,9 @@ def from_nothing(unmeasured, planned) -> list[Need]:
 
 def as_records(entry: Planned) -> list[Record]:
     """Every repeat of an entry, planted."""
-    fields: dict[str, Any] = entry.run.model_dump(exclude={"placement", "devices"})
-    placement, devices = entry.run.placement, entry.run.devices
-    return [
-        make_record(placement, devices, 1e6 * devices * (1 + 1e-4 * at.repeat), at.repeat, str(at.launch), machine=FOUR, **fields)
-        for at in entry.points()
-    ]
+    fields: dict[str, Any] = entry.run.model_dump() | {"machine": make_machine(4)}
+    rate = 1e6 * entry.run.devices
+    return [make_record(units_per_s=rate + 100 * at.repeat, repeat=at.repeat, launch_id=str(at.launch), **fields) for at in entry.points()]
 
 
 def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
@@ -55,13 +51,12 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
     results = {result.claim.number: result for result in evaluate_all(runs=frame_of(records))}
     for need in asked:
         result = results[need.claim]
-        predicate = result.claim.predicate
-        assert predicate is not None
-        for contrast in [contrast for contrast in predicate.contrasts if contrast.quantity != equal_steps]:
+        contrasts = [contrast for contrast in result.claim.predicate.contrasts if contrast.quantity != equal_steps]
+        for contrast in contrasts:
             enough = [setting for setting in result.settings if setting.contrast == contrast.label and setting.enough]
             models = {model for setting in enough for model in str(setting.fields["model"]).split(" / ")}
             assert len(models) >= contrast.models_at_least, (need.claim, contrast.label)
-        if all(contrast.quantity != equal_steps for contrast in predicate.contrasts):
+        if len(contrasts) == len(result.claim.predicate.contrasts):
             assert result.by_framework["torch"].verdict != "not yet measured", need.claim
     results_of_asked = [results[number] for number in dict.fromkeys(need.claim for need in asked)]
     left = needs(results_of_asked, planned, {(record.run.digest, record.repeat) for record in records})
@@ -90,9 +85,8 @@ def test_a_budget_takes_whole_claims_and_pays_for_each_launch_once(from_nothing)
     assert [need.claim for need in affordable_needs(found, 90)] == ["C2", "C3"]
     assert [need.claim for need in affordable_needs(found, 90, pace=0.5)] == ["C2", "C3", "C1"]
     assert affordable_needs(found, 20) == []
-    found = [
-        Need(name, "torch", (), 5, cost, frozenset(on)) for name, cost, on in (("C1", 10.0, "ab"), ("C2", 20.0, "bc"), ("C3", 30.0, "c"))
-    ]
+    launches = (("C1", 10.0, "ab"), ("C2", 20.0, "bc"), ("C3", 30.0, "c"))
+    found = [Need(name, "torch", (), 5, cost, frozenset(on)) for name, cost, on in launches]
     costs = (5.0 + 2 * START_S, 10.0 + START_S, 15.0)
     for several in (1, 2, 3):
         assert len(affordable_needs(found, sum(costs[:several]), pace=0.5)) == several
