@@ -11,23 +11,11 @@ from multigpu import paths, report
 from multigpu.notebooks import execute_one
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
-from multigpu.report import (
-    ReportError,
-    build_report,
-    failures,
-    fault_table,
-    in_the_site,
-    navigation,
-    publishable,
-    warnings_of,
-    write_generated,
-)
+from multigpu.report import ReportError, build_report
 from tests.factory import make_record
 from tests.refusals import refused
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
-
-
 STYLES = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])(?:https?:)?//""", re.I)
 REQUESTS = (
     re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I),
@@ -120,25 +108,25 @@ def test_two_builds_differ_in_nothing_but_their_date(tmp_path: Path, monkeypatch
 def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "FRAGMENTS", {"claims": lambda: 1 / 0})
     told = "^the report's claims cannot be computed: ZeroDivisionError: division by zero$"
-    refused(told, write_generated, tmp_path, error=ReportError)
+    refused(told, report.write_generated, tmp_path, error=ReportError)
     (tmp_path / "precious").write_text("kept")
     refused("holds something that is no report", build_report, tmp_path, tmp_path, error=ReportError)
     assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:
-    notebook = publishable(nbformat.read(executed(tmp_path / "01-a.ipynb"), 4))
+    notebook = report.publishable(nbformat.read(executed(tmp_path / "01-a.ipynb"), 4))
     assert "papermill" not in notebook.metadata
     _, first, second = notebook.cells
     assert first.source == 'measure = "none"\n\ndraw()', "a cell that shows nothing joins the next"
     assert [list(output.data) for output in first.outputs] == [["image/svg+xml", "text/plain"]]
     assert first.metadata.tags == second.metadata.tags == ["hide-input"]
     text = "[a](../report/claims.md#c1) [b](03-launch.ipynb) [c](00-front.ipynb) [d](https://example.org/../a.ipynb)"
-    cell = in_the_site(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])).cells[0]
+    cell = report.in_the_site(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])).cells[0]
     assert cell.source == "[a](claims.md#c1) [b](03-launch.ipynb) [c](index.ipynb) [d](https://example.org/../a.ipynb)"
     text = "<work>/ipykernel_4349/2009.py:1: UserWarning: Reindexed.\n  chosen\n<lib>/site-packages/tqdm/auto.py:21: TqdmWarning: No.\n"
     cell = nbformat.v4.new_code_cell("draw()", outputs=[nbformat.v4.new_output("stream", name="stderr", text=text)])
-    assert warnings_of(nbformat.v4.new_notebook(cells=[cell])) == ["UserWarning: Reindexed."], "our own, and not a library's"
+    assert report.warnings_of(nbformat.v4.new_notebook(cells=[cell])) == ["UserWarning: Reindexed."], "our own, and not a library's"
 
 
 def test_every_notebook_but_the_front_page_has_one_topic() -> None:
@@ -147,7 +135,7 @@ def test_every_notebook_but_the_front_page_has_one_topic() -> None:
     assert list(grouped) == [topic for topic in report.TOPICS if topic in grouped]
     assert sorted(path for paths_ in grouped.values() for path in paths_) == [path for path in ours if path.stem != report.FRONT]
     assert report.by_topic([Path("07-own.ipynb")]) == {"Understand": [Path("07-own.ipynb")]}, "no topic without a page"
-    tree = navigation([Path("20-explorer.ipynb"), Path("01-your-model.ipynb")])
+    tree = report.navigation([Path("20-explorer.ipynb"), Path("01-your-model.ipynb")])
     assert tree.index("01-your-model") < tree.index("20-explorer") < tree.index("glossary")
 
 
@@ -162,16 +150,14 @@ def test_every_placement_is_drawn_from_its_row() -> None:
 
 
 def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
-    at = "2026-01-02T03:04:{:02}+00:00".format
+    told = [("ok", "a.0", 1), ("out_of_memory", "a.0", 3), ("ok", "a.1", 8), ("out_of_memory", "b.0", 5), ("failed", "a.1", 20)]
     records = [
-        make_record(repeat=number, status=status, launch_id=launch, measured_at=at(second))
-        for number, (status, launch, second) in enumerate(
-            [("ok", "a.0", 1), ("out_of_memory", "a.0", 3), ("ok", "a.1", 8), ("out_of_memory", "b.0", 5), ("failed", "a.1", 20)]
-        )
+        make_record(repeat=number, status=status, launch_id=launch, measured_at=f"2026-01-02T03:04:{second:02}+00:00")
+        for number, (status, launch, second) in enumerate(told)
     ]
     kills = pd.DataFrame({"victim": ["agent", "worker", "worker"], "recovered_s": [9.0, 2.0, 4.0]})
     planted = pd.DataFrame({"fault": ["a rank that stops"] * 2, "recovered_s": [30.0, float("nan")]})
-    table = fault_table(kills, failures(records), planted).set_index("fault")
+    table = report.fault_table(kills, report.failures(records), planted).set_index("fault")
     assert table.loc["GPU, planted: a rank that stops", ["tried", "survived", "last", "median_s"]].tolist() == [2, 1, 1, 30.0]
     assert table.loc["GPU: out_of_memory", ["tried", "survived", "last", "median_s"]].tolist() == [2, 1, 1, 5.0]
     assert table.loc["GPU: failed", ["tried", "survived", "last"]].tolist() == [1, 0, 1]
