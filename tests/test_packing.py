@@ -16,7 +16,7 @@ from multigpu.record import RecordStore
 from tests.conftest import FOLDERS
 from tests.factory import make_machine, make_point, plant
 from tests.refusals import refused
-from tests.test_store import Machine, Note, Notes, pack_some, planted, some, text
+from tests.test_store import Note, Notes, pack_some, planted, some, text
 
 
 def names(folder: Path) -> list[str]:
@@ -44,7 +44,7 @@ def test_the_loose_ones_become_one_archive_a_place(tmp_path: Path) -> None:
     (tmp_path / "here" / "k02.1.json.gz").write_bytes(gzip.compress(text(Note(key="k02", attempt=1, value=2))))
     assert [packed.records for packed in pack(notes)] == [1], "what an interruption left is removed though few are new"
     before = path.stat()
-    planted(tmp_path, [Note(key="new0"), *(Note(key=f"new{number}", machine=Machine(name="few")) for number in range(20))])
+    planted(tmp_path, [Note(key="new0"), *(Note(key=f"new{number}", place="few") for number in range(20))])
     assert [packed.records for packed in pack(notes)] == [26, FEWEST]
     assert path.stat() == before and len(names(tmp_path / "here")) == 2
     assert {path.name: path.read_bytes() for path in tmp_path.glob("few/*") if path.suffix != ".xz"} == others

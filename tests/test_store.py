@@ -22,21 +22,13 @@ from tests.forked import forking
 from tests.refusals import refused
 
 
-class Machine(BaseModel):
-    name: str
-
-
 class Note(BaseModel):
     """A Record that is quick to make."""
 
     key: str
     attempt: int = 0
-    machine: Machine = Machine(name="here")
+    place: str = "here"
     value: int = 0
-
-    @property
-    def place(self) -> str:
-        return self.machine.name
 
 
 class Notes(Store[Note]):
@@ -49,12 +41,12 @@ def text(note: Note) -> bytes:
 
 def pack_some(root: Path, notes: list[Note]) -> Path:
     """An archive of these in the folder of the first."""
-    return write_archive(root / notes[0].machine.name, {(note.key, note.attempt): text(note) for note in notes})
+    return write_archive(root / notes[0].place, {(note.key, note.attempt): text(note) for note in notes})
 
 
-def some(count: int = 30, machine: str = "here") -> list[Note]:
+def some(count: int = 30, place: str = "here") -> list[Note]:
     numbers = [(number, attempt) for number in range(count) for attempt in range(number % 3)]
-    return [Note(key=f"k{number:02}", attempt=attempt, machine=Machine(name=machine), value=number) for number, attempt in numbers]
+    return [Note(key=f"k{number:02}", attempt=attempt, place=place, value=number) for number, attempt in numbers]
 
 
 def planted(root: Path, notes: list[Note]) -> Notes:
@@ -78,7 +70,7 @@ LAID = st.dictionaries(
 @given(laid=LAID)
 def test_any_mix_of_loose_and_packed_reads_as_the_loose_ones(laid: dict[tuple[str, str, int], set[str]], tmp_path_factory) -> None:
     root, plain = tmp_path_factory.mktemp("mixed"), tmp_path_factory.mktemp("loose")
-    notes = {name: Note(machine=Machine(name=name[0]), key=name[1], attempt=name[2], value=value) for value, name in enumerate(laid)}
+    notes = {name: Note(place=name[0], key=name[1], attempt=name[2], value=value) for value, name in enumerate(laid)}
     expected, mixed = planted(plain, list(notes.values())), Notes(root)
     for machine, which in product(("here", "there"), ("first", "second")):
         if packed := [notes[name] for name in laid if name[0] == machine and which in laid[name]]:

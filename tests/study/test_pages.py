@@ -8,7 +8,6 @@ import io
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -59,14 +58,18 @@ def names_of(cell: ast.Module) -> tuple[set[str], set[str]]:
 
 
 class Page:
-    """One page: `run` executes its cells; `facts` and `required` keep what each cell wrote and required."""
+    """One page: `run` executes its cells; `facts` and `required` keep what each cell wrote and required.
+
+    Of a published page (`told`), also the Records listed at its end, its links to the explorer with their rows' Records, and its figures.
+    """
 
     def __init__(self, path: Path, patch: pytest.MonkeyPatch, strict: bool = True, **parameters: str) -> None:
         self.cells, self.parameters = code_of(path), parameters
         self.facts: dict[int, list[Any]] = defaultdict(list)
         self.required: dict[int, list[tuple[str, bool]]] = defaultdict(list)
         self.space: dict[str, Any] = {"__name__": "__main__"}
-        self.at = 0
+        self.listed, self.links, self.figures = set[str](), list[tuple[str, set[str]]](), list[Picture]()
+        self.at, self.of_a_machine = 0, False
         write, require = Estimate.__format__, prose.require
 
         def note_fact(fact: Estimate, form: str) -> str:
@@ -127,39 +130,27 @@ def points_scaled(keys: frozenset[str], times: float) -> tuple[pd.DataFrame, pd.
     return frame, table
 
 
-@dataclass
-class Told:
-    """A published page: itself, the Records listed at its end, its links to the explorer with their rows' Records, its figures, of what."""
-
-    page: Page
-    listed: set[str]
-    links: list[tuple[str, set[str]]]
-    figures: list[Picture]
-    of_a_machine: bool
-
-
 @pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
 def path(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def told(path: Path) -> Told:
+def told(path: Path) -> Page:
     """The page of the published Records: a sentence that is not true of them would raise."""
-    listed, links, figures = set[str](), list[tuple[str, set[str]]](), list[Picture]()
 
     def sources(*tables: pd.DataFrame) -> Shown:
-        listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
+        page.listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
         return shown
 
     def linked(of: Any, rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> Any:
         if link:
             keys = rows["keys"].dropna() if "keys" in rows else []
-            links.append((show.of_machines(link, rows), set(", ".join(keys).split(", ")) - {""}))
+            page.links.append((show.of_machines(link, rows), set(", ".join(keys).split(", ")) - {""}))
         return of(rows, *more, link=link, **words)
 
     def plot(of: Any, *more: Any, **words: Any) -> Picture:
-        figures.append(linked(of, *more, **words))
+        page.figures.append(linked(of, *more, **words))
         return Picture(1, 1)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -171,17 +162,18 @@ def told(path: Path) -> Told:
         for name, called in {"sources": sources, "table": partial(linked, show.table), **drawn}.items():
             patch.setattr(pages, name, called)
         page.run()
-    return Told(page, listed, links, figures, bool(show.PAGE_MACHINE))
+    page.of_a_machine = bool(show.PAGE_MACHINE)
+    return page
 
 
-def test_every_require_is_tripped_by_other_rates(path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_require_is_tripped_by_other_rates(path: Path, told: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times or a third of the rates behind one of the facts that a block says make each `require` of that block fail."""
-    exempt, every = UNSCALED.get(path.stem, {}), [why for required in told.page.required.values() for why, _ in required]
+    exempt, every = UNSCALED.get(path.stem, {}), [why for required in told.required.values() for why, _ in required]
     assert all(any(why.startswith(begin) for why in every) and len(reason) > 20 for begin, reason in exempt.items())
-    kept = {name: read for name, read in vars(told.page.space["study"]).items() if name not in FROM_RATES}
-    for cell, required in told.page.required.items():
+    kept = {name: read for name, read in vars(told.space["study"]).items() if name not in FROM_RATES}
+    for cell, required in told.required.items():
         left = {why for why, _ in required if not any(why.startswith(begin) for begin in exempt)}
-        sides = list({keys: None for fact in told.page.facts.get(cell, []) if (keys := keys_of([fact]))})
+        sides = list({keys: None for fact in told.facts.get(cell, []) if (keys := keys_of([fact]))})
         for keys, times in product(sides, (3.0, 1 / 3)):
             if not left:
                 break
@@ -194,20 +186,16 @@ def test_every_require_is_tripped_by_other_rates(path: Path, told: Told, monkeyp
         assert not left, f"cell {cell} says {sorted(left)}, and no scaling of the rates behind its facts trips that"
 
 
-def test_every_figure_leads_to_the_files_of_its_records(path: Path, told: Told, explored: dict[str, Any]) -> None:
+def test_every_figure_leads_to_its_records_and_is_read_on_a_telephone(path: Path, told: Page, explored: dict[str, Any]) -> None:
     """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points for every link."""
-    assert keys_of([fact for facts in told.page.facts.values() for fact in facts]) <= told.listed <= explored["keys"]
+    assert keys_of([fact for facts in told.facts.values() for fact in facts]) <= told.listed <= explored["keys"]
     assert told.listed or path.stem == "20-explorer"
     for link, keys in told.links:
         assert "machine=" in link or not told.of_a_machine, f"{link} shows points of other machines than its rows"
         found = where(explored["points"], **{name: text.split("|") for name, text in parse_qsl(link)})
         assert len(found), f"no point has {link}"
         assert keys <= set().union(*found["own"]), f"{link} leaves out Records of its rows"
-
-
-def test_every_figure_is_read_on_a_telephone(told: Told) -> None:
-    for figure in told.figures:
-        assert read_on_a_telephone(figure), figure.name
+    assert all(map(read_on_a_telephone, told.figures))
 
 
 @pytest.fixture(scope="module")
