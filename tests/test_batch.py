@@ -115,8 +115,6 @@ def test_bad_rows_end_with_one_sentence_and_start_nothing(tmp_path: Path, counti
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     home, out, mark = tmp_path / "home", tmp_path / "out", tmp_path / "begun"
     source = f"import os, time\nif placement == 'exp4' and not os.path.exists('{mark}'):\n    os.mkdir('{mark}')\n    time.sleep(600)"
-        f"import os, time\nif placement == 'exp4' and not os.path.exists({str(mark)!r}):\n    os.mkdir({str(mark)!r})\n    time.sleep(600)"
-    )
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
     notebook.cells = [cell for cell in read_notebook(NOTEBOOK).cells if "parameters" in cell.metadata.get("tags", [])]
     notebook.cells.append(nbformat.v4.new_code_cell(source))
