@@ -9,9 +9,7 @@ import pytest
 from benchmarks.training import JOBS, WAYS, main, run_of
 
 
-def test_ways_are_timed_in_turn_and_each_round_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_ways_are_timed_in_turn_and_each_round_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     path = tmp_path / "new" / "rounds.csv"
     common, batch, best = JOBS["small"]
     monkeypatch.setitem(JOBS, "small", ({**common, "model": "resnet_tiny"}, batch, best))

@@ -92,9 +92,7 @@ def test_an_attempt_that_cannot_be_read_leaves_the_one_before_and_its_number(pla
     assert store.next_attempt(place, "none") == 0
 
 
-def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
-    planted: Any, elsewhere: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(planted: Any, elsewhere: Path, capsys, monkeypatch) -> None:
     store, good, file = planted
     # verdicts that are remembered take no time, and new files make them forgotten; all of them take long
     monkeypatch.setattr("multigpu.claims.results.remembered", lambda name, roots, compute: compute())
@@ -107,7 +105,7 @@ def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
             assert main(["--records", str(store.root), *line.split()]) == 0
             yield capsys.readouterr().out, time.process_time() - began
 
-    _, before = list(said()), list(said())  # imports are not what is compared
+    _, before = list(said()), list(said())  # imports are not compared
     for number in range(100):
         (file.parent / f"{number:020d}.0.json.gz").write_bytes(file.read_bytes())
     assert len(list(store)) == 2

@@ -77,11 +77,8 @@ def test_after_kill_9_nothing_runs_on_and_the_rest_is_done(tmp_path: Path) -> No
     pages.mkdir()
     notebook(pages / "01-short.ipynb", "print(1)")
     # first it sleeps; when it is run again the mark is there
-    source = (
-        "import os, pathlib, subprocess, time\n"
-        f"mark = pathlib.Path({str(mark)!r})\nfirst = not mark.exists()\n"
-        'mark.write_text(str(os.getpid()))\nif first:\n    subprocess.run(["sleep", "1"])\n    time.sleep(600)'
-    )
+    source = f"import os, subprocess, time\nfirst = not os.path.exists('{mark}')\nopen('{mark}', 'w').write(str(os.getpid()))\n"
+    source += 'if first:\n    subprocess.run(["sleep", "1"])\n    time.sleep(600)'
     notebook(pages / "02-long.ipynb", source)
     words = ["--config", f"notebooks={pages}", f"out={out}", "measure=none"]
     first = subprocess.Popen(**snakemake(tmp_path, *words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
