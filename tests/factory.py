@@ -26,13 +26,12 @@ UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1, "samples": 1}
 
 def make_machine(gpus: int = 8, name: str | None = None, gpu: str = "NVIDIA H200") -> Machine:
     """A machine with `gpus` equal GPUs, all linked; none makes it a CPU machine of two cores."""
-    links = [["self" if i == j else "NVLink" for j in range(gpus)] for i in range(gpus)]
     return Machine(
         name=name or (f"{gpus}x-nvidia-h200" if gpus else "2x-cpu-planted"),
         gpus=[gpu] * gpus,
         gpu_memory_gib=[140.4] * gpus,
         driver="570.0" if gpus else "",
-        links=links,
+        links=[["self" if i == j else "NVLink" for j in range(gpus)] for i in range(gpus)],
         cpu="Planted CPU",
         cores=128 if gpus else 2,
         memory_gib=560.0 if gpus else 16.0,

@@ -58,8 +58,8 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
             assert len(models) >= contrast.models_at_least, (need.claim, contrast.label)
         if len(contrasts) == len(result.claim.predicate.contrasts):
             assert result.by_framework["torch"].verdict != "not yet measured", need.claim
-    results_of_asked = [results[number] for number in dict.fromkeys(need.claim for need in asked)]
-    left = needs(results_of_asked, planned, {(record.run.digest, record.repeat) for record in records})
+    of_asked = [results[number] for number in dict.fromkeys(need.claim for need in asked)]
+    left = needs(of_asked, planned, {(record.run.digest, record.repeat) for record in records})
     assert not [need for need in left if need.framework == "torch"]
     together = each_once(entry for need in from_nothing for entry in need.entries)
     assert all(len(entry.points()) >= 5 and len({point.launch for point in entry.points()}) >= 2 for entry in together)
