@@ -1,6 +1,4 @@
-"""The explorer carries every point, and its script finds them, opens their Records and says how to measure them again; a chart that a
-reader moves is whole in the page, with its data, and fetches nothing.
-"""
+"""The explorer carries every point, and its script finds them and says how to measure them again; a chart is whole in the page."""
 
 import base64
 import html
@@ -20,12 +18,8 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.collectives.record import CollectiveStore
 from multigpu.explorer import encoded, explorable, explorer, records_held
-from multigpu.record import Record, RecordStore
-from multigpu.training.record import TrainingStore
+from multigpu.record import RecordStore
 from tests.refusals import refused
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
 
 
 @pytest.fixture
@@ -38,13 +32,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return store.root
 
 
-def some_points(runs: Path) -> pd.DataFrame:
-    records: list[Record] = list(RecordStore(runs))
-    return points(frame_of(records))
+@pytest.fixture
+def table(runs: Path) -> pd.DataFrame:
+    return points(frame_of(list(RecordStore(runs))))
 
 
-def test_every_field_of_every_point_comes_back(runs: Path) -> None:
-    table = some_points(runs)
+def test_every_field_of_every_point_comes_back(runs: Path, table: pd.DataFrame) -> None:
+    assert "no point yet" in explorer(points(frame_of([])), runs, "").html
     data = encoded(table, runs.parent)
     assert data["rows"] == len(table) > 5
     for name in POINT:
@@ -66,62 +60,37 @@ def test_a_packed_record_is_named_by_its_archive_and_member() -> None:
     data = encoded(points(frame_of([record])), paths.DATA)
     place = data["records"][0][0].split()
     assert paths.REPOSITORY / data["files"][int(place[1])] == held.path and place[2:] == ([f".{held.attempt}.json"] if held.packed else [])
-    shown = {place.split()[0] for *_, place in data["others"]}
-    for store in (CollectiveStore(paths.DATA / "collectives"), TrainingStore(paths.DATA / "training")):
-        assert shown >= {one.key for one in store}
 
 
-def test_without_points_it_says_so(tmp_path: Path) -> None:
-    assert "no point yet" in explorer(points(frame_of([])), tmp_path, "").html
-
-
-def opened(tmp_path: Path, shown: str, query: str) -> str:
-    """The text of the explorer's table in a browser, at this hash."""
-    (tmp_path / "_static").mkdir(exist_ok=True)
-    shutil.copy(paths.REPOSITORY / "report" / "_static" / "explorer.js", tmp_path / "_static")
-    page = tmp_path / "page.html"
-    page.write_text(f"<!doctype html><meta charset=utf-8><body>{shown}</body>", encoding="utf-8")
-    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
-    found = subprocess.run([*command, f"{page.as_uri()}#{query}"], capture_output=True, text=True, timeout=100, check=True).stdout
-    (tmp_path / "dom.html").write_text(found)
-    body = found[found.index("<tbody>") : found.index("</tbody>")]
-    return html.unescape(re.sub(r"<[^>]+>", "\n", body))
-
-
-@needs_browser
-def test_a_link_to_a_record_opens_its_point_and_its_command(runs: Path, tmp_path: Path) -> None:
-    table = some_points(runs)
-    shown = explorer(table, runs, "https://example.org/tree/main/").html
-    key = table["keys"][3].split(", ")[0]
-    record = next(one for one in RecordStore(runs) if one.key == key)
-    text = opened(tmp_path, shown, f"key={key}")
-    command = re.search(r"python -m multigpu measure (.*)", text)
-    assert command is not None
-    fields = dict(word.split("=", 1) for word in command[1].split())
-    wanted = record.run.model_dump(exclude_defaults=True) | {"device_type": record.run.device_type}
-    assert {name: str(value) for name, value in wanted.items()} == {name: value.replace("true", "True") for name, value in fields.items()}
-    assert text.count(key) >= 1 and len(pd.read_csv(tmp_path / "figures" / "explorer.csv")) == len(table)
-
-
-@needs_browser
-def test_a_link_to_a_record_of_no_point_leads_to_its_file(runs: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(not (CHROMIUM := shutil.which("chromium") or shutil.which("google-chrome")), reason="no browser here")
+def test_a_link_leads_to_rows_or_a_record_and_its_command(runs: Path, table: pd.DataFrame, tmp_path: Path) -> None:
     store = CollectiveStore(runs.parent / "collectives")
-    record = next(iter(CollectiveStore(paths.DATA / "collectives")))
-    file = store.write(record)
-    opened(tmp_path, explorer(some_points(runs), runs, "..").html, f"key={record.key}")
-    told = (tmp_path / "dom.html").read_text()
-    assert f'href="../{file.as_posix()}"' in told and f"method={record.run.method}" in told and "what follows has" in told
+    alone = next(iter(CollectiveStore(paths.DATA / "collectives")))
+    file = store.write(alone)
+    page, shown = tmp_path / "page.html", explorer(table, runs, "..").html
+    page.write_text(f"<!doctype html><meta charset=utf-8><body>{shown}</body>", encoding="utf-8")
+    (tmp_path / "_static").mkdir()
+    shutil.copy(paths.REPOSITORY / "report" / "_static" / "explorer.js", tmp_path / "_static")
 
+    def opened(query: str) -> tuple[str, str]:
+        """What a browser makes of the page at this hash, and the text of the explorer's table."""
+        command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
+        found = subprocess.run([*command, f"{page.as_uri()}#{query}"], capture_output=True, text=True, timeout=100, check=True).stdout
+        return found, html.unescape(re.sub(r"<[^>]+>", "\n", found[found.index("<tbody>") : found.index("</tbody>")]))
 
-@needs_browser
-def test_a_link_chooses_rows(runs: Path, tmp_path: Path) -> None:
-    table = some_points(runs)
+    key = table["keys"][3].split(", ")[0]
+    run = next(one for one in RecordStore(runs) if one.key == key).run
+    told = re.findall(r"python -m multigpu measure (.*)", opened(f"key={key}")[1])
+    fields = dict(word.split("=", 1) for word in told[0].split())
+    wanted = run.model_dump(exclude_defaults=True) | {"device_type": run.device_type}
+    assert {name: str(value) for name, value in wanted.items()} == {name: value.replace("true", "True") for name, value in fields.items()}
+    assert len(pd.read_csv(tmp_path / "figures" / "explorer.csv")) == len(table)
+    whole, _ = opened(f"key={alone.key}")
+    assert f'href="../{file.as_posix()}"' in whole and f"method={alone.run.method}" in whole and "what follows has" in whole
     model = table["model"].value_counts().index[0]
-    text = opened(tmp_path, explorer(table, runs, "").html, f"model={model}")
-    others = set(table["model"]) - {model}
-    assert text.splitlines().count(model) == table["model"].eq(model).sum()
-    assert others and not others & set(text.splitlines())
-    assert "No point" in opened(tmp_path, explorer(table, runs, "").html, "model=none_such")
+    lines, others = opened(f"model={model}")[1].splitlines(), set(table["model"]) - {model}
+    assert lines.count(model) == table["model"].eq(model).sum() and others and not others & set(lines)
+    assert "No point" in opened("model=none_such")[1]
 
 
 DATA = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 1 / 3], "name": ["a", "b", "</script>"]})
@@ -138,7 +107,4 @@ def test_everything_is_in_the_page() -> None:
     assert html.count("<script>") == html.count("</script>") == 1, "data cannot end the script"
     csv = base64.b64decode(re.search(r"base64,([^\"]*)", html)[1]).decode()  # type: ignore[index]
     assert csv.splitlines()[0] == "x,y,name" and len(csv.splitlines()) == 4
-
-
-def test_a_name_that_is_no_id_is_refused() -> None:
     refused("'a b' is no name for a chart", explorable, alt.Chart(DATA).mark_bar(), "a b", "", "", DATA)

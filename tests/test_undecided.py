@@ -1,26 +1,22 @@
 """What undecided claims still need: the cheapest settings of the grids, complete on every side, and nothing once they are measured."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
 from multigpu.claims import all_claims, evaluate_all
 from multigpu.claims.results import Result
-from multigpu.claims.rows import CONTEXT, plain, rows
 from multigpu.cli import main
-from multigpu.grid import FEWEST, LAUNCH_OF_REPEAT, Planned, each_once, every_grid, find_grid
+from multigpu.grid import Planned, each_once, every_grid, find_grid
 from multigpu.measure.point import START_S
 from multigpu.record import Record
 from multigpu.run import Run
-from multigpu.undecided import Need, affordable_needs, needs, planned_rows
+from multigpu.undecided import Need, affordable_needs, needs
 from tests.factory import make_machine, make_record
 
 COUNTS = [1, 2, 4]
-FOUR = make_machine(4)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +37,9 @@ def from_nothing(unmeasured, planned) -> list[Need]:
 
 def as_records(entry: Planned) -> list[Record]:
     """Every repeat of an entry, planted."""
-    fields: dict[str, Any] = entry.run.model_dump(exclude={"placement", "devices"})
-    placement, devices = entry.run.placement, entry.run.devices
-    return [
-        make_record(placement, devices, 1e6 * devices * (1 + 1e-4 * at.repeat), at.repeat, str(at.launch), machine=FOUR, **fields)
-        for at in entry.points()
-    ]
+    fields: dict[str, Any] = entry.run.model_dump() | {"machine": make_machine(4)}
+    rate = 1e6 * entry.run.devices
+    return [make_record(units_per_s=rate + 100 * at.repeat, repeat=at.repeat, launch_id=str(at.launch), **fields) for at in entry.points()]
 
 
 def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
@@ -55,27 +48,21 @@ def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
     asked = [need for need in from_nothing if need.claim in plain and need.framework == "torch"]
     assert len(asked) > 15
     records = [record for need in asked for entry in need.entries if not entry.run.traced_steps for record in as_records(entry)]
-    frame = frame_of(records)
     equal_steps = "step_memory"  # planted steps are all alike and remember nothing
-    results = {result.claim.number: result for result in evaluate_all(runs=frame)}
+    results = {result.claim.number: result for result in evaluate_all(runs=frame_of(records))}
     for need in asked:
         result = results[need.claim]
-        predicate = result.claim.predicate
-        assert predicate is not None
-        for contrast in [contrast for contrast in predicate.contrasts if contrast.quantity != equal_steps]:
+        contrasts = [contrast for contrast in result.claim.predicate.contrasts if contrast.quantity != equal_steps]
+        for contrast in contrasts:
             enough = [setting for setting in result.settings if setting.contrast == contrast.label and setting.enough]
             models = {model for setting in enough for model in str(setting.fields["model"]).split(" / ")}
             assert len(models) >= contrast.models_at_least, (need.claim, contrast.label)
-        if all(contrast.quantity != equal_steps for contrast in predicate.contrasts):
+        if len(contrasts) == len(result.claim.predicate.contrasts):
             assert result.by_framework["torch"].verdict != "not yet measured", need.claim
-    results_of_asked = [results[number] for number in dict.fromkeys(need.claim for need in asked)]
-    left = needs(results_of_asked, planned, {(record.run.digest, record.repeat) for record in records})
+    of_asked = [results[number] for number in dict.fromkeys(need.claim for need in asked)]
+    left = needs(of_asked, planned, {(record.run.digest, record.repeat) for record in records})
     assert not [need for need in left if need.framework == "torch"]
-
-
-def test_points_are_asked_for_once_and_with_their_repeats(from_nothing) -> None:
     together = each_once(entry for need in from_nothing for entry in need.entries)
-    assert len({entry.run.digest for entry in together}) == len(together)
     assert all(len(entry.points()) >= 5 and len({point.launch for point in entry.points()}) >= 2 for entry in together)
     assert sum(need.missing for need in from_nothing) == sum(len(entry.points()) for entry in together)
 
@@ -99,27 +86,13 @@ def test_a_budget_takes_whole_claims_and_pays_for_each_launch_once(from_nothing)
     assert [need.claim for need in affordable_needs(found, 90)] == ["C2", "C3"]
     assert [need.claim for need in affordable_needs(found, 90, pace=0.5)] == ["C2", "C3", "C1"]
     assert affordable_needs(found, 20) == []
-    found = [
-        Need(name, "torch", (), 5, cost, frozenset(on)) for name, cost, on in (("C1", 10.0, "ab"), ("C2", 20.0, "bc"), ("C3", 30.0, "c"))
-    ]
+    launches = (("C1", 10.0, "ab"), ("C2", 20.0, "bc"), ("C3", 30.0, "c"))
+    found = [Need(name, "torch", (), 5, cost, frozenset(on)) for name, cost, on in launches]
     costs = (5.0 + 2 * START_S, 10.0 + START_S, 15.0)
     for several in (1, 2, 3):
         assert len(affordable_needs(found, sum(costs[:several]), pace=0.5)) == several
         assert len(affordable_needs(found, sum(costs[:several]) - 0.1, pace=0.5)) < several
     assert all(need.launches for need in from_nothing)
-
-
-def test_a_screening_point_becomes_a_headline_point() -> None:
-    entry = Planned(Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=2, sequence_length=4), 1.0)
-    assert [point.launch for point in entry.repeated(5).points()] == list(FEWEST)
-    assert [point.launch for point in entry.repeated(7).points()] == [*FEWEST, 4, 5]
-    long = replace(entry, launches=LAUNCH_OF_REPEAT)
-    assert [point.launch for point in long.repeated(5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
-    assert [len(each.points()) for each in each_once([entry.repeated(5), entry.repeated(6)])] == [6]
-    planned, measured = planned_rows([entry]), rows(frame_of(as_records(entry)[:1]))
-    names = [name for name in RUN_FIELDS if name in CONTEXT]
-    for name in names:
-        assert plain(planned.at[0, name]) == plain(measured.at[0, name])
 
 
 def test_a_grid_is_repeated_as_often_as_the_command_line_asks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,13 +21,9 @@ def test_every_deciding_ratio_of_runs_comes_out_again() -> None:
             for contrast in predicate.contrasts:
                 if predicate.of != "runs" or contrast.quantity not in QUANTITIES or contrast.form != "ratio":
                     continue
-                for setting in result.settings:
-                    if setting.contrast != contrast.label or not setting.enough:
-                        continue
-                    sides = [
-                        [{**dict(term.select), "devices": term.devices or setting.devices} for term in terms]
-                        for terms in (contrast.over, contrast.under)
-                    ]
+                for setting in [one for one in result.settings if one.contrast == contrast.label and one.enough]:
+                    both = (contrast.over, contrast.under)
+                    sides = [[dict(term.select) | {"devices": term.devices or setting.devices} for term in terms] for terms in both]
                     own = [raw[key] for key in setting.record_keys]
                     found = recomputed.ratio(own, contrast.quantity, *sides, contrast.per_device)
                     assert found == pytest.approx(setting.estimate, rel=1e-3), (result.claim.number, setting.fields)
