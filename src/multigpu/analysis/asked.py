@@ -22,9 +22,7 @@ CHANGES = with_role("way")
 
 
 def check_asked(fields: Mapping[str, Any]) -> None:
-    """Refuse what no measured point can have. ValueError: a field by which Records are not told apart, or a value that does not exist; the
-    sentence names what is allowed.
-    """
+    """ValueError: no measured point can have a field, or its value; the sentence names what is allowed."""
     for name, value in fields.items():
         if name not in FIELDS:
             raise ValueError(f"{name} = {value!r}: points are not told apart by it; leave it out, or name a Record's key")
@@ -44,9 +42,7 @@ def check_asked(fields: Mapping[str, Any]) -> None:
 
 
 def asked(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None) -> pd.DataFrame:
-    """The points with these fields, of each length of timing the most repeated, of every machine or of the one named; fields of
-    `RESTRICTED` count only where they are named. ValueError: as `check_asked`, or no point is of the machine named.
-    """
+    """The points with these fields, of each length of timing the most repeated; of `RESTRICTED` where named. ValueError: none can be."""
     check_asked(fields)
     if machine is not None:
         known = sorted(set(points["machine"]))

@@ -39,11 +39,8 @@ def drawn(
     link: str = "",
 ) -> Picture:
     """The picture with its title, an axis a panel, the key below, its words, and the data of the columns shown.
-
-    Its narrow drawing has one column of axes, which share what they share in the other.
-
-    height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which share what is
-    below them; without, axes share what is beside them. columns: of axes at most, 1: each axis has a scale of its own.
+    height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which then share what is
+    below them; without, what is beside them. columns: of axes at most; 1: each axis has a scale of its own.
     """
     if rows.empty:
         raise Missing("no row to draw")

@@ -45,12 +45,8 @@ def waited_least(replicas: Sequence[StepTrace]) -> StepTrace:
 
 def step_parts(replicas: Sequence[StepTrace], phases: Sequence[str] = (), host_share: float = 0.0) -> dict[str, float]:
     """The parts of one traced step, s; they add up to the step's time (or the device's busy time, if that is longer).
-
-    Args:
-        replicas: what each did in the step.
-        phases: those in which the host works itself (`host_phases`). Only while no replica is in forward or backward: one
-            process that dispatches for all devices launches the passes of one in between the pulls of others.
-        host_share: of the time of exposed copies, the share that goes to or comes from the host.
+    phases: those in which the host works itself (`host_phases`), while no replica is in forward or backward: one process that dispatches
+    for all devices launches the passes of one in between the pulls of others. host_share: of exposed copies' time, what is the host's.
     """
     mine = waited_least(replicas)
     copies = mine.exposed_copies_s * host_share
@@ -73,9 +69,7 @@ def step_parts(replicas: Sequence[StepTrace], phases: Sequence[str] = (), host_s
 
 def timed_parts(parts: Mapping[str, float], timed_s: float) -> dict[str, float]:
     """The parts of a step that took `timed_s` without the profiler, s; they add up to it.
-
-    The profiler slows the host and not the device: the device's parts stay as they are, and the others share what is left of the
-    step as they did in the traced one. Where the device's parts alone are longer than the step, they shrink to it.
+    The profiler slows the host and not the device: the device's parts stay (or shrink to a shorter step), the others share what is left.
     """
     device = sum(parts[name] for name in DEVICE_PARTS)
     idle = sum(value for name, value in parts.items() if name not in DEVICE_PARTS)
@@ -96,8 +90,7 @@ def host_share_of(copies: Iterable[CopyTotals]) -> float:
 
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Run: its point (`SAME_POINT`), timed_step_s (`traces.timed_step_s`), each of `PARTS` as `<part>_s` of that step,
-    kernels and launches a replica and step. Medians over traced steps. peer_copies_s: what of exposed communication is copies between
-    devices.
+    kernels and launches a replica and step, peer_copies_s (exposed, between devices). Medians over traced steps.
     """
     rows = []
     for record, trace in traced(records):

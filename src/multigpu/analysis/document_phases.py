@@ -1,8 +1,6 @@
-"""Document 000's profile of a step, from our traces: the quantities of its per-GPU tables, by its own definitions, as pure functions.
-
-The document takes a phase from the start of its first operation to the end of its last one. Forward ends with the loss and
-backward begins with the loss's gradient, both on every GPU apart; computation, merge and update are spans over all GPUs, and a
-share is one of these spans over the sum of the three, which is more than the step where they overlap.
+"""Document 000's profile of a step, from our traces, by its own definitions: a phase is from its first operation's start to its last one's
+end. Forward ends with the loss and backward begins with its gradient, on each GPU; computation, merge and update are spans over all GPUs,
+and a share is one over the sum of the three, which is more than the step where they overlap.
 """
 
 import math
@@ -35,10 +33,8 @@ WHOLE = (*(f"{part}_s" for part in PARTS), "total_s", "launch_skew_s", *(f"{part
 
 
 def forward_time(step: StepTrace) -> float | None:
-    """How long a replica's forward lasted by the document's definition, s: at most until its backward begins; None where unknown.
-
-    Forward ends with the loss and backward begins with the loss's gradient, so what is called forward later belongs elsewhere:
-    traces of TensorFlow from before copies were told from passes call the copy of a table's gradient rows so.
+    """How long a replica's forward lasted, s: at most until its backward begins; None where unknown.
+    What is called forward later belongs elsewhere: older traces of TensorFlow call the copy of a table's gradient rows so.
     """
     if not {"forward", "backward"} <= set(step.phases):
         return None
@@ -54,13 +50,9 @@ def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
 
 def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
     """What the document says of one step; nothing where a replica's forward or backward is not known.
-
-    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s, which lies above the step where they
-    overlap, and below it where something else takes part of the step. launch_skew_s: `traces.launch_skew`. forward_s, backward_s: means
-    over replicas. forward_imbalance: the largest over the mean of replicas.
-
-    update_s is NaN, and with it every share, where a replica's update begins before its backward, and so before there are
-    gradients (Adam's powers of beta need none): the span from there on is not the time that updating takes.
+    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s. launch_skew_s: `traces.launch_skew`.
+    forward_s, backward_s: means over replicas. forward_imbalance: the largest over the mean of replicas.
+    update_s, and so every share, is NaN where an update begins before its backward (Adam's powers of beta need no gradients).
     """
     computation, skew = passes_span(replicas), launch_skew(replicas)
     forward = [time for step in replicas if (time := forward_time(step)) is not None]
@@ -100,9 +92,7 @@ def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over steps) and timed_step_s
-    (`traces.timed_step_s`, paired: without a profiler).
-    """
+    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over steps), timed_step_s (unprofiled)."""
     rows = [
         {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
         | {"timed_step_s": timed_step_s(record, paired=True)}
@@ -122,9 +112,7 @@ def document_replicas() -> pd.DataFrame:
 
 def document_whole() -> pd.DataFrame:
     """The document's tables of a whole step with the columns of `whole_frame`, NaN where it has none.
-
-    Launch skew and max/mean follow from its per-GPU tables; timed_step_s is a step of its Exp5 at batch 128, whose sentences are
-    equally long, as the work of its profile is: 50 steps on 1 to 4 GPUs.
+    timed_step_s is a step of its Exp5 at batch 128, whose sentences are equally long, as its profile's are: 50 steps on 1 to 4 GPUs.
     """
     table, per_gpu = load_published("000_phases").set_index("gpus").rename_axis("devices"), document_replicas()
     found = table[[f"{part}_share" for part in PARTS]].assign(**{f"{part}_s": table[f"{part}_ms"] / 1000 for part in (*PARTS, "total")})

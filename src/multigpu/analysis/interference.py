@@ -44,13 +44,7 @@ def _beside(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str]) -> pd.Data
 
 def interference_table(records: Iterable[Record]) -> pd.DataFrame:
     """A row a Run that was measured alone in a lane and beside neighbours in the same one: the same GPUs, as many cores.
-
-    ratio is the mean step time beside neighbours over that alone (low, high: its 95% interval, by launches where they differ, as all
-    ratios of this study): 1.01 is 1% slower. Without such Records the table is empty.
-
-    Returns:
-        machine, run, framework, execution, devices, lanes (of the machine, this one too), n_alone and n_shared (repeats), ratio, low,
-        high, verdict.
+    ratio is the mean step time beside neighbours over that alone (low, high: 95%, as all ratios of this study): 1.01 is 1% slower.
     """
     found = _points(records, "neighbours")
     table = _beside(found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"])
@@ -61,11 +55,7 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
     """What sharing adds without anybody's fault: each lane's mean step time over that of the first lane, all measuring side by side.
-
-    Equal GPUs are not equally fast. Runs that are compared with each other may stand in different lanes, on different GPUs.
-
-    Returns:
-        machine, run, framework, execution, devices, gpus, n, ratio, low, high: a row a Run and lane, the first lanes left out.
+    Equal GPUs are not equally fast, and Runs that are compared with each other may stand in different lanes.
     """
     found = _points(record for record in records if record.lane and record.lane.neighbours)
     first = found["gpus"].eq(found.groupby(RUN)["gpus"].transform("first"))

@@ -1,7 +1,4 @@
-"""A against A: how far two launches of one point are apart, on one occasion and on two.
-
-An occasion is a stretch of measuring on one host. Machines of one name are equal, but another day it may be another of them.
-"""
+"""A against A: how far two launches of one point are apart, on one occasion (a stretch of measuring on one host) and on two."""
 
 import numpy as np
 import pandas as pd
@@ -19,12 +16,7 @@ KIND = ("framework", "processes", "execution", "on_host")
 
 def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
     """Of every point with at least two repeats in each of two launches: the second launch's rate over the first's, in order of time.
-
-    The interval is that of any ratio of the study (95%, Welch's t on log rates): about one in twenty misses 1 by chance if launches do
-    not matter. More say that launches differ, and that repeats within one launch understate the spread.
-
-    Returns:
-        what `versus` says of the second launch beside the first, and holds_one.
+    One in twenty intervals misses 1 by chance if launches do not matter. Returns what `versus` says, and holds_one.
     """
     ordered = frame[frame["status"].eq("ok")].sort_values("measured_at", kind="stable")
     each = points(ordered, by=[*POINT, "launch_id"])
@@ -46,10 +38,7 @@ def occasions(frame: pd.DataFrame) -> pd.Series:
 
 def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
     """A row a point and kind of pair of launches: how far two launches of the same point are apart, on one occasion or on two.
-
-    Returns:
-        framework, processes, execution, on_host (`Placement.uses_host`), same (whether the launches are of one occasion), gap (the
-        median over its pairs of exp(|ln of the rates' ratio|) - 1), most (the largest).
+    on_host: `Placement.uses_host`. same: of one occasion. gap: the median over pairs of exp(|ln of the rates' ratio|) - 1; most: the most.
     """
     ok = frame[frame["status"].eq("ok") & frame["neighbours"].eq(0)]
     ok = ok.assign(occasion=occasions(ok), point=ok.groupby([*POINT], dropna=False, sort=False).ngroup())

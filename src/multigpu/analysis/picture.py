@@ -32,11 +32,8 @@ DIGITS = "%.6g"
 
 class Picture(Figure):
     """A matplotlib Figure that knows its words and data.
-
-    finding: the title, a sentence computed from the data, or "" where they do not support one.
-    caption: what is drawn, of how many repeats, how intervals were made, which scaling, which machine.
-    data: what was drawn, a row a mark.
-    narrow: the same drawn for a telephone, where it is. name: of its files, where it is saved.
+    finding: the title, a sentence computed from the data, or "" where they do not support one. caption: what is drawn, of how many repeats,
+    which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name: of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
     """
 
@@ -84,10 +81,8 @@ def csv_link(data: pd.DataFrame, name: str) -> str:
 
 
 def shown(figure: Picture, name: str) -> Shown:
-    """The figure as one self-contained HTML element: SVG with alternative text, caption, and its data and Records one click away.
-
-    The SVG stands in the page, so that its text takes the page's colour. Where its column has less room than it needs, its narrow drawing
-    stands in its place; what has less room still scrolls in its own box.
+    """The figure as one self-contained HTML element: SVG, which takes the page's colour, caption, its data and Records one click away.
+    Where its column has less room than it needs, its narrow drawing stands in its place.
     """
     more = csv_link(figure.data, name) if len(figure.data) else ""
     drawings = _inline(figure, name)
@@ -110,9 +105,7 @@ def _inline(figure: Picture, name: str) -> str:
 
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
-    """Write `<folder>/<name>.svg` and `<folder>/<name>.csv`, as `paths.figures` says unless given, and return what a page shows of them.
-    ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
-    """
+    """Write `<folder>/<name>.svg` and `.csv` and return what a page shows of them. ValueError: no file name, or it cannot be written."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")
     folder = folder or paths.figures()

@@ -1,8 +1,4 @@
 """What a page reads: the Records of one folder, what is withdrawn left out, pooled into points once and kept for all pages of a build.
-
-    study = read_study(records, machine)      # the page's two parameters
-    study.points                              # a row a point of the page's machine
-
 Records of different machines are never pooled, borrowed or divided: all of a study but `everywhere` is of one machine.
 """
 
@@ -40,7 +36,7 @@ HELD_SHARE = 0.05
 
 @lru_cache(maxsize=4)
 def withdrawn(data: Path) -> dict[tuple[str, int], str]:
-    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says; empty without one."""
+    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says."""
     path = data / paths.WITHDRAWN
     return dict(pd.read_csv(path, index_col=["key", "attempt"])["what"]) if path.exists() else {}
 
@@ -76,9 +72,7 @@ def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def records_of(runs: Path, machine: str = "") -> list[Record]:
-    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError: the folder does not exist, or a file is
-    no Record; the sentence names it.
-    """
+    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError: no folder, or no Record."""
     return list(_records(runs, machine, stamp_of(runs)))
 
 
@@ -90,10 +84,7 @@ def _records(runs: Path, machine: str, _: object) -> tuple[Record, ...]:
 
 @dataclass(frozen=True)
 class Study:
-    """The Records of a folder, as one page speaks of them: `machine` is the page's.
-
-    data: the folder that holds runs/, collectives/, training/ and the others.
-    """
+    """The Records of a folder (with runs/, collectives/, training/ and the others), as one page speaks of them: `machine` is the page's."""
 
     data: Path
     machine: str
@@ -184,10 +175,7 @@ class Study:
 
 
 def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
-    """The machines of the points: name, device_type, devices (the most that a point used), points; the richest first.
-
-    GPUs come before CPUs, more devices before fewer, more measured points before fewer.
-    """
+    """The machines of the points: gpu, devices (the most that a point used), points; the richest first (GPUs, devices, points)."""
     ok = everywhere[everywhere["n"] > 0]
     table = ok.groupby("machine").agg(
         gpu=("device_type", lambda kinds: "cuda" in set(kinds)), devices=("devices", "max"), points=("n", "size")
@@ -196,14 +184,7 @@ def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_study(records: str = "data", machine: str = "") -> Study:
-    """The study in the folder `records` (relative to the repository), as a page of this machine sees it.
-
-    Args:
-        machine: the page's; where the folder has no Record of it, or it is "", the machine with GPUs and most of them speaks.
-
-    Raises:
-        ValueError: there is no such folder; the sentence names it.
-    """
+    """The study in the folder `records`, as a page of this machine sees it; of a machine that is not there, the richest speaks."""
     data = (paths.REPOSITORY / records).resolve()
     if not data.is_dir():
         raise ValueError(

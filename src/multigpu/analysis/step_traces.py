@@ -24,13 +24,11 @@ TRACE_QUANTITIES = (
     *("sparse_over_next", "copies_exposed", *PROFILE_QUANTITIES),
 )
 """Columns of `trace_table` that a claim may compare.
-
 timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that time, in which a GPU did anything;
 mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)).
 step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what
-copies cost. copies_exposed: their share in all that this GPU copied.
-sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over_next: these over the dearest other kernel.
-The rest is what document 000's profile says (`document_phases.PROFILE_QUANTITIES`).
+copies cost; copies_exposed: their share in all that it copied. sparse_share: of the sparse gradients' kernels in all that GPUs did;
+sparse_over_next: these over the dearest other kernel. The rest is document 000's profile (`PROFILE_QUANTITIES`).
 """
 
 IDENTITY = (
@@ -83,9 +81,7 @@ SUMMARY = ("time_percent", "time_s", "calls", "average_us", "min_us", "max_us", 
 
 
 def trace_summary(record: Record) -> pd.DataFrame:
-    """One traced Run's copies and dearest kernels over its window, the dearest first, with `SUMMARY`. ValueError: the Record holds no
-    trace; the sentence names it.
-    """
+    """One traced Run's copies and dearest kernels over its window, the dearest first, with `SUMMARY`. ValueError: it holds no trace."""
     trace = record.measurement.trace if record.measurement else None
     if trace is None:
         raise ValueError(f"Record {record.key} holds no trace: choose one of a Run with traced_steps above 0")
@@ -105,9 +101,7 @@ def trace_summary(record: Record) -> pd.DataFrame:
 
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
-    """`trace_summary` as a file (`frame.export`), whose first column is the Record's key and whose next two are the first and the last
-    traced step among all steps of the Run. ValueError: the Record holds no trace, or the file cannot be written so.
-    """
+    """`trace_summary` as a file (`frame.export`), with the Record's key and the first and last traced step among all of the Run's."""
     table, run = trace_summary(record), record.run
     first = run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1
     return export(

@@ -1,5 +1,4 @@
-"""Traced Runs: what a step of theirs takes without a profiler, a row a replica and step (`phases_frame`), and what a trace says of a
-step: durations, skew, imbalance.
+"""Traced Runs: what their steps take without a profiler, a row a replica and step, and what a trace says of one.
 
 Notation: replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps included, all on one clock, in seconds.
 """
@@ -16,9 +15,8 @@ from multigpu.record import Record
 
 
 def timed_step_s(record: Record, paired: bool = False) -> float:
-    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`with_untraced_steps`): their
-    median, or `paired` that of the same repeat, so that repeats vary as they did; else of the steps just before, which earlier profiles
-    may have slowed.
+    """Seconds of a measured Run's timed step; of a traced one, of its untraced Records' (`with_untraced_steps`): their median, or `paired`
+    that of the same repeat, so that repeats vary as they did; else of the steps just before, which earlier profiles may have slowed.
     """
     assert record.measurement
     found = record.measurement.untraced_step_s
@@ -50,11 +48,9 @@ def phases_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     """The Records, each traced one with its `untraced_step_s`: seconds a step of the untraced Records of its Run on its machine, by repeat.
-
     A traced Run times steps before it is profiled, but on H200s eager ones took 1.3 times as long in the median as untraced ones, up to 2.2
     times, and those behind the first of a launch longer than the first: PyTorch's profiler leaves CUPTI attached, and traced launches were
-    of other occasions. Which of the two did how much was not measured. Without an untraced Record the Run's own steps are all there is.
-    Of several lengths of timing that of the traced Run counts, or else the longest.
+    of other occasions; which did how much was not measured. Of several lengths of timing the traced Run's counts, or else the longest.
     """
     every = list(records)
     taken: dict[Hashable, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))  # point -> timed steps -> repeat -> s
@@ -92,19 +88,12 @@ def phase_times(step: StepTrace) -> dict[Phase, float]:
 
 
 def step_time(replicas: Sequence[StepTrace]) -> float:
-    """From the first start to the last end over all replicas, s.
-
-    Consecutive steps may overlap (a replica may begin before another has ended), so these need not add up to the window.
-    """
+    """From the first start to the last end over all replicas, s; consecutive steps may overlap, so these need not add up to the window."""
     return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
 
 
 def passes_time(step: StepTrace) -> float | None:
-    """How long a replica was in forward or backward: |[s(f), e(f)] or [s(b), e(b)]|, s; None where neither is known.
-
-    Where the two follow each other, as in PyTorch, this is forward + backward; where an executor lets them overlap, the time
-    that both ran counts once.
-    """
+    """How long a replica was in forward or backward: |[s(f), e(f)] or [s(b), e(b)]|, s, both at once counted once; None: unknown."""
     spans = [step.phases[phase] for phase in PASSES if phase in step.phases]
     return length(spans) if spans else None
 
@@ -118,10 +107,8 @@ def passes_span(replicas: Sequence[StepTrace]) -> float | None:
 
 def launch_skew(replicas: Sequence[StepTrace]) -> float | None:
     """`passes_span` less the longest forward + backward of one replica, s; None where a replica's passes are not known.
-
-    If all replicas began together and none paused, the span would be the slowest one's forward + backward, and the skew 0.
-    Begun apart by d with equal work w each, they span w + d: the skew is d. It is an upper bound of what starting apart
-    costs, since gaps between one replica's forward and its backward lengthen the span and not the passes.
+    Begun apart by d with equal work w each, they span w + d: the skew is d. It is an upper bound of what starting apart costs, since gaps
+    between one replica's forward and its backward lengthen the span and not the passes.
     """
     span = passes_span(replicas)
     return None if span is None else span - max(time for step in replicas if (time := passes_time(step)) is not None)

@@ -1,5 +1,4 @@
 """Records as claims read them, with what must be equal between them as categories; and which of them a contrast compares.
-
 Of each key the latest attempt counts. A term's Records are pooled once, and paired once with those that are equal in all other fields.
 """
 
@@ -111,10 +110,9 @@ def quantity(table: pd.DataFrame, name: str) -> pd.Series:
 
 class Pairs(NamedTuple):
     """What a contrast compares.
-
     settings: a row each, with `devices`, `identity` (settings of one differ in the device count alone) and, under the number of each term,
-        a point. records: FIGURES of all points, with their `point` and the `value` that is compared. fields: by setting, what tells it from
-        others: what all its terms have in common, then what they differ in, joined.
+    a point. records: FIGURES of all points, with their `point` and the `value` that is compared. fields: by setting, what tells it from
+    others: what all its terms have in common, then what they differ in, joined.
     """
 
     contrast: Contrast
@@ -132,7 +130,6 @@ def _numbered(table: pd.DataFrame, names: Iterable[Any]) -> np.ndarray:
 
 def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     """Every setting of the rows in which all terms have Records; of those that differ in the version of the timer alone, the newest.
-
     A term's Runs vary in what terms name; terms of equal `select` take the same Runs, and all without a fixed device count the same count.
     """
     table = table.assign(value=quantity(table, contrast.quantity)).dropna(subset="value").reset_index(drop=True)
