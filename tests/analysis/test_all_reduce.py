@@ -43,7 +43,6 @@ def test_a_row_a_record(tmp_path: Path) -> None:
 def test_the_median_lies_between_order_statistics() -> None:
     assert median_bounds([float(value) for value in range(10, 0, -1)]) == (2.0, 9.0)  # 1 - 2 P(B(10, 1/2) < 2) = 97.9%
     assert median_bounds([float(value) for value in range(20)]) == (5.0, 14.0)
-    assert median_bounds([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]) == (1.0, 6.0)
     assert all(math.isnan(bound) for bound in median_bounds([1.0, 2.0, 3.0, 4.0, 5.0]))
 
 
@@ -83,8 +82,6 @@ def test_a_transfer_is_measured_or_in_proportion() -> None:
     between = transfer(table, "nccl", 717_668_352)
     assert between is not None
     assert between.value == pytest.approx(1e-3 + 717_668_352 / 400e9) and between.low < between.value < between.high
-    exact = transfer(table, "nccl", 2**28)
-    assert exact is not None and exact.value == pytest.approx(1e-3 + 2**28 / 400e9)
     assert transfer(table, "nccl", 2**31) is None and transfer(table, "nccl", 4) is None and transfer(table, "ring", 2**29) is None
 
 

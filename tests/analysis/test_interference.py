@@ -1,12 +1,24 @@
-"""Whether sharing slows Runs down, on planted Records with a known slow-down."""
+"""Whether sharing slows Runs down, and how far launches are apart, on planted Records with a known slow-down."""
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
-from multigpu.analysis.interference import COLUMNS, LANES, interference_table, lanes_table, verdict_of
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.interference import (
+    COLUMNS,
+    LANES,
+    PAUSE_S,
+    interference_table,
+    lanes_table,
+    launch_gaps,
+    launch_ratios,
+    occasions,
+)
 from multigpu.measure.lane import Lane
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
@@ -63,9 +75,52 @@ def test_nothing_to_compare_is_an_empty_table() -> None:
         table = interference_table(records)
         assert table.empty and list(table.columns) == COLUMNS
         assert lanes_table(records).empty and list(lanes_table(records).columns) == LANES
-    (row,) = interference_table(measured([RATE], 0) + measured([RATE], 3, first=100)).to_dict("records")
-    assert math.isnan(row["low"]) and row["verdict"] == "not shown", "one repeat has no interval"
-    wandering = [RATE, 1.01 * RATE] * 3  # two launches 1% apart say little of 0.3%, however alike their repeats are
-    (row,) = interference_table(measured(wandering, 0) + measured([rate / 1.003 for rate in wandering], 3, first=100)).to_dict("records")
-    assert row["ratio"] == pytest.approx(1.003) and row["verdict"] == "not shown"
-    assert [str(verdict_of(*ends)) for ends in ((1.0, 1.005), (1.005, 1.2), (1.006, 1.2))] == ["may share", "not shown", "disturbed"]
+    wandering = [RATE, 1.01 * RATE] * 3  # two launches 1% apart say little of 0.3%, however alike their repeats are; one repeat nothing
+    for rates in ([RATE], wandering):
+        (row,) = interference_table(measured(rates, 0) + measured([rate / 1.003 for rate in rates], 3, first=100)).to_dict("records")
+        assert row["ratio"] == pytest.approx(1.003) and row["verdict"] == "not shown" and math.isnan(row["low"]) == (len(rates) == 1)
+
+
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def at(seconds: float, rate: float, launch: str, repeat: int, boot: str = "", placement: str = "ddp", **fields: Any) -> Record:
+    when = (START + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    return make_record(placement, 2, rate, repeat, launch, measured_at=when, boot=boot, **fields)
+
+
+def test_a_pause_ends_an_occasion_and_where_records_say_their_boot_that_alone() -> None:
+    seconds = (0, 100, 100 + PAUSE_S, 101 + 2 * PAUSE_S, 5000)
+    frame = frame_of(at(second, 1e6, "a", repeat) for repeat, second in enumerate(seconds))
+    shuffled = frame.iloc[[3, 0, 4, 2, 1]]  # by time, not by order
+    assert list(occasions(frame)) == occasions(shuffled).sort_index().tolist() == [0, 0, 0, 1, 2]
+    records = [at(0, 1e6, "a", 0, "x"), at(9000, 1e6, "a", 1, "x"), at(9001, 1e6, "a", 2, "y"), at(0, 1e6, "a", 3)]
+    records.append(at(0, 1e6, "a", 4, "x", machine=make_machine(4)))
+    found = list(occasions(frame_of(records)))
+    assert found[0] == found[1] and len(set(found)) == 4, "other boots, silent Records and other machines are by themselves"
+
+
+def test_launches_are_compared_within_and_between_occasions() -> None:
+    """Two launches of an occasion 1% apart, one of another about 10% slower; a failed Run does not count."""
+    records = [at(0, 1.01e6, "a", 0), at(10, 1.0e6, "b", 1), at(5000, 0.9e6, "c", 2)]
+    on_host = [at(0, 1e6, "a", 0, placement="exp2"), at(5000, 0.8e6, "b", 1, placement="exp2")]
+    gaps = launch_gaps(frame_of([*records, *on_host, make_record("ddp", 2, status="failed", repeat=7)]))
+    assert gaps.loc[gaps["on_host"], "gap"].tolist() == pytest.approx([0.25])
+    found = gaps[~gaps["on_host"]].set_index("same")[["gap", "most"]].astype(float)
+    assert found.loc[True].tolist() == pytest.approx([0.01, 0.01])
+    assert found.loc[False].tolist() == pytest.approx([(1.01 / 0.9 + 1 / 0.9) / 2 - 1, 1.01 / 0.9 - 1])
+
+
+def test_the_second_launch_stands_over_the_first_in_order_of_time() -> None:
+    rates = {"first": (1.0e6, 1.001e6, 0.999e6), "second": (1.1e6, 1.101e6, 1.099e6), "third": (2e6,)}
+    records = [
+        at(100 * number + 10 * repeat, rate, launch, 10 * number + repeat)
+        for number, (launch, own) in enumerate(rates.items())
+        for repeat, rate in enumerate(own)
+    ]
+    (row,) = launch_ratios(frame_of(reversed(records))).to_dict("records")
+    assert row["ratio"] == pytest.approx(1.1, rel=1e-3) and (row["n"], row["base_n"]) == (3, 3)
+    assert 1.09 < row["ratio_low"] < row["ratio_high"] < 1.11 and not row["holds_one"]
+    once = frame_of([at(0, 1e6, "a", 0), at(1, 1e6, "a", 1), at(2, 1e6, "b", 2)])
+    assert launch_ratios(once).empty and launch_ratios(frame_of([])).empty
+    assert launch_gaps(frame_of([])).empty

@@ -11,24 +11,10 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
-from multigpu.analysis.compare import (
-    EQUAL,
-    FASTER,
-    SINGLE,
-    SLOWER,
-    also,
-    beside,
-    compared,
-    counterparts,
-    records_with,
-    repeated,
-    scaling,
-    stacked,
-    verdict,
-    versus,
-)
+from multigpu.analysis import compare
+from multigpu.analysis.compare import also, beside, compared, records_with, repeated, scaling, stacked, versus
 from multigpu.analysis.fields import POINT
-from multigpu.analysis.frame import frame_of
+from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
 from multigpu.analysis.points import Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.read import frames, read_study, records_of
 from multigpu.analysis.show import text
@@ -96,24 +82,17 @@ def test_pairs_differ_in_the_named_fields_alone() -> None:
     pairs = versus(TABLE, where(TABLE, placement="ddp"))
     assert len(pairs) == (TABLE["n"] > 0).sum()
     eight = one(pairs, workload="nmt", placement="exp4", devices=8)
-    assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == SLOWER
+    assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == "slower"
     assert one(pairs, workload="nmt", placement="ddp", devices=8)[["ratio", "ratio_low", "ratio_high"]].tolist() == [1.0, 1.0, 1.0]
     exp4, ddp = where(TABLE, placement="exp4"), where(TABLE, placement="ddp")
     there, back = versus(exp4, ddp), versus(ddp, exp4)
-    assert there["ratio"].to_numpy() == pytest.approx(1 / back["ratio"].to_numpy(), rel=1e-12)
-    assert there["ratio_low"].to_numpy() == pytest.approx(1 / back["ratio_high"].to_numpy(), rel=1e-12)
+    assert (there["ratio_low"] * back["ratio_high"]).to_numpy() == pytest.approx(1) == (there["ratio"] * back["ratio"]).to_numpy()
 
 
 def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart() -> None:
     table = points(frame_of([*make_point([1e6]), *make_point([2e6], placement="exp4"), *make_point([3e6], placement="exp2")]))
     refused("differ in placement", versus, table, table)
     assert len(versus(table, table, but=())) == 3
-
-
-def test_a_row_stands_beside_every_counterpart() -> None:
-    own, base = pd.DataFrame({"a": [1, 2, 3], "b": [1, 1, 1]}), pd.DataFrame({"a": [1, 1, 2]}, index=list("xyz"))
-    assert counterparts([own, base])[[0, 1]].to_numpy().tolist() == [[0, "x"], [0, "y"], [1, "z"]]
-    assert counterparts([own, base], "left")[1].isna().sum() == 1
 
 
 def test_scaling_names_its_baselines() -> None:
@@ -128,7 +107,7 @@ def test_a_single_run_has_no_verdict() -> None:
     rows = pd.DataFrame(
         {"ratio": [1.5, 1.5, 0.5, 1.0, np.nan], "ratio_low": [np.nan, 1.1, 0.4, 0.9, np.nan], "ratio_high": [np.nan, 2, 0.6, 1.1, 1]}
     )
-    assert verdict(rows).tolist() == [SINGLE, FASTER, SLOWER, EQUAL, ""]
+    assert compare.verdict(rows).tolist() == ["single run", "faster", "slower", "not told apart", ""]
 
 
 def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
@@ -186,35 +165,25 @@ def test_a_study_speaks_of_one_machine(tmp_path: Path) -> None:
     store = CollectiveStore(tmp_path / "collectives")
     for gpus in (4, 8):
         store.write(make_all_reduce(devices=4, gpus=gpus, time_s=float(gpus)))
-    study = read_study(str(tmp_path), "4x-nvidia-h200").on("8x-nvidia-h200")
-    assert study.collectives["time_s"].tolist() == [8.0]
-    assert study.on("4x-nvidia-h200").collectives["time_s"].tolist() == [4.0] and study.machine == "8x-nvidia-h200"
+    study = read_study(str(tmp_path), "4x-nvidia-h200")
+    assert [study.on(f"{gpus}x-nvidia-h200").collectives["time_s"].tolist() for gpus in (4, 8)] == [[4.0], [8.0]]
 
 
-def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart() -> None:
-    two, eight = where(TABLE, workload="nmt", devices=2), where(TABLE, workload="nmt", devices=8)
+def test_rows_stand_beside_their_counterpart_and_are_put_together_under_their_names() -> None:
+    two, eight = (where(TABLE, workload="nmt", devices=count) for count in (2, 8))
     named = also(two, pace="rate")
     assert (named["pace_low"] == two["rate_low"]).all() and "spread_low" not in also(two, spread="n")
-    both = beside(two, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate")
-    counterpart = eight.set_index(["placement", "batch_size"])
-    for _, row in both.iterrows():
-        if row["placement"] == "exp2":
-            assert pd.isna(row["far"])
-        else:
-            assert row["far_high"] == counterpart.loc[(row["placement"], row["batch_size"]), "rate_high"]
+    both = beside(two, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate").set_index("placement")
+    assert both["far"].isna().sum() == 1 and pd.isna(both.loc["exp2", "far"])
+    assert both.loc["exp4", "far_high"] == one(eight, placement="exp4")["rate_high"]
     with pytest.raises(pd.errors.MergeError):
         beside(two, pd.concat([eight, eight]), ["placement", "batch_size"], far="rate")
-
-
-def test_rows_are_compared_as_versus_does_and_put_together_under_their_names() -> None:
-    nmt = where(TABLE, workload="nmt")
-    exp4, ddp = where(nmt, placement="exp4"), where(nmt, placement="ddp")
-    pd.testing.assert_frame_equal(compared(nmt, placement=("exp4", "ddp")), versus(exp4, ddp, but=["placement"]))
+    exp4, ddp = (where(TABLE, placement=name) for name in ("exp4", "ddp"))
+    pd.testing.assert_frame_equal(compared(TABLE, placement=("exp4", "ddp")), versus(exp4, ddp, but=["placement"]))
     assert (repeated(TABLE, 5)["n"] >= 5).all() and len(repeated(TABLE, 0)) == len(TABLE)
-    whole = stacked("count", {"two": where(TABLE, devices=2), "eight": where(TABLE, devices=8)})
+    whole = stacked("count", {"two": two, "eight": eight})
     assert (whole["count"] == whole["devices"].map({2: "two", 8: "eight"})).all() and whole.index.is_unique
-    rows = where(TABLE, workload="nmt", devices=2).head(1)
-    assert text(rows, "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
+    assert text(two.head(1), "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
 
 
 def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
@@ -228,3 +197,47 @@ def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
 def test_a_simulated_protocol_waits_for_whom_it_says() -> None:
     sync, alone = simulated_pace("sync", 8, 8, late=8), simulated_pace("async", 8, 1, late=8)
     assert sync["age"] == 0 and 6 < alone["age"] < 8 and sync["speed"] < 0.25 < alone["speed"] < 1.1
+
+
+RECORDS = [make_record(), make_record("exp2", status="timeout", reason="300 s"), make_record(device_type="cpu", precision="fp32")]
+FRAME = frame_of(RECORDS)
+
+
+def test_columns_by_hand():
+    measured = {
+        **{"wall_s": 8.0, "warmup_s": 9.0, "total_s": 20.0, "event_time_s": [7.0, 9.0], "units": 6000, "padded_units": 8000},
+        # the second rank is the slower one; its timed steps are 1 2 3 4 with median 2.5 and deviations 1.5 0.5 0.5 1.5
+        "step_time_s": [[9.0, 1.0, 1.0, 1.0, 1.0], [9.0, 1.0, 2.0, 3.0, 4.0]],
+        **{"peak_memory_gib": [1.0, 3.0], "moved_bytes": {"all_reduce": 100, "host_to_device": 20}},
+        **{"loss": [5.0, 4.0, 3.0, 2.0, 1.0], "flags": ["a", "b"]},
+    }
+    record = make_record(units_per_s=1000.0, timed_steps=4, warmup_steps=1, batch_size=10, measurement=measured)
+    row = frame_of([record]).iloc[0]
+    assert (row["step_time_s"], row["units_per_s"], row["padded_units_per_s"]) == (2.0, 750.0, 1000.0)
+    assert (row["event_step_time_s"], row["jitter_s"]) == (2.0, pytest.approx(1.4826))
+    assert (row["moved_bytes"], row["moved_bytes_all_reduce"], row["moved_bytes_device_to_host"]) == (120, 100, 0)
+    assert (row["peak_memory_gib"], row["overhead_s"]) == (3.0, 3.0)
+    assert (row["loss_first"], row["loss_last"], row["flags"]) == (5.0, 1.0, "a, b")
+    assert (row["unit"], row["gpu"], row["framework_version"], row["sm_clock_mhz"]) == ("words", "NVIDIA H200", "2.13.0", 1980.0)
+
+
+def test_what_was_not_measured_is_missing():
+    assert len(FRAME) == 3 and list(FRAME.columns) == list(COLUMNS)
+    row = FRAME[FRAME["status"] == "timeout"].iloc[0]
+    assert row[list(MEASURED)].isna().all() and row["reason"] == "300 s"
+    assert frame_of([]).dtypes.to_dict() == FRAME.dtypes.to_dict()
+
+
+def test_step_times_are_long_and_know_what_was_timed():
+    steps = step_times(RECORDS, [FRAME["key"].iloc[0], "unknown"])
+    assert len(steps) == 2 * 40 and (steps["timed"] == (steps["step"] >= 10)).all()
+    assert step_times(RECORDS, []).dtypes.to_dict() == steps.dtypes.to_dict()
+
+
+def test_export_reads_back(tmp_path):
+    pd.testing.assert_frame_equal(pd.read_parquet(export(FRAME, tmp_path / "records.parquet")), FRAME)
+    for back in (pd.read_csv(export(FRAME, tmp_path / "a.csv")), pd.read_json(export(FRAME, tmp_path / "a.json"), dtype=False)):
+        assert list(back.columns) == list(FRAME.columns) and back["key"].tolist() == FRAME["key"].tolist()
+        assert back["units"].isna().tolist() == FRAME["units"].isna().tolist()
+    for name in ("records.xlsx", "records", "no/such/folder/records.csv"):
+        refused("cannot", export, FRAME, tmp_path / name)

@@ -34,14 +34,14 @@ def planted(contrast: Contrast, **figures: float) -> Setting:
     return Setting(framework="torch", contrast=contrast.label, verdict="inconclusive", **common, **figures)
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_line_a_claim_fits_the_terminal(results, width):
-    *lines, blank, total = wording.overview(results, width).split("\n", len(results) + 1)
-    for line, result in zip(lines, results, strict=True):
-        assert line.startswith(result.claim.number) and result.verdict in line and len(line) <= width
-        assert result.claim.sentence.startswith(line.split("  ")[-1].rstrip("…").strip()) or width == 40
-    counts = Counter(result.verdict for result in results)
-    assert not blank and all(f"{count} {verdict}" in " ".join(total.split()) for verdict, count in counts.items())
+def test_a_line_a_claim_fits_the_terminal(results):
+    for width in (40, 80, 200):
+        *lines, blank, total = wording.overview(results, width).split("\n", len(results) + 1)
+        for line, result in zip(lines, results, strict=True):
+            assert line.startswith(result.claim.number) and result.verdict in line and len(line) <= width
+            assert result.claim.sentence.startswith(line.split("  ")[-1].rstrip("…").strip()) or width == 40
+        counts = Counter(result.verdict for result in results)
+        assert not blank and all(f"{count} {verdict}" in " ".join(total.split()) for verdict, count in counts.items())
 
 
 def test_a_claim_in_full_loses_nothing(results):
@@ -61,8 +61,8 @@ def test_repeats_that_would_decide():
     gap, scatter = math.log(1.10 / 1.05), 0.0555 / special.stdtrit(4, 0.975) * math.sqrt(5)
     assert n and n == pytest.approx(((1.96 + 0.84) * scatter / gap) ** 2, rel=0.5) and n > 5
     assert repeats_needed(contrast, setting, looks=20) > n
-    assert repeats_needed(contrast, setting.model_copy(update={"estimate": 1.05})) is None, "at the margin no number decides"
-    assert repeats_needed(contrast, setting.model_copy(update={"low": None})) is None
+    for other in ({"estimate": 1.05}, {"low": None}):  # at the margin no number decides
+        assert repeats_needed(contrast, setting.model_copy(update=other)) is None
 
 
 def test_an_interval_that_says_nothing_is_not_shown():

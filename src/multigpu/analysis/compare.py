@@ -107,10 +107,13 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
     of_independent: over independent replicas on as many devices, done the same way: what merging and moving cost on this host.
     """
     points = points.reset_index(drop=True)
-    ok = points[points["n"] > 0]
+    ok, series = points[points["n"] > 0], [field for field in POINT if field != "devices"]
+    ones = ok[ok["devices"].eq(1)]
+    # where only weak or only strong scaling was measured on one device, it serves for both
+    both = [ones, *(ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string")) for kind in ("weak", "strong"))]
     found = {
         "speedup_best": (best_single(points), [*JOB, "execution"]),
-        "speedup_same": _one_device(ok),
+        "speedup_same": (pd.concat(both).drop_duplicates(series), series),
         "of_independent": (ok[ok["placement"].eq("independent")], [field for field in POINT if field != "placement"]),
     }
     parts = [points]
@@ -125,15 +128,6 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
         for end in ("", "_low", "_high"):
             table[f"efficiency_{name}{end}"] = table[f"speedup_{name}{end}"] / table["devices"]
     return table
-
-
-def _one_device(ok: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Every series on one device; where only weak or only strong scaling was measured there, it serves for both."""
-    on = [field for field in POINT if field != "devices"]
-    ones = ok[ok["devices"].eq(1)]
-    kinds: list[Any] = ["weak", "strong"]
-    both = pd.concat([ones, *(ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string")) for kind in kinds)])
-    return both.drop_duplicates(on), on
 
 
 ENDS = ("", "_low", "_high")

@@ -219,7 +219,7 @@ def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
 
 
 def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """Points of which a file of `measure --forecast` foretold what share of independent replicas' rate each keeps: predicted (with ends)."""
+    """Points of which a file of `measure --forecast` foretold which share of replicas' rate each keeps: predicted (_low, _high)."""
     if points.empty or not file.is_file():
         return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
     said = pd.read_csv(file)

@@ -12,14 +12,13 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.asked import SAME, alike, asked, by_machine, differing, measure_command, none_has, plainest, run_of, semantics
-from multigpu.analysis.causes import PARTS, SAME_POINT, causes_frame
 from multigpu.analysis.compare import SINGLE_MARGIN, best_single, ratio_columns
 from multigpu.analysis.fields import JOB, LENGTH, POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import one_length, points, where
 from multigpu.analysis.read import frames, records_of
-from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
 from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import this_machine
@@ -115,7 +114,7 @@ def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
 def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
     """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None without any.
 
-    traces: rows of `causes.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
+    traces: rows of `traces.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
     out of what else counts as the host's launches, and never more than that.
     """
     if traces.empty:
@@ -182,7 +181,7 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
 
 
 def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
-    """The rows of `causes.causes_frame` that are of this point."""
+    """The rows of `traces.causes_frame` that are of this point."""
     wanted = {name: row[name] for name in ("model", "placement", "devices", "batch_size", "precision", "framework")}
     own = [record for record in records if all(getattr(record.run, name) == value for name, value in wanted.items())]
     return alike(causes_frame([record for record in with_untraced_steps(own) if record.run.traced_steps]), row, SAME_POINT)

@@ -45,12 +45,6 @@ class Points:
     noise: tuple[tuple[float, ...], ...] = ()
     one_process: bool = False
 
-    def __post_init__(self) -> None:
-        if list(self.devices) != sorted(set(self.devices)) or len(self.devices) != len(self.times_s):
-            raise ValueError(f"counts of devices must rise and each have its times, not {self.devices} with {len(self.times_s)}")
-        if any(not times or min(times) <= 0 for times in self.times_s):
-            raise ValueError("every count needs a positive step time")
-
     @property
     def means_s(self) -> np.ndarray:
         """The geometric mean over launches at each count (s)."""

@@ -101,8 +101,6 @@ def fullest(demand: Demand, devices: int) -> tuple[float, float]:
 
 def merge_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
     """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see the module."""
-    if devices < 1:
-        raise ValueError(f"a step needs at least 1 device, not {devices}")
     p, g = devices, min(devices, links.node)
     nodes = -(-p // g)
     others, device, network = p - g, links.inside_bytes_per_s, links.between_bytes_per_s

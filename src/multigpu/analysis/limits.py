@@ -53,23 +53,6 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
 """By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read plus bytes written."""
 
 
-def measured_ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
-    """What `multigpu ceilings` measured on devices called `gpu`: the median over a machine's devices (or pairs of them).
-    Of several machines the one with most of them speaks. A link to the host counts its slower direction.
-    """
-    found = [c for c in read_ceilings(runs) if c.gpu == gpu]
-    if not found:
-        return {}
-    best = max(found, key=lambda c: len(c.memory))
-    source = f"measured on {best.machine} at commit {best.commit[:7]}, random data, median over devices"
-    pairs = [value for i, row in enumerate(best.links) for j, value in enumerate(row) if i != j]
-    host = [min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)]
-    carried = {"memory": best.memory, "device_link": pairs, "host_link": host}
-    values = [(name, row, "FLOP/s") for name, row in best.matmul.items()] + [(name, row, "B/s") for name, row in carried.items()]
-    day = best.measured_at[:10]
-    return {name: Ceiling(name, float(np.median(row)), unit, "measured", source, day) for name, row, unit in values if row}
-
-
 def ceilings(gpu: str) -> dict[str, Ceiling]:
     """The ceilings known of the device called `gpu`, by quantity: measured ones where there are, else the data sheet's."""
     return _ceilings(paths.RUNS, gpu)
@@ -77,8 +60,19 @@ def ceilings(gpu: str) -> dict[str, Ceiling]:
 
 @lru_cache
 def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
-    sheet = next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
-    return sheet | measured_ceilings(runs, gpu)
+    """Measured: the median over devices, or pairs of them, of the machine with most. A link to the host counts its slower direction."""
+    known = next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
+    found = [c for c in read_ceilings(runs) if c.gpu == gpu]
+    if not found:
+        return known
+    best = max(found, key=lambda c: len(c.memory))
+    source = f"measured on {best.machine} at commit {best.commit[:7]}, random data, median over devices"
+    pairs = [value for i, row in enumerate(best.links) for j, value in enumerate(row) if i != j]
+    host = [min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)]
+    carried = {"memory": best.memory, "device_link": pairs, "host_link": host}
+    values = [(name, row, "FLOP/s") for name, row in best.matmul.items()] + [(name, row, "B/s") for name, row in carried.items()]
+    day = best.measured_at[:10]
+    return known | {name: Ceiling(name, float(np.median(row)), unit, "measured", source, day) for name, row, unit in values if row}
 
 
 class Bound(NamedTuple):
@@ -208,18 +202,15 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def cut_bytes_per_row(model: Model, devices: int) -> float:
-    """Bytes a device sends for each row of the joined batch, in bf16, when every matrix is cut over `devices` devices."""
+def crossing_batch(model: Model, devices: int) -> float:
+    """The joined batch below which cut matrices, in bf16, send less than data parallelism (one all-reduce of all gradients), above it more.
+    ValueError: the model does not say how it is cut.
+    """
     if model.splitting is None:
         raise ValueError(f"{model.name!r} does not say how its matrices are cut")
-    total = 0.0
+    a_row = 0.0  # bytes that a device sends for each row of the joined batch
     for exchange in model.splitting.exchanges:
         size = EXACT_BYTES.get("bf16", 4) if exchange.exact else ACTIVATION_BYTES["bf16"]
         brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)
-        total += sent_share(exchange.kind, devices) * brought
-    return total
-
-
-def crossing_batch(model: Model, devices: int) -> float:
-    """The joined batch below which cut matrices send less than data parallelism (one all-reduce of all gradients), and above it more."""
-    return sent_share("all_reduce", devices) * devices * model.parameter_bytes / cut_bytes_per_row(model, devices)
+        a_row += sent_share(exchange.kind, devices) * brought
+    return sent_share("all_reduce", devices) * devices * model.parameter_bytes / a_row

@@ -13,9 +13,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from multigpu.analysis.canvas import DASHED, axis, counts, drawn, hues, key_lines, side
 from multigpu.analysis.estimate import FORMS
-from multigpu.analysis.picture import Picture
+from multigpu.analysis.picture import DASHED, Picture, axis, counts, drawn, hues, key_lines, side
 from multigpu.analysis.style import INK, label
 
 STEP = {
@@ -27,8 +26,6 @@ STEP = {
     "launching_s": ("waits for launches", "#b8b8b8", "///"),
 }
 """The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it, its colour and its hatch."""
-
-MAX_LINES = 7
 
 
 def dots(
@@ -91,8 +88,8 @@ def lines(
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:
         series = list(group.groupby(hue, sort=False, observed=True))
-        if len(series) > MAX_LINES:
-            raise ValueError(f"{len(series)} lines in one panel: at most {MAX_LINES} can be told apart; choose fewer rows or use panels")
+        if len(series) > 7:
+            raise ValueError(f"{len(series)} lines in one panel: at most 7 can be told apart; choose fewer rows or use panels")
         for key, own in ((str(key), own.sort_values(x)) for key, own in series):
             sns.lineplot(data=own, x=x, y=y, color=colours[key], marker=markers[key], linestyle="-", errorbar=None, ax=ax)
             if f"{y}_low" in own:

@@ -4,7 +4,6 @@ Records of different machines are never pooled, borrowed or divided: all of a st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,12 +13,11 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis import collectives
-from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.synchrony import synchrony_frame
-from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.traces import causes_frame, with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.record import HELD_FLAG, Record, RecordStore
 from multigpu.remembered import remembered
@@ -41,14 +39,8 @@ def withdrawn(data: Path) -> dict[tuple[str, int], str]:
     return dict(pd.read_csv(path, index_col=["key", "attempt"])["what"]) if path.exists() else {}
 
 
-def as_read(records: Iterable[Record], data: Path = paths.DATA) -> list[Record]:
-    """The Records without what is withdrawn, and without peaks that earlier Runs of the process had raised."""
-    left_out = withdrawn(data)
-    kept = ((record, left_out.get((record.key, record.attempt), "")) for record in records)
-    return [_without_peak(record, what) for record, what in kept if what != "all"]
-
-
 def _without_peak(record: Record, what: str) -> Record:
+    """Without a peak that is withdrawn or that earlier Runs of the process had raised."""
     measured = record.measurement
     if measured is None:
         return record
@@ -78,8 +70,9 @@ def records_of(runs: Path, machine: str = "") -> list[Record]:
 
 @lru_cache(maxsize=4)
 def _records(runs: Path, machine: str, _: object) -> tuple[Record, ...]:
-    store = RecordStore(runs)
-    return tuple(as_read(store.of(machine) if machine else store, runs.parent))
+    store, left_out = RecordStore(runs), withdrawn(runs.parent)
+    kept = ((record, left_out.get((record.key, record.attempt), "")) for record in (store.of(machine) if machine else store))
+    return tuple(_without_peak(record, what) for record, what in kept if what != "all")
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,7 @@ class Study:
 
     @cached_property
     def traces(self) -> pd.DataFrame:
-        """A row a traced Run of this machine: its point and where its step's time goes (`causes.causes_frame`)."""
+        """A row a traced Run of this machine: its point and where its step's time goes (`traces.causes_frame`)."""
         return causes_frame(with_untraced_steps(self.records))
 
     def on(self, machine: str) -> Study:

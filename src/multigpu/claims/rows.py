@@ -134,7 +134,8 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     """
     table = table.assign(value=quantity(table, contrast.quantity)).dropna(subset="value").reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
-    fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
+    varied = [name for name in names if name in contrast.varied]
+    fixed = [name for name in names if name not in contrast.varied and len(table[name].cat.categories)]  # of others no Record has any
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
     ids["fixed"] = _numbered(table, (name for name in fixed if name != "timing_version"))
     ids["variant"] = _numbered(table, varied)
@@ -158,7 +159,7 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
     told = point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())
     records = table[[*FIGURES, "value"]].assign(point=point, like=_numbered(table, POOLED))[told]
-    first = table[names][told & ~point.duplicated()].set_axis(point[told].unique()).to_dict("index")
+    first = table[[*fixed, *varied]][told & ~point.duplicated()].set_axis(point[told].unique()).to_dict("index")
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
 

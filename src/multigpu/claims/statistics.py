@@ -115,7 +115,7 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
     """The settings of a contrast among these rows, measured; their verdicts are left open. Where it asks for the highest device count: of
     settings that differ in that alone, the highest that has enough data, else the highest.
     """
-    if (pairs := paired(contrast, table)).settings.empty:
+    if table.empty or (pairs := paired(contrast, table)).settings.empty:
         return []
     figures = estimates(pairs)
     found = pairs.settings.join(figures).join(_by_median(pairs, figures))
