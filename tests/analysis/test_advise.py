@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from multigpu import paths
 from multigpu.analysis.advise import Advice, advise, advised, rankings, sentences
-from multigpu.analysis.asked import SAME, by_machine, run_of, semantics
+from multigpu.analysis.asked import SAME, run_of, semantics
 from multigpu.analysis.compare import best_single, ratio_columns
 from multigpu.analysis.explain import WAITS, Explanation, baselines, explain_fields, explain_key, faster
 from multigpu.analysis.explain_text import as_text, explained
@@ -70,13 +70,6 @@ def test_one_gpu_is_advised_where_two_are_slower_and_neither_a_single_run_nor_an
     standing = advice.ranked.set_index("placement")["standing"]
     assert standing[["exp3", "independent"]].tolist() == ["faster, single run", "not the same training"]
     assert "repeat it" in " ".join(sentences(advice))
-
-
-def test_this_machine_speaks_before_others_and_the_one_with_most_repeats_before_the_rest() -> None:
-    two, four = make_machine(2), make_machine(4)
-    table = points(frame_of([*make_point([1e6] * 2, machine=two), make_record("exp4", machine=two), *make_point([1e6] * 5, machine=four)]))
-    assert by_machine(table)[0]["machine"].iloc[0] == two.name  # one repeated point each, and more points
-    assert by_machine(table, four.name)[0]["machine"].iloc[0] == four.name
 
 
 def test_advice_as_text_and_json_say_the_same(tmp_path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from multigpu.analysis.collectives import COLUMNS, collectives_frame, median_bounds, points, transfer, winners
+from multigpu.analysis.collectives import COLUMNS, collectives_frame, points, transfer, winners
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.record import CollectiveRecord
 from tests.collectives.planted import make_record, plant, study
@@ -38,12 +38,6 @@ def test_a_row_a_record(tmp_path: Path) -> None:
     assert (row["busiest_link_bytes"], row["total_bytes"], row["latency_terms"]) == (1.75 * 2**30, 14 * 2**30, 14)
     assert row["kind"] == "algorithm" and set(frame[frame["kind"] == "library"]["method"]) == {"nccl", "two_shot"}
     assert collectives_frame([]).empty
-
-
-def test_the_median_lies_between_order_statistics() -> None:
-    assert median_bounds([float(value) for value in range(10, 0, -1)]) == (2.0, 9.0)  # 1 - 2 P(B(10, 1/2) < 2) = 97.9%
-    assert median_bounds([float(value) for value in range(20)]) == (5.0, 14.0)
-    assert all(math.isnan(bound) for bound in median_bounds([1.0, 2.0, 3.0, 4.0, 5.0]))
 
 
 def test_a_point_of_one_record_and_of_several() -> None:

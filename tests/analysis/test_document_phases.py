@@ -12,7 +12,7 @@ from multigpu.claims import Result, find_claim
 from multigpu.measure.trace import ReplicaTrace, StepTrace, TraceSummary
 from multigpu.published import load_published
 from multigpu.record import Record
-from tests.analysis.traced import ms, step_of
+from tests.analysis.planted import ms, step_of
 from tests.claims.planted import evaluate
 from tests.factory import make_record
 
@@ -71,13 +71,6 @@ def changed(records: Sequence[Record], change: Change) -> list[Record]:
 
 def verdict(number: str, records: Sequence[Record]) -> Result:
     return evaluate(find_claim(number), trace_table(records))
-
-
-def test_forward_ends_at_the_latest_where_backward_begins() -> None:
-    assert phases.forward_time(step_of(forward=(0, 3), backward=(4, 8))) == pytest.approx(ms(3))
-    late = step_of(forward=(1, 9), backward=(3, 8))
-    assert phases.forward_time(late) == pytest.approx(ms(2))
-    assert phases.forward_time(step_of(forward_backward=(0, 8))) is None
 
 
 def test_a_whole_step_by_hand() -> None:

@@ -13,7 +13,7 @@ from multigpu import paths
 from multigpu.analysis.advise import advised
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain_text import explained
-from multigpu.analysis.memory import largest, peaks_beside, room_for
+from multigpu.analysis.memory import peaks_beside, room_for
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of
 from multigpu.cli import main
@@ -64,18 +64,6 @@ def test_explain_and_advise_forecast_more_devices_from_the_counts_that_were_meas
     assert said["rate_low"] < said["rate"] < said["rate_high"] and 0.5 < said["scaling"] < 1
     measured = json.loads(explained(RUNS, ["workload=cnn", "model=vgg16", "devices=2"], form="json"))
     assert measured["points"] and measured["forecast"] is None
-
-
-def test_new_kernels_lose_to_merging_about_what_their_kin_lose() -> None:
-    """Asked as if nobody had measured ResNet-50 on two GPUs with the library's kernels: the kin are other batches and bucket rules."""
-    every = frames(RUNS)[1]
-    two = where(every, model="resnet50_v1.5", devices=2, placement="ddp", execution="captured", precision="bf16", batch_norm=None)
-    two = two[(two["n"] >= 5) & two["batch_size"].isin([64, 256])]
-    for batch in (64, 256):
-        fields = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last", "execution": "captured", "batch_size": batch}
-        found = expected(RUNS, fields | {"batch_norm": "fused", "stem": "folded", "devices": 2, "precision": "bf16"})
-        assert found is not None and 0.9 < found.scaling < 1 and found.rate.low < found.rate.value < found.rate.high
-        assert found.rate.value > 1.2 * where(two, batch_size=batch)["rate"].max(), "the kernels' own gain is kept"
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
@@ -130,13 +118,6 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(tmp_path
     assert run.placement in text
 
 
-def test_what_no_placement_can_hold_is_told_so(tmp_path) -> None:
-    tiny = make_machine(2, name="tiny").model_copy(update={"gpu_memory_gib": [0.1] * 2})
-    plant(RecordStore(tmp_path / "runs"), make_point([1e6], machine=tiny))
-    room = room_for(tmp_path / "runs", build_run(workload="cnn", model="vgg19", placement="ddp", batch_size=1, devices=2))
-    assert room is not None and room.instead is None and not room.knows_steps and "`" not in room.text() != ""
-
-
 @pytest.mark.parametrize(("devices", "within"), [(1, 0.04), (2, 0.002), (4, 0.02)])
 def test_peaks_are_what_rows_and_another_placements_peak_predict(devices: int, within: float) -> None:
     """Placements with a server or copies on GPUs hold flat gradients through the step as exp4 does; peaks of others are less alike, and
@@ -148,8 +129,3 @@ def test_peaks_are_what_rows_and_another_placements_peak_predict(devices: int, w
     assert len(alike) >= 20 and alike["off"].abs().median() < within
     assert table["off"].abs().median() < 0.05
     assert (table["kept_gib"] <= table["peak_memory_gib"]).all()
-
-
-def test_the_largest_model_keeps_all_that_a_device_has() -> None:
-    run = build_run(workload="cnn", model="resnet50_v1.5", placement="ddp", optimizer="adam", batch_size=1, devices=8)
-    assert largest(run, 80) == pytest.approx(80e9 / 16)

@@ -92,17 +92,6 @@ def test_bands_hold_about_what_they_promise():
     assert launch_residuals([(1.0,), (np.e, np.e**3)]) == pytest.approx([-np.sqrt(2), np.sqrt(2)]), "the sample variance of 1 and 3 is 2"
 
 
-def test_what_the_model_misses_widens_the_fan():
-    right = made(10, 1, SERVER, spread=0.002, generator=np.random.default_rng(2))
-    wrong = Points(right.devices, (right.times_s[0], right.times_s[1], tuple(1.3 * t for t in right.times_s[2])), SERVER)
-    residuals = launch_residuals(right.times_s)
-    spans = []
-    for one in (right, wrong):
-        row = forecast(one, [64], LINKS, residuals, draws=200).iloc[0]
-        spans.append(row["efficiency_high"] - row["efficiency_low"])
-    assert spans[1] > 5 * spans[0]
-
-
 def planted(c=10.0, x=1.0, counts=(1, 2, 4), placement="ddp", spread=0.004, **fields):
     """Records of ResNet-50 whose rates follow the model on H200s' measured links; five repeats over five launches."""
     generator, records = np.random.default_rng(3), []
@@ -131,7 +120,7 @@ def lines():
     return made_lines(records + planted(counts=(2, 4), placement="exp2"))
 
 
-def test_planted_records_are_recovered(lines):
+def test_planted_records_are_recovered_and_tables_hold_each_forecast_and_its_test(lines):
     found = {line.first["placement"]: line for line in lines}
     assert set(found) == {"ddp", "exp4", "ps_gpu0", "exp2"}, "independent replicas merge nothing"
     ddp, exp4 = found["ddp"], found["exp4"]
@@ -141,9 +130,6 @@ def test_planted_records_are_recovered(lines):
     assert exp4.forecast["efficiency"].iloc[-1] < 0.1 < ddp.forecast["efficiency"].iloc[-1]
     assert found["ps_gpu0"].forecast is None, "two counts leave nothing to test"
     assert found["exp2"].forecast is None, "it was not measured on one device"
-
-
-def test_tables_hold_each_forecast_and_its_test(lines):
     table, tested = of_records.ahead_table(lines), of_records.held_out_table(lines)
     assert list(tested["placement"]) == ["ddp", "exp4"] and list(tested["devices"]) == [4, 4] and list(tested["n"]) == [5, 5]
     ddp = where(table, placement="ddp").set_index("devices")
@@ -155,28 +141,22 @@ def test_tables_hold_each_forecast_and_its_test(lines):
     first = tested.iloc[0]
     assert first["efficiency"] / first["measured"] == pytest.approx(1 / (1 + first["error"])), "the same step on one device under both"
     assert set(line.rows["keys"].iloc[0].split(", ")) <= set(first["keys"].split(", "))
-
-
-def test_what_cannot_be_forecast_is_refused_or_empty():
-    assert made_lines([]) == [] and of_records.ahead_table([]).empty and of_records.held_out_table([]).empty
-    refused("1 counts of devices cannot fit 2 parameters", held_out, made(10, 1, RING, counts=(1, 2)), LINKS)
-    refused("network_gbit must be above 0", of_records.assumed_links, 0, 5, 8)
-    refused("at least 2 devices, not 1", of_records.forecast_lines, [], 1)
-
-
-def test_noise_is_of_timed_steps_of_the_first_rank():
-    (record,) = make_point([1e3], devices=1, workload="cnn", measurement={"step_time_s": [[99.0] * 10 + [1.0] * 29 + [3.0]]})
-    (noise,) = of_records.noise_of([record], [record.key])
-    assert np.mean(noise) == pytest.approx(1) and max(noise) == noise[-1] and len(noise) == record.run.timed_steps
-    assert of_records.noise_of([record], ["another"]) == ()
-
-
-def test_a_miss_widens_the_bands_of_others_and_not_its_own(lines):
-    """Leave-one-out: the line that was missed by a factor of two keeps its band, the others of its kind get wider ones."""
     plain = [line for line in lines if line.held_out]
     missed = replace(plain[0], held_out=replace(plain[0].held_out, measured_s=2 * plain[0].held_out.predicted_s))
     before, after = ([line.held_out.high_s for line in of_records.calibrated(every)] for every in (plain, [missed, *plain[1:]]))
     assert after[0] == before[0] and max(np.subtract(after, before)[1:]) > 0 and min(np.subtract(after, before)) >= 0
+
+
+def test_what_cannot_be_forecast_or_has_no_formula_is_refused():
+    assert made_lines([]) == [] and of_records.ahead_table([]).empty and of_records.held_out_table([]).empty
+    refused("1 counts of devices cannot fit 2 parameters", held_out, made(10, 1, RING, counts=(1, 2)), LINKS)
+    refused("network_gbit must be above 0", of_records.assumed_links, 0, 5, 8)
+    refused("at least 2 devices, not 1", of_records.forecast_lines, [], 1)
+    variables = find_model("nmt", "nmt000").variables
+    refused("cut from one model", demand_of, find_placement("layer_split"), variables)
+    refused("do not wait", demand_of, find_placement("parameter_server_async"), variables)
+    refused("no formula", demand_of, find_placement("mirrored_hierarchical"), variables)
+    refused("above 0", Links, 0.0)
 
 
 def test_counts_of_a_forecast_and_latency_is_how_the_shortest_call_grows():
@@ -285,11 +265,3 @@ def test_a_rows_demand_holds_the_bytes_that_the_row_predicts(name):
         # a home's own replica fetches nothing; ids of rows come on top, 8 bytes beside a row of 2048
         between = 3 * (sum(demand.pulled) + sum(demand.pushed))
         assert predicted(4)[1] == pytest.approx(between, rel=0.01)
-
-
-def test_what_has_no_formula_is_refused():
-    variables = find_model("nmt", "nmt000").variables
-    refused("cut from one model", demand_of, find_placement("layer_split"), variables)
-    refused("do not wait", demand_of, find_placement("parameter_server_async"), variables)
-    refused("no formula", demand_of, find_placement("mirrored_hierarchical"), variables)
-    refused("above 0", Links, 0.0)

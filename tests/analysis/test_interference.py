@@ -9,16 +9,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.interference import (
-    COLUMNS,
-    LANES,
-    PAUSE_S,
-    interference_table,
-    lanes_table,
-    launch_gaps,
-    launch_ratios,
-    occasions,
-)
+from multigpu.analysis.interference import COLUMNS, LANES, PAUSE_S, interference_table, lanes_table, launch_gaps, launch_ratios, occasions
 from multigpu.measure.lane import Lane
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
@@ -58,7 +49,7 @@ def test_a_planted_slow_down_is_judged(slowdown: float, noise: float, verdict: s
     assert (row["lanes"], row["n_alone"], row["n_shared"], row["devices"]) == (4, 6, 6, 1)
 
 
-def test_only_the_lane_that_was_also_alone_is_compared() -> None:
+def test_only_the_lane_that_was_also_alone_is_compared_and_nothing_is_an_empty_table() -> None:
     """GPU 2 is slower than GPU 0, which is not its neighbours' fault; an ordinary Record and a failed one do not count."""
     records = measured([RATE] * 2, 0) + measured([RATE] * 2, 3, first=100) + measured([0.9 * RATE] * 2, 3, gpu=2, first=300)
     records += [make_record("ddp", 1, 0.5 * RATE, 7, machine=MACHINE, timed_steps=90)]
@@ -68,9 +59,6 @@ def test_only_the_lane_that_was_also_alone_is_compared() -> None:
     assert (row["ratio"], row["n_shared"], row["verdict"]) == (pytest.approx(1), 2, "may share")
     (row,) = lanes_table(records).to_dict("records")
     assert (row["gpus"], row["n"], row["ratio"]) == ("2", 2, pytest.approx(1 / 0.9))
-
-
-def test_nothing_to_compare_is_an_empty_table() -> None:
     for records in ([], measured([RATE], 0), measured([RATE], 3)):
         table = interference_table(records)
         assert table.empty and list(table.columns) == COLUMNS

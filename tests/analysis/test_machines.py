@@ -55,18 +55,6 @@ def test_launches_that_differ_are_the_units_of_shares(launches: str, t: float, v
     assert points["half"].tolist() == pytest.approx([0, share * math.sinh(t * math.sqrt(variance))], rel=1e-5)
 
 
-def test_gpus_beside_others_are_compared_within_a_record() -> None:
-    records = []
-    for repeat, host in enumerate((1.0, 2.0)):  # the host halves everybody's rate in the second
-        planted = {"device_states": [state()] * 4, "event_time_s": [host, host, host * 1.25, host]}
-        records.append(make_record("independent", 4, 1000.0, repeat=repeat, measurement=planted, **ALEXNET))
-    points = gpu_points(records)
-    assert points["share"].tolist() == pytest.approx([1, 1, 0.8, 1]) and points["half"].max() == pytest.approx(0, abs=1e-12)
-    assert set(points["how"]) == {"beside others"}
-    assert gpu_points([make_record("ddp", 4, 1000.0, measurement={"device_states": [state()] * 4}, **ALEXNET)]).empty
-    assert gpu_points([]).empty
-
-
 def energy(joules: float, window_s: float = 20.0, devices: int = 2, **more: Any) -> Record:
     """Each GPU takes its share of the joules, over 6,400 units in all."""
     window = {"window_s": window_s, "start_j": 1e6, "end_j": 1e6 + joules / devices, "steps": 100, "units": 6400 // devices}

@@ -1,25 +1,27 @@
-"""Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; rows put together; a study."""
+"""Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; every field is declared."""
 
 import math
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
 from multigpu import paths
-from multigpu.analysis import compare
+from multigpu.analysis.asked import command_of
 from multigpu.analysis.compare import also, beside, compared, records_with, repeated, scaling, stacked, versus
-from multigpu.analysis.fields import POINT
+from multigpu.analysis.fields import FIELDS, POINT, ROLES, with_role
 from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
 from multigpu.analysis.points import Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.read import frames, read_study, records_of
 from multigpu.analysis.show import text
+from multigpu.analysis.words import OF_A_JOB, SAYS, way_words
 from multigpu.collectives.record import CollectiveStore
+from multigpu.command import parse_fields
 from multigpu.record import RecordStore
+from multigpu.run import Run
 from multigpu.synchrony.simulate import simulated_pace
 from tests.analysis.planted import study
 from tests.collectives.planted import make_record as make_all_reduce
@@ -78,7 +80,7 @@ def test_machines_are_never_pooled() -> None:
     assert frames(paths.RUNS)[1].groupby(list(POINT), dropna=False).size().max() == 1
 
 
-def test_pairs_differ_in_the_named_fields_alone() -> None:
+def test_pairs_differ_in_the_named_fields_alone_and_several_counterparts_are_refused() -> None:
     pairs = versus(TABLE, where(TABLE, placement="ddp"))
     assert len(pairs) == (TABLE["n"] > 0).sum()
     eight = one(pairs, workload="nmt", placement="exp4", devices=8)
@@ -87,53 +89,42 @@ def test_pairs_differ_in_the_named_fields_alone() -> None:
     exp4, ddp = where(TABLE, placement="exp4"), where(TABLE, placement="ddp")
     there, back = versus(exp4, ddp), versus(ddp, exp4)
     assert (there["ratio_low"] * back["ratio_high"]).to_numpy() == pytest.approx(1) == (there["ratio"] * back["ratio"]).to_numpy()
-
-
-def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart() -> None:
     table = points(frame_of([*make_point([1e6]), *make_point([2e6], placement="exp4"), *make_point([3e6], placement="exp2")]))
     refused("differ in placement", versus, table, table)
     assert len(versus(table, table, but=())) == 3
 
 
-def test_scaling_names_its_baselines() -> None:
+def test_scaling_names_its_baselines_and_one_what_is_missing() -> None:
     row = one(scaling(TABLE), workload="nmt", placement="exp2", devices=8)
     assert row["speedup_best"] == pytest.approx(0.1 * 8 * 0.8, rel=1e-2)
     assert row["speedup_same"] == pytest.approx(0.1 * 8 * 0.8 / 0.5, rel=1e-2)
     assert row["of_independent"] == pytest.approx(0.1 / 0.98, rel=1e-2)
     assert row["efficiency_best"] == pytest.approx(row["speedup_best"] / 8)
-
-
-def test_a_single_run_has_no_verdict() -> None:
-    rows = pd.DataFrame(
-        {"ratio": [1.5, 1.5, 0.5, 1.0, np.nan], "ratio_low": [np.nan, 1.1, 0.4, 0.9, np.nan], "ratio_high": [np.nan, 2, 0.6, 1.1, 1]}
-    )
-    assert compare.verdict(rows).tolist() == ["single run", "faster", "slower", "not told apart", ""]
-
-
-def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
     refused("placement=exp1", one, TABLE, error=Missing, placement="exp1")
     refused("devices", one, TABLE, workload="nmt", placement="ddp")
     refused("150 GiB", one, TABLE, error=Missing, placement="exp2", devices=8, batch_size=256)
     refused("no column 'placment'", where, TABLE, placment="ddp")
 
 
-def test_of_several_lengths_the_most_repeated_speaks() -> None:
+def test_of_several_lengths_the_most_repeated_speaks_and_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
     records = [*make_point([1e6] * 2, timed_steps=20), *make_point([1.1e6] * 5, timed_steps=50), *make_point([9e6] * 9, host_cores=4)]
     table = points(frame_of(records))
     assert len(table) == 3 and one_length(table)["n"].tolist() == [5, 9]
     assert usual(table)["n"].tolist() == [5]
+    table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
+    assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
+    assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(table, bucket_mib=1)["bucket_mib"].tolist() == [1]
+    records = [make_record(devices=1), make_record(devices=2), make_record(devices=4, traced_steps=2, traced_from=41)]
+    assert records_with(records, devices=[1, 2]) == records[:2] and records_with(records, traced=True) == records[2:]
 
 
-def test_what_is_withdrawn_is_not_read(tmp_path) -> None:
+def test_what_is_withdrawn_is_not_read_and_says_why(tmp_path) -> None:
     gone, peak, kept = make_record(repeat=0), make_record(repeat=1), make_record(repeat=2)
     plant(RecordStore(tmp_path / "runs"), [gone, peak, kept])
     (tmp_path / "withdrawn.csv").write_text(f"key,attempt,what,why\n{gone.key},0,all,planted\n{peak.key},0,peak_memory_gib,planted\n")
     read = {record.key: record for record in records_of(tmp_path / "runs")}
     assert set(read) == {peak.key, kept.key}
     assert read[peak.key].measurement.peak_memory_gib == [] and read[kept.key].measurement.peak_memory_gib
-
-
-def test_withdrawn_rows_name_committed_records_and_say_why() -> None:
     table = pd.read_csv(paths.DATA / "withdrawn.csv")
     keys = {(record.key, record.attempt) for record in RecordStore(paths.RUNS)}
     assert set(zip(table["key"], table["attempt"], strict=True)) <= keys
@@ -150,15 +141,12 @@ def test_averages_have_students_interval_and_a_single_run_has_none() -> None:
     assert averages(frame.iloc[:0], ["way"], ["accuracy"]).empty
 
 
-def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
+def test_a_study_speaks_of_one_machine_and_without_records_has_every_frame(tmp_path: Path) -> None:
     study = read_study(str(tmp_path), "8x-nvidia-h200")
     for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
         assert frame.empty and len(frame.columns) > 5
     assert list(study.points.columns) == list(read_study().points.columns)
     refused("does not exist", read_study, str(tmp_path / "typo"))
-
-
-def test_a_study_speaks_of_one_machine(tmp_path: Path) -> None:
     plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
     assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
     assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
@@ -186,14 +174,6 @@ def test_rows_stand_beside_their_counterpart_and_are_put_together_under_their_na
     assert text(two.head(1), "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
 
 
-def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
-    table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
-    assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
-    assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(table, bucket_mib=1)["bucket_mib"].tolist() == [1]
-    records = [make_record(devices=1), make_record(devices=2), make_record(devices=4, traced_steps=2, traced_from=41)]
-    assert records_with(records, devices=[1, 2]) == records[:2] and records_with(records, traced=True) == records[2:]
-
-
 def test_a_simulated_protocol_waits_for_whom_it_says() -> None:
     sync, alone = simulated_pace("sync", 8, 8, late=8), simulated_pace("async", 8, 1, late=8)
     assert sync["age"] == 0 and 6 < alone["age"] < 8 and sync["speed"] < 0.25 < alone["speed"] < 1.1
@@ -203,7 +183,7 @@ RECORDS = [make_record(), make_record("exp2", status="timeout", reason="300 s"),
 FRAME = frame_of(RECORDS)
 
 
-def test_columns_by_hand():
+def test_columns_by_hand_and_what_was_not_measured_is_missing():
     measured = {
         **{"wall_s": 8.0, "warmup_s": 9.0, "total_s": 20.0, "event_time_s": [7.0, 9.0], "units": 6000, "padded_units": 8000},
         # the second rank is the slower one; its timed steps are 1 2 3 4 with median 2.5 and deviations 1.5 0.5 0.5 1.5
@@ -219,16 +199,10 @@ def test_columns_by_hand():
     assert (row["peak_memory_gib"], row["overhead_s"]) == (3.0, 3.0)
     assert (row["loss_first"], row["loss_last"], row["flags"]) == (5.0, 1.0, "a, b")
     assert (row["unit"], row["gpu"], row["framework_version"], row["sm_clock_mhz"]) == ("words", "NVIDIA H200", "2.13.0", 1980.0)
-
-
-def test_what_was_not_measured_is_missing():
     assert len(FRAME) == 3 and list(FRAME.columns) == list(COLUMNS)
     row = FRAME[FRAME["status"] == "timeout"].iloc[0]
     assert row[list(MEASURED)].isna().all() and row["reason"] == "300 s"
     assert frame_of([]).dtypes.to_dict() == FRAME.dtypes.to_dict()
-
-
-def test_step_times_are_long_and_know_what_was_timed():
     steps = step_times(RECORDS, [FRAME["key"].iloc[0], "unknown"])
     assert len(steps) == 2 * 40 and (steps["timed"] == (steps["step"] >= 10)).all()
     assert step_times(RECORDS, []).dtypes.to_dict() == steps.dtypes.to_dict()
@@ -241,3 +215,35 @@ def test_export_reads_back(tmp_path):
         assert back["units"].isna().tolist() == FRAME["units"].isna().tolist()
     for name in ("records.xlsx", "records", "no/such/folder/records.csv"):
         refused("cannot", export, FRAME, tmp_path / name)
+
+
+@pytest.fixture(scope="module")
+def everywhere() -> pd.DataFrame:
+    return frames(paths.RUNS)[1]
+
+
+def test_every_field_declares_what_it_is_and_none_is_declared_that_no_run_has() -> None:
+    assert set(ROLES) == set(Run.model_fields), "say in `fields.ROLES` what a new field is to those who compare Runs"
+    told = {*SAYS, *OF_A_JOB, "placement"}
+    untold = set(with_role("way", "condition", "host", "length")) - told
+    assert not untold and set(SAYS) <= set(Run.model_fields), "say in `words.SAYS` how its values are called"
+
+
+@pytest.mark.parametrize("name", [*with_role("way", "condition", "host")])
+def test_ways_that_differ_in_one_field_are_called_differently(name: str, everywhere: pd.DataFrame) -> None:
+    """`advise` would else print equal rows."""
+    usual = {"cross_entropy": "library", "layout": "channels_last"}  # named or not, it is the same way
+    row, values = everywhere.iloc[0], [value for value in everywhere[name].dropna().unique() if value != usual.get(name)]
+    texts = [way_words(pd.concat([row.drop(name), pd.Series({name: value})])) for value in values]
+    assert len(set(texts)) == len(values)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_filter_by_any_field_finds_its_records(name: str, everywhere: pd.DataFrame) -> None:
+    """As `explain`, `advise` and `measure` read it, with the words of a command that they print."""
+    for value in everywhere[name].dropna().unique():
+        (word,) = (
+            word for word in command_of({name: value.item() if hasattr(value, "item") else value}).split() if word.startswith(f"{name}=")
+        )
+        found = where(everywhere, **parse_fields([word.strip("'")]))
+        assert len(found) == (everywhere[name] == value).sum() > 0, word

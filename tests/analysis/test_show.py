@@ -22,7 +22,7 @@ from multigpu.analysis.picture import RC, Picture, counts, save, svg_text
 from multigpu.analysis.plots import bars, dots, lines, timeline
 from multigpu.analysis.points import Missing, one, points, where
 from multigpu.analysis.prose import NotTrue, finding, require, say
-from multigpu.analysis.show import Shown, folded, of_machines, sources, table
+from multigpu.analysis.show import of_machines, sources, table
 from multigpu.analysis.style import OTHERS, PALETTE, in_order, look
 from multigpu.placements import placements
 from tests.analysis.planted import read_on_a_telephone, study
@@ -63,15 +63,12 @@ def test_what_is_written_is_near_what_was_measured(value: float, form: str) -> N
     assert abs(digits - value * factor) <= max(0.06 * value * factor, 0.51 * 10**-decimals)
 
 
-def test_an_estimate_comes_with_the_records_behind_it() -> None:
+def test_an_estimate_comes_with_its_records_and_compares_by_its_whole_interval() -> None:
     row = one(versus(POINTS, where(POINTS, placement="ddp")), workload="nmt", placement="exp4", devices=8)
     found = estimate(row)
     assert (found.value, found.low, found.high) == (row["ratio"], row["ratio_low"], row["ratio_high"])
     assert found.keys == set(row["keys"].split(", ")) and estimate(row, "rate").unit == "words/s"
     refused("speedup_best", estimate, scaling(points(frame_of([make_record(devices=2)]))).iloc[0], "speedup_best", error=Missing)
-
-
-def test_a_figure_is_picked_from_a_table_and_compares_by_its_whole_interval() -> None:
     pairs = versus(POINTS, where(POINTS, placement="ddp"))
     fields = {"workload": "nmt", "placement": "exp4", "devices": 8}
     assert estimate(pairs, **fields) == estimate(one(pairs, **fields)) and f"{estimate(0.5):percent}" == "50%"
@@ -176,11 +173,6 @@ def test_a_single_run_is_hollow_and_nothing_to_draw_is_said() -> None:
     refused("at most 7", lines, where(many, placement="ddp", workload="nmt"), "devices", "rate", "Too many", "", hue="model")
 
 
-def test_parts_stand_folded_one_below_the_other() -> None:
-    html = folded("a < b of `grid`", Shown("<p>1</p>"), Shown("<p>2</p>")).html
-    assert html == "<details><summary>a &lt; b of <code>grid</code></summary>\n<p>1</p><p>2</p></details>\n"
-
-
 @pytest.fixture(scope="module")
 def drawn() -> Picture:
     rows = pd.DataFrame({"placement": ["ddp", "exp2"], "rate": [10.0, 4.0], "rate_low": [9.0, 3.0], "rate_high": [11.0, 5.0]})
@@ -239,16 +231,10 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-def test_every_colour_stands_out_on_light_and_dark():
+def test_placements_stand_out_on_light_and_dark_by_colours_and_markers_of_their_own_in_one_order():
     assert all(contrast(colour, page) >= 3 for colour in (*PALETTE, *OTHERS) for page in (LIGHT, DARK))
-
-
-def test_placements_differ_by_colour_and_by_marker_and_nothing_else_takes_their_colours():
     looks = [look(name) for name in placements()]
     assert len({x.colour for x in looks}) == len({x.marker for x in looks}) == len(looks)
     assert not {x.colour for x in looks} & set(OTHERS)
-
-
-def test_order_is_that_of_every_page_and_an_unknown_placement_stands_last_under_its_name():
     assert look("ps_of_tomorrow").label == "ps_of_tomorrow"
     assert in_order(["exp1", "zzz", "exp2", "ddp", "independent", "ddp"]) == ["independent", "ddp", "exp2", "exp1", "zzz"]

@@ -32,15 +32,12 @@ def test_one_mean_has_students_interval_and_two_have_welchs_in_any_unit(a, b, un
     assert mean_interval(a) == pytest.approx((mean.low, mean.high), abs=1e-9)
 
 
-def test_one_value_has_no_interval_and_equal_values_one_of_no_width():
+def test_launches_are_the_units_where_they_differ_and_one_value_has_no_interval():
     one, same = sample([5.0], ["a"]), sample([3.0] * 5, "aaabb")
     assert one.freedom == 0 and math.isnan(one.variance) and all(math.isnan(end) for end in mean_interval([1.0]))
     assert math.isnan(interval([one, sample([1.0, 1.1], "ab")]))
     assert same.variance == pytest.approx(0, abs=1e-30) and same.freedom == 4
     assert interval([same, same]) == pytest.approx(0, abs=1e-12)
-
-
-def test_launches_are_the_units_where_they_differ_in_any_order():
     values = [1.00, 1.001, 0.999, 1.2, 1.201]
     apart, alike = sample(values, "aaabb"), sample([1.00, 1.1, 0.9, 0.95, 1.04], "aaabb")
     assert (apart.freedom, alike.freedom) == (1, 4) and interval([apart]) > 5 * interval([alike])
@@ -62,15 +59,11 @@ def test_the_true_ratio_lies_inside_in_about_95_of_100(wander):
     assert inside / times >= 0.91
 
 
-def test_jitter_is_the_scaled_median_deviation_and_throughput_needs_time():
+def test_jitter_and_step_memory_by_hand_and_throughput_needs_time():
     # median 3; deviations 2 1 0 1 97; their median 1
     assert f.jitter([1, 2, 3, 4, 100]) == pytest.approx(1.4826) and math.isnan(f.jitter([]))
     for wall_s in (0, math.nan):
         refused("needs a positive time", f.throughput, 1, wall_s)
-
-
-def test_step_memory_by_hand_and_of_independent_steps():
-    """-1, 1, -1, ...: r_k = (-1)^k (n - k) / n, so Q / 20 = (n + 2) / 20 / n * sum of (n - k)."""
     n = 200
     expected = (n + 2) / n * sum(n - k for k in range(1, 21)) / 20
     assert f.step_memory([(-1.0) ** i for i in range(n)]) == pytest.approx(expected)

@@ -18,7 +18,7 @@ from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepT
 from multigpu.measure.traced import Activity, Host, joined, named_phases, replica_trace, short_name
 from multigpu.placements import find_placement
 from multigpu.record import Record
-from tests.analysis.traced import ms, step_of, traced_record
+from tests.analysis.planted import ms, step_of, traced_record
 from tests.claims.planted import evaluate
 from tests.factory import make_point, make_record
 
@@ -107,7 +107,7 @@ def test_replicas_are_joined_on_one_clock() -> None:
     assert trace.kernels[0].calls == 2
 
 
-def test_a_captured_step_is_told_by_names() -> None:
+def test_captured_steps_are_told_by_names_and_updates_beside_backward_do_not_end_it() -> None:
     unnamed = [Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, None, 9, a.bytes, a.kernel) for a in activities()]
     found, missing = named_phases(unnamed)
     (step,) = replica_trace(0, found, [], [(0, 90)], "kineto", missing)["replica"]["steps"]
@@ -116,10 +116,6 @@ def test_a_captured_step_is_told_by_names() -> None:
     assert step["launches"] == 1 and set(missing) == {"forward", "backward"}
     plain = [Activity("ncclDevKernel_SendRecv", "collective", 0, 5, 0), *unnamed]
     assert {"pull", "merge"} <= set(named_phases(plain)[1]), "sends are not told apart"
-
-
-def test_updates_beside_backward_do_not_end_it() -> None:
-    """Backward 30-80 goes on beside an update 40-60: nothing tells its kernels from forward's, nor where it ends."""
     kernels = [("gemm", 0, 30), ("gemm", 30, 45), ("fused_adam", 40, 60), ("gemm", 45, 80), ("fused_adam", 100, 120)]
     found, missing = named_phases([Activity(name, "compute", start, end, 0) for name, start, end in kernels], update_in_backward=True)
     assert [a.phase for a in found] == [None, None, "update", None, "update"]
@@ -205,7 +201,7 @@ def step(busy=0.06, exposed=0.02, copies=0.01, communication=(), **phases) -> St
     return step_of(told=told, **{name: (1e3 * start, 1e3 * end) for name, (start, end) in phases.items()})
 
 
-def test_parts_of_a_step_add_up_to_it():
+def test_parts_of_a_step_add_up_and_the_profilers_slowness_falls_on_the_host_alone():
     # forward 0 to 40 ms and backward 40 to 60 on one replica: no skew; the host merges from 60 to 90, copies run from 60 to 70
     one = step(forward=(0, 0.04), backward=(0.04, 0.06), merge=(0.06, 0.09), communication=[(0.06, 0.07)])
     parts = step_parts([one], ("merge", "update"), host_share=1.0)
@@ -214,6 +210,14 @@ def test_parts_of_a_step_add_up_to_it():
     )
     assert sum(parts.values()) == pytest.approx(0.1)
     assert step_parts([one], ())["launching"] == pytest.approx(0.04), "a merge that the device does is no work of the host's"
+    parts = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04, "communication": 0.01, "skew": 0.02, "launching": 0.06}
+    timed = timed_parts(parts, 0.09)
+    assert timed["compute"] == 0.04 and timed["communication"] == 0.01
+    assert timed["skew"] == pytest.approx(0.01) and timed["launching"] == pytest.approx(0.03)
+    shorter = timed_parts(parts, 0.025)
+    assert shorter["compute"] == pytest.approx(0.02) and shorter["launching"] == 0 and sum(shorter.values()) == pytest.approx(0.025)
+    busy = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04}
+    assert timed_parts(busy, 0.05)["launching"] == pytest.approx(0.01), "a traced step without idle time leaves the rest to launching"
 
 
 def test_the_replica_that_waited_least_speaks_and_beginning_late_is_skew():
@@ -228,17 +232,6 @@ def test_the_replica_that_waited_least_speaks_and_beginning_late_is_skew():
     first = step(**quiet, pull=(0, 0.01), forward=(0.01, 0.03), backward=(0.03, 0.05))
     second = step(**quiet, pull=(0, 0.05), forward=(0.05, 0.07), backward=(0.07, 0.09))
     assert step_parts([second, first], ("pull",))["host_work"] == pytest.approx(0.01), "not while another replica computes"
-
-
-def test_the_profilers_slowness_falls_on_the_host_alone():
-    parts = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04, "communication": 0.01, "skew": 0.02, "launching": 0.06}
-    timed = timed_parts(parts, 0.09)
-    assert timed["compute"] == 0.04 and timed["communication"] == 0.01
-    assert timed["skew"] == pytest.approx(0.01) and timed["launching"] == pytest.approx(0.03)
-    shorter = timed_parts(parts, 0.025)
-    assert shorter["compute"] == pytest.approx(0.02) and shorter["launching"] == 0 and sum(shorter.values()) == pytest.approx(0.025)
-    busy = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04}
-    assert timed_parts(busy, 0.05)["launching"] == pytest.approx(0.01), "a traced step without idle time leaves the rest to launching"
 
 
 def test_a_row_a_traced_run_in_its_own_timed_step():

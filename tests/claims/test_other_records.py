@@ -211,16 +211,13 @@ def test_it_does_not_hold(number: str, index: int) -> None:
     assert result_of(number, framed(number, CASES[number][1][index])).verdict == "does not hold"
 
 
-def test_real_seconds_and_other_laws_decide_nothing_about_exponential_times() -> None:
+def test_other_clocks_laws_and_starts_decide_nothing_about_theirs() -> None:
     real = [r for p in (8, 20, 64, 256) for name in ("sync", "async") for r in records(name, p, clock="real")]
     constant = [r for r in ratio(1.1) if isinstance(r, SynchronyRecord)]
     law = {"kind": "constant", "time_s": 1.0}
     constant = [r.model_copy(update={"experiment": type(r.experiment)(**{**dict(r.experiment), "law": law})}) for r in constant]
     for planted in (real, constant):
         assert evaluate(find_claim("C26"), synchrony_frame(planted)).verdict == "not yet measured"
-
-
-def test_models_that_start_equal_are_a_scope_of_their_own() -> None:
     both = [*averaged(0.8, 0.1), *averaged(0.1, 0.1, same_start=True)]
     result = evaluate(find_claim("C48"), synchrony_frame(both))
     assert (result.verdict, result.scope) == ("holds here only", "own start")

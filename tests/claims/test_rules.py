@@ -35,16 +35,12 @@ def overlapped(overlap: float, after: float, noise: tuple[float, ...] = QUIET, *
     return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
 
 
-def test_a_minority_that_was_repeated_says_so() -> None:
+def test_a_minority_that_was_repeated_says_so_and_decides_nothing_where_most_others_contradict() -> None:
     beside = batches(7.4, 7.3, ONCE, placement="exp2") + batches(7.3, 7.4, ONCE, placement="exp4")
     result = result_of("C14", batches(7.4, 7.3) + beside + batches(4.0, 5.0, ONCE, precision="fp32"))
     assert result.verdict == "holds"
     assert "the verdict rests on 1 of 4 settings; 2 of 3 measured once agree with it" in result.why
     assert "3 further settings measured once: 0.80x to 1.01x" in result.figure
-
-
-def test_a_minority_that_most_others_contradict_decides_nothing() -> None:
-    """The case of C14: one of four repeated, two of the three others point elsewhere."""
     beside = batches(4.0, 5.0, ONCE, placement="exp2") + batches(6.0, 4.0, ONCE, placement="exp4")
     result = result_of("C14", batches(7.4, 7.3) + beside + batches(7.4, 7.3, ONCE, precision="fp32"))
     assert result.verdict == "inconclusive" and "most of 3 measured too seldom to decide point elsewhere" in result.why
@@ -181,14 +177,10 @@ def test_a_framework_that_could_decide_more_blocks_and_of_what_must_hold_togethe
     assert all_of([("inconclusive", False), ("out of reach", False)]) == "out of reach"
 
 
-def test_scopes_that_differ_hold_here_only() -> None:
+def test_scopes_that_differ_hold_here_only_and_a_share_of_an_added_time() -> None:
     """C12 by placement: ddp keeps 93%, the CPU server 60%."""
     result = result_of("C12", CASES["C12"].rows("holds") + CASES["C12"].rows("fails", placement="exp2"))
     assert (result.verdict, result.scope) == ("holds here only", "ddp")
-
-
-def test_a_share_of_an_added_time() -> None:
-    """100 ms on one GPU; a second adds 20 with communication and 2 without: 90% of what it adds is gone."""
     common = {"model": "nmt004", "batch_size": 64, "sequence_length": None}
     rows = []
     for placement, steps in (("replicated_allreduce", (100.0, 120.0)), ("independent", (100.0, 102.0))):

@@ -25,12 +25,7 @@ SINGLE_MARGIN = 1.05
 _SAMPLE = ["rate", "log_variance", "log_freedom", "keys"]
 
 
-def versus(
-    own: pd.DataFrame,
-    base: pd.DataFrame,
-    but: Sequence[str] = ("placement",),
-    name: str = "ratio",
-) -> pd.DataFrame:
+def versus(own: pd.DataFrame, base: pd.DataFrame, but: Sequence[str] = ("placement",), name: str = "ratio") -> pd.DataFrame:
     """Each measured point of `own` beside the one of `base` that equals it in every field but those of `but` (and what follows from them).
     Returns `own`'s columns; <name>, the rate over base's, with _low and _high (95%, Welch's t on logarithms; NaN: a single run);
     base_<field> of `but` and `TOLD`; verdict. ValueError: a point has several counterparts; the sentence says in what they differ.
