@@ -43,8 +43,8 @@ def test_a_row_a_record(tmp_path: Path) -> None:
 def test_a_point_of_one_record_and_of_several() -> None:
     one = points(collectives_frame([timed("ring", N, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 100.0])]))
     assert one[["time_s", "time_s_low", "time_s_high", "n", "launches"]].iloc[0].tolist() == [5.5, 2.0, 9.0, 1, 1]
-    several = points(collectives_frame([make_record(time_s=seconds, repeat=repeat) for repeat, seconds in enumerate((1.0, 2.0, 4.0))]))
-    row = several.iloc[0]
+    several = collectives_frame([make_record(time_s=seconds, repeat=repeat) for repeat, seconds in enumerate((1.0, 2.0, 4.0))])
+    row = points(several).iloc[0]
     # logs -ln 2, 0, ln 2 about ln 2: t(0.975, 2) ln 2 / sqrt 3
     assert (row["n"], row["launches"], row["time_s"]) == (3, 3, pytest.approx(2.0))
     assert row["time_s_high"] == pytest.approx(2 * math.exp(4.30265 * math.log(2) / math.sqrt(3)), rel=1e-4)

@@ -185,17 +185,13 @@ def of_misses(*misses: float) -> list[HeldOut | None]:
     return [a_band(math.exp(0.1 * miss)) for miss in misses]
 
 
-def test_the_factor_is_the_quantile_that_keeps_the_promise() -> None:
+def test_the_factor_is_the_quantile_that_keeps_the_promise_for_what_it_has_not_seen() -> None:
     assert widening_of(of_misses(*(0.1 * n for n in range(1, 40)))) == pytest.approx(3.8), "the 38th of 39"
     assert widening_of(of_misses(2.0, 1.5)) == pytest.approx(2.0), "too few for the quantile: the largest"
     assert widening_of(of_misses(*[0.2] * 30)) == 1.0, "bands are never made narrower"
     flat, unknown = replace(a_band(1.5), low_s=1.0, high_s=1.0), replace(a_band(1.5), low_s=math.nan, high_s=math.nan)
     assert widening_of([]) == widening_of([None, flat]) == 1.0, "what has no width says nothing"
     assert math.isinf(flat.missed_by) and math.isnan(unknown.missed_by) and a_band(1.0).missed_by == 0.0
-
-
-def test_widened_bands_hold_95_percent_of_what_they_have_not_seen() -> None:
-    """Misses five times as large as bands expect, of unequal widths: each line judged by the others alone."""
     generator = np.random.default_rng(0)
     covered = []
     for _ in range(40):

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from multigpu.analysis import limits
@@ -25,8 +26,7 @@ def state(memory_clock_mhz: int = 3201) -> dict[str, float | int]:
 
 
 def alone(gpu: int, rate: float, clock: int = 3201, repeat: int = 0) -> Record:
-    seconds = 512 * 30 / rate
-    planted = {"device_states": [state(clock)], "event_time_s": [seconds]}
+    planted = {"device_states": [state(clock)], "event_time_s": [512 * 30 / rate]}
     return make_record("ddp", 1, rate, repeat=repeat, device_ids=str(gpu), measurement=planted, **ALEXNET)
 
 
@@ -46,12 +46,12 @@ def test_launches_that_differ_are_the_units_of_shares(launches: str, t: float, v
     """Shares of 0.8 e^0.01 twice, then of 0.8 e^-0.01, each within a Record: one launch of four repeats, or two launches that disagree."""
     records = []
     for repeat, launch in enumerate(launches):
-        by = 0.01 if repeat < 2 else -0.01
-        planted = {"device_states": [state()] * 2, "event_time_s": [1.0, 1.25 * math.exp(-by)]}
+        host, by = (1.0, 0.01) if repeat < 2 else (2.0, -0.01)  # the host halves everybody's rate in the second half
+        planted = {"device_states": [state()] * 2, "event_time_s": [host, host * 1.25 * math.exp(-by)]}
         records.append(make_record("independent", 2, 1000.0, repeat=repeat, launch_id=launch, measurement=planted, **ALEXNET))
     points = gpu_points(records)
     share = points["share"].iloc[1]
-    assert share == pytest.approx(0.8, rel=0.01)
+    assert share == pytest.approx(0.8, rel=0.01) and set(points["how"]) == {"beside others"}
     assert points["half"].tolist() == pytest.approx([0, share * math.sinh(t * math.sqrt(variance))], rel=1e-5)
 
 
@@ -63,27 +63,19 @@ def energy(joules: float, window_s: float = 20.0, devices: int = 2, **more: Any)
 
 def test_repeats_are_pooled_and_short_windows_left_out() -> None:
     records = [energy(960.0), energy(640.0, repeat=1), energy(1.0, window_s=9.9, repeat=2), energy(1280.0, devices=4)]
-    points = energy_points(records)
-    assert points[["devices", "n"]].to_numpy().tolist() == [[2, 2], [4, 1]]
-    assert points["joules_per_unit"].tolist() == pytest.approx([0.125, 0.2])
-    assert points["power_w"].tolist() == pytest.approx([40.0, 64.0]) and points["units_per_s"].tolist() == [320.0, 320.0]
-    for nothing in ([], [energy(1.0, window_s=9.9)]):
-        assert energy_points(nothing).empty
-    assert points["least"].tolist() == pytest.approx([0.1, 0.2]) and points["most"].tolist() == pytest.approx([0.15, 0.2])
-    two = energy_points([energy(960.0), energy(320.0, machine=make_machine(name="another"))])
-    assert sorted(two["joules_per_unit"]) == pytest.approx([0.05, 0.15])
+    records.append(energy(320.0, machine=make_machine(name="another")))
+    found = energy_points(records)[["devices", "n", "joules_per_unit", "least", "most", "power_w", "units_per_s"]].to_numpy()
+    expected = [[2, 2, 0.125, 0.1, 0.15, 40, 320], [2, 1, 0.05, 0.05, 0.05, 16, 320], [4, 1, 0.2, 0.2, 0.2, 64, 320]]
+    assert found == pytest.approx(np.array(expected)) and energy_points(records[2:3]).empty and energy_points([]).empty
 
 
 def test_machines_are_described_once_by_their_latest_record() -> None:
     old = make_record(machine=make_machine(8).model_copy(update={"driver": "1"}), measured_at="2025-01-01")
-    records = [make_record(), old, make_record(machine=make_machine(0))]
-    table = machines_frame(records).set_index("machine")
-    row = table.loc["8x-nvidia-h200"]
-    assert (row["driver"], row["gpus"], row["links"], row["records"], row["first_day"]) == ("570.0", 8, "NVLink", 2, "2025-01-01")
-    assert len(table) == 2 and table["gpus"].min() == 0 and table.loc[table["gpus"].eq(0), "links"].eq("").all()
-    assert list(machines_frame([]).columns) == list(MACHINE_COLUMNS)
     both = make_machine(2).model_copy(update={"links": [["self", "NVLink"], ["PCIe", "self"]]})
-    assert machines_frame([make_record(machine=both)])["links"].tolist() == ["NVLink, PCIe"]
+    table = machines_frame([make_record(), old, make_record(machine=make_machine(0)), make_record(machine=both)])
+    expected = [["", 0, "", 1, "2026-01-02"], ["570.0", 2, "NVLink, PCIe", 1, "2026-01-02"], ["570.0", 8, "NVLink", 2, "2025-01-01"]]
+    found = table[["driver", "gpus", "links", "records", "first_day"]].sort_values("gpus").to_numpy().tolist()
+    assert found == expected and list(machines_frame([]).columns) == list(MACHINE_COLUMNS)
 
 
 H200 = "NVIDIA H200"
@@ -173,20 +165,17 @@ def test_communication_time_and_what_each_device_sends_by_hand():
 
 @with_machine
 def test_rows_beside_their_bounds_and_points_with_what_they_ask_of_links():
-    frame = frame_of([make_record("ddp", 8, 4.96e6), make_record("ddp", 2, device_type="cpu", precision="fp32")])
-    table = limits.bounds(frame)
-    assert table["share_of_bound"].iloc[0] == pytest.approx(0.1, rel=0.01)
-    assert math.isnan(table["bound"].iloc[1])
+    table = limits.bounds(frame_of([make_record("ddp", 8, 4.96e6), make_record("ddp", 2, device_type="cpu", precision="fp32")]))
+    assert table["share_of_bound"].iloc[0] == pytest.approx(0.1, rel=0.01) and math.isnan(table["bound"].iloc[1])
     assert len(limits.bounds(frame_of([]))) == 0
     records = [record for count in (1, 4) for record in make_point([6400.0 * count] * 5, devices=count, workload="cnn", launches="abcde")]
     table = limits.link_bounds(points(frame_of(records))).set_index("devices")
     model, row = find_model("cnn", table["model"].iloc[0]), table.loc[4]
-    assert row["parameters"] == model.parameters
     flops = 3 * model.forward_flops_per_unit * row["batch_size"]
-    assert row["bytes_per_mflop"] == pytest.approx(1e6 * 4 * model.parameters / flops)
-    assert row["one_step_s"] == pytest.approx(table.loc[1, "step_time_s"])
+    assert row["bytes_per_mflop"] == pytest.approx(1e6 * 4 * model.parameters / flops) and row["parameters"] == model.parameters
     assert row["links_s"] == pytest.approx(1.5 * model.parameter_bytes / ceilings(H200)["device_link"].value)
-    assert row["bound_exposed"] == pytest.approx(row["one_step_s"] / (row["one_step_s"] + row["links_s"]))
+    one_s = table.loc[1, "step_time_s"]
+    assert row["one_step_s"] == pytest.approx(one_s) and row["bound_exposed"] == pytest.approx(one_s / (one_s + row["links_s"]))
     assert table.loc[1, "links_s"] == 0 and table.loc[1, "bound_exposed"] == 1
 
     without = limits.link_bounds(points(frame_of([record for record in records if record.run.devices == 4])))

@@ -18,7 +18,7 @@ from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepT
 from multigpu.measure.traced import Activity, Host, joined, named_phases, replica_trace, short_name
 from multigpu.placements import find_placement
 from multigpu.record import Record
-from tests.analysis.planted import ms, step_of, traced_record
+from tests.analysis.planted import ms, step_of
 from tests.claims.planted import evaluate
 from tests.factory import make_point, make_record
 
@@ -30,16 +30,12 @@ def cells(spans) -> set[int]:
     return {cell for start, end in spans for cell in range(start, end)}
 
 
-@given(SPANS, SPANS)
-def test_intervals_are_sets(a, b) -> None:
+@given(SPANS, SPANS, st.integers(1, 5))
+def test_intervals_are_sets_and_coalescing_closes_the_smallest_gaps(a, b, most) -> None:
     assert cells(union(a)) == cells(a) and length(a) == len(cells(a))
     assert all(left[1] < right[0] for left, right in zip(union(a), union(a)[1:], strict=False)), "disjoint, in order"
     assert cells(intersection(a, b)) == cells(a) & cells(b)
     assert uncovered(a, b) == len(cells(a) - cells(b))
-
-
-@given(SPANS, st.integers(1, 5))
-def test_coalescing_keeps_every_point_and_closes_the_smallest_gaps(a, most) -> None:
     found = coalesced(a, most)
     assert len(found) <= most and cells(a) <= cells(found)
     gaps = sorted(right[0] - left[1] for left, right in zip(union(a), union(a)[1:], strict=False))
@@ -50,24 +46,16 @@ FIRST = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
 LATER = step_of(forward=(2, 5), backward=(5, 10), merge=(10, 11), update=(11, 12))
 
 
-@pytest.mark.parametrize(
-    ("replicas", "skew_ms"),
-    [
+def test_phases_last_from_their_first_to_their_last_operation_and_skew_is_how_far_apart_replicas_begin() -> None:
+    for replicas, skew_ms in (
         ([FIRST, LATER], 2),  # equal work, begun 2 ms apart
         ([FIRST], 0),
         ([step_of(forward=(0, 3), backward=(4, 8))], 1),  # a gap counts: an upper bound
         ([step_of(forward=(0, 4), backward=(3, 8))], 0),  # overlap counts once
         ([step_of(forward_backward=(0, 8)), step_of(forward_backward=(1, 9))], 1),
-        ([FIRST, step_of(forward=(0, 3))], None),
-        ([FIRST, step_of(update=(0, 3))], None),
-        ([], None),
-    ],
-)
-def test_skew_is_how_far_apart_replicas_begin_where_their_passes_are_known(replicas, skew_ms) -> None:
-    assert phases.launch_skew(replicas) == (None if skew_ms is None else pytest.approx(ms(skew_ms)))
-
-
-def test_phases_last_from_their_first_to_their_last_operation() -> None:
+    ):
+        assert phases.launch_skew(replicas) == pytest.approx(ms(skew_ms))
+    assert phases.launch_skew([FIRST, step_of(forward=(0, 3))]) is phases.launch_skew([FIRST, step_of(update=(0, 3))]) is None
     assert phases.phase_times(LATER) == pytest.approx({"forward": ms(3), "backward": ms(5), "merge": ms(1), "update": ms(1)})
     assert phases.passes_time(FIRST) == phases.passes_time(step_of(forward=(0, 4), backward=(3, 8))) == pytest.approx(ms(8))
     assert phases.passes_span([FIRST, LATER]) == pytest.approx(ms(10)) and phases.step_time([FIRST, LATER]) == pytest.approx(ms(12))
@@ -85,24 +73,22 @@ def activities() -> list[Activity]:
     ]
 
 
-def test_a_trace_is_reduced_to_its_sums() -> None:
+def nanoseconds(part: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {name: (round(start * 1e9), round(end * 1e9)) for name, (start, end) in part["replica"]["steps"][0]["phases"].items()}
+
+
+def test_a_trace_is_reduced_to_its_sums_and_replicas_are_joined_on_one_clock() -> None:
     part = replica_trace(0, activities(), [Host(0, "update", 118, 130)], [(0, 90)], "kineto", {}, 7)
     (step,) = joined([part]).replicas[0].steps
-    nanoseconds = {name: (round(start * 1e9), round(end * 1e9)) for name, (start, end) in part["replica"]["steps"][0]["phases"].items()}
-    assert nanoseconds == {"forward": (0, 30), "backward": (30, 80), "merge": (50, 100), "update": (100, 130)}
+    assert nanoseconds(part) == {"forward": (0, 30), "backward": (30, 80), "merge": (50, 100), "update": (100, 130)}
     assert (step.kernels, step.launches) == (4, 5), "the copy is no kernel, and what lies outside of steps is not counted"
     assert (step.busy_s, step.communication_s, step.exposed_s) == pytest.approx((120e-9, 60e-9, 20e-9), abs=1e-12)
     assert step.exposed_copies_s == 0, "the copy ran while the device computed"
     (copies,) = part["replica"]["copies"]
     assert (copies["kind"], copies["calls"], copies["bytes"]) == ("host_to_device", 1, 64)
     assert part["replica"]["launch_lead_s"] == pytest.approx(7e-9)
-
-
-def test_replicas_are_joined_on_one_clock() -> None:
-    late = [Activity("gemm", "compute", 2_000_000, 5_000_000, 0, "forward", 1)]
-    early = [Activity("gemm", "compute", 1_000_000, 5_000_000, 0, "forward", 1)]
-    parts = [replica_trace(rank, mine, [], [(rank * 500_000, 9)], "kineto", {}) for rank, mine in enumerate((late, early))]
-    trace = joined(parts)
+    late, early = ([Activity("gemm", "compute", begun, 5_000_000, 0, "forward", 1)] for begun in (2_000_000, 1_000_000))
+    trace = joined([replica_trace(rank, mine, [], [(rank * 500_000, 9)], "kineto", {}) for rank, mine in enumerate((late, early))])
     assert [replica.steps[0].phases["forward"] for replica in trace.replicas] == [(0.001, 0.004), (0.0, 0.004)]
     assert trace.kernels[0].calls == 2
 
@@ -110,17 +96,16 @@ def test_replicas_are_joined_on_one_clock() -> None:
 def test_captured_steps_are_told_by_names_and_updates_beside_backward_do_not_end_it() -> None:
     unnamed = [Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, None, 9, a.bytes, a.kernel) for a in activities()]
     found, missing = named_phases(unnamed)
-    (step,) = replica_trace(0, found, [], [(0, 90)], "kineto", missing)["replica"]["steps"]
-    nanoseconds = {name: (round(start * 1e9), round(end * 1e9)) for name, (start, end) in step["phases"].items()}
-    assert nanoseconds == {"forward_backward": (0, 80), "merge": (50, 100), "update": (100, 120)}
-    assert step["launches"] == 1 and set(missing) == {"forward", "backward"}
+    part = replica_trace(0, found, [], [(0, 90)], "kineto", missing)
+    assert nanoseconds(part) == {"forward_backward": (0, 80), "merge": (50, 100), "update": (100, 120)}
+    assert part["replica"]["steps"][0]["launches"] == 1 and set(missing) == {"forward", "backward"}
     plain = [Activity("ncclDevKernel_SendRecv", "collective", 0, 5, 0), *unnamed]
     assert {"pull", "merge"} <= set(named_phases(plain)[1]), "sends are not told apart"
     kernels = [("gemm", 0, 30), ("gemm", 30, 45), ("fused_adam", 40, 60), ("gemm", 45, 80), ("fused_adam", 100, 120)]
     found, missing = named_phases([Activity(name, "compute", start, end, 0) for name, start, end in kernels], update_in_backward=True)
     assert [a.phase for a in found] == [None, None, "update", None, "update"]
-    (step,) = replica_trace(0, found, [], [(0, 90)], "kineto", missing)["replica"]["steps"]
-    assert set(step["phases"]) == {"update"} and set(missing) == {"forward", "backward", "forward_backward"}
+    part = replica_trace(0, found, [], [(0, 90)], "kineto", missing)
+    assert set(nanoseconds(part)) == {"update"} and set(missing) == {"forward", "backward", "forward_backward"}
     assert "with updates beside backward" in missing["forward_backward"]
 
 
@@ -129,15 +114,6 @@ def test_kernels_have_short_names() -> None:
     collective = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     assert [short_name(generic), short_name(collective)] == ["elementwise_kernel gpu_kernel_impl", collective.partition("(")[0]]
     assert short_name("aten::addmm") == "aten::addmm" and len(short_name("x" * 300)) <= 72
-
-
-def test_traced_runs_make_frames_and_no_throughput() -> None:
-    records = [traced_record(devices=2), make_record(devices=2)]
-    assert list(frame_of(records)["key"]) == [records[1].key], "a traced Run never competes with a timed one"
-    frame = phases_frame(records)
-    assert len(frame) == 2 * 3 and set(frame["key"]) == {records[0].key}
-    assert frame["forward_s"].tolist() == pytest.approx([0.003] * 6) and frame["pull_s"].isna().all()
-    assert phases_frame([]).empty and list(phases_frame([]).columns) == list(frame.columns)
 
 
 COMMON: dict[str, Any] = {"workload": "deepconn", "scaling": "strong", "processes": "one"}
@@ -242,7 +218,11 @@ def test_a_row_a_traced_run_in_its_own_timed_step():
     steps = [step(busy=0.04, exposed=0.01, copies=0.008, forward=(0.0, 0.02), backward=(0.02, 0.04))] * 3
     trace = TraceSummary(source="kineto", replicas=[ReplicaTrace(rank=rank, steps=steps, copies=copied) for rank in range(2)], kernels=[])
     record = make_record("exp4", 2, traced_steps=3, processes="one", units_per_s=2 * 128 * 200 / 0.08, measurement={"trace": trace})
-    (row,) = causes_frame([record, make_record("ddp", 2)]).to_dict("records")
+    timed = make_record("ddp", 2)
+    assert list(frame_of([record, timed])["key"]) == [timed.key], "a traced Run never competes with a timed one"
+    frame = phases_frame([record, timed])
+    assert set(frame["key"]) == {record.key} and frame["forward_s"].tolist() == pytest.approx([0.02] * 6) and frame["pull_s"].isna().all()
+    (row,) = causes_frame([record, timed]).to_dict("records")
     assert row["timed_step_s"] == pytest.approx(record.measurement.wall_s / record.run.timed_steps)
     assert sum(row[f"{name}_s"] for name in PARTS) == pytest.approx(row["timed_step_s"])
     assert row["peer_copies_s"] == pytest.approx(0.002) and row["host_copies_s"] == pytest.approx(0.006)

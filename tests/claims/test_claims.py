@@ -31,9 +31,13 @@ from tests.refusals import refused
 CLAIMS = all_claims()
 
 
-def test_claims_are_numbered_without_a_gap_and_are_sentences():
+def test_claims_are_numbered_sentences_whose_pages_exist_and_documents_are_named():
     assert [claim.number for claim in CLAIMS] == [f"C{n}" for n in range(1, len(CLAIMS) + 1)]
     assert all(claim.sentence.endswith(".") and claim.sentence[0].isupper() for claim in CLAIMS)
+    written = (paths.REPOSITORY / "report" / "claims.md").read_text()
+    assert all(f"**{document}**" in written for claim in all_claims() for document in claim.documents)
+    for page in {claim.page for claim in all_claims() if claim.page}:
+        assert (paths.REPOSITORY / "notebooks" / f"{page}.ipynb").exists() and page_title(page) != page
 
 
 def test_predicates_are_data_and_state_scope_and_least_data_and_name_what_exists():
@@ -118,7 +122,7 @@ def test_a_line_a_claim_fits_the_terminal_and_in_full_loses_nothing(results):
             assert "".join(part.split()) in "".join(text.split())
 
 
-def test_repeats_that_would_decide():
+def test_repeats_that_would_decide_and_an_interval_that_says_nothing_is_not_shown():
     """A ratio of 1.10 whose repeats scatter by 2%, against a margin of 1.05: the textbook's sample size for 80%."""
     contrast = Contrast(label="ratio", over=(Term(),))
     setting = planted(contrast, estimate=1.10, low=1.10 / math.exp(0.0555), high=1.10 * math.exp(0.0555))  # t(4) x 0.0447 / sqrt(5)
@@ -128,10 +132,6 @@ def test_repeats_that_would_decide():
     assert repeats_needed(contrast, setting, looks=20) > n
     for other in ({"estimate": 1.05}, {"low": None}):  # at the margin no number decides
         assert repeats_needed(contrast, setting.model_copy(update=other)) is None
-
-
-def test_an_interval_that_says_nothing_is_not_shown():
-    """Bounds more than a hundredfold apart come of two launches that differ."""
     contrast = find_claim("C2").predicate.contrasts[0]
     setting = planted(contrast, estimate=1.5, low=0.9, high=2.5)
     wide = setting.model_copy(update={"low": 0.01, "high": 300.0})
@@ -156,7 +156,7 @@ def told(cell: ElementTree.Element) -> str:
     return "".join(cell.itertext()).replace(" ", "")
 
 
-def test_html_says_everything_escaped(results):
+def test_html_says_everything_escaped_with_a_sign_a_verdict(results):
     rows = ElementTree.fromstring(claims_table(results)).findall("tbody/tr")
     cells = {cell.get("href"): cell for cell in ElementTree.fromstring(scoreboard(results)).iter("a")}
     assert set(cells) == {f"#{claim.number}" for claim in all_claims()} and {len(row) for row in rows} == {5}
@@ -173,13 +173,10 @@ def test_html_says_everything_escaped(results):
     changed = [results[0].model_copy(update={"claim": planted, "why": "<b>"})]
     assert "<script>" not in claims_table(changed) and "&lt;script&gt;&amp;" in claims_table(changed)
     assert "<script>" not in scoreboard(changed) and "&lt;script&gt;" in scoreboard(changed)
-
-
-def test_every_claim_has_the_page_that_shows_it_and_their_page_names_every_document():
-    written = (paths.REPOSITORY / "report" / "claims.md").read_text()
-    assert all(f"**{document}**" in written for claim in all_claims() for document in claim.documents)
-    for page in {claim.page for claim in all_claims() if claim.page}:
-        assert (paths.REPOSITORY / "notebooks" / f"{page}.ipynb").exists() and page_title(page) != page
+    assert set(SYMBOLS) == set(VERDICTS) and len(set(SYMBOLS.values())) == len(VERDICTS)
+    said, counts = "".join(ElementTree.fromstring(tally(results)).itertext()).strip(), Counter(result.verdict for result in results)
+    assert said.startswith(f"Of {len(all_claims())} claims ")
+    assert [int(number) for number in re.findall(r"\S+ (\d+) ", said.split("claims ")[1])] == [counts[verdict] for verdict in VERDICTS]
 
 
 def row_of(number: str, rows: list) -> str:
@@ -220,10 +217,3 @@ def test_a_test_in_words_says_how_it_is_measured_where_that_is_not_as_usual(resu
     for result in results:  # no name of the code, but for a placement of document 001; grids go by their names
         why = result.why.split("decided by ")[0].replace("make_parallel", "")
         assert not re.search(r"\w_\w", why), why
-
-
-def test_every_verdict_has_its_own_sign_and_is_counted(results):
-    assert set(SYMBOLS) == set(VERDICTS) and len(set(SYMBOLS.values())) == len(VERDICTS)
-    told, counts = "".join(ElementTree.fromstring(tally(results)).itertext()).strip(), Counter(result.verdict for result in results)
-    assert told.startswith(f"Of {len(all_claims())} claims ")
-    assert [int(number) for number in re.findall(r"\S+ (\d+) ", told.split("claims ")[1])] == [counts[verdict] for verdict in VERDICTS]

@@ -25,13 +25,16 @@ Rows = list[dict[str, Any]]
 
 def batches(speedup: float, rival: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
     """C14's sides, batch 64 and 32 a GPU on 8 GPUs and on one, at these speedups."""
-    runs = (*scaling({"batch_size": 64}, 8, speedup), *scaling({"batch_size": 32}, 8, rival))
-    return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
+    return speedups(8, ({"batch_size": 64}, speedup), ({"batch_size": 32}, rival), noise, **fields)
 
 
-def overlapped(overlap: float, after: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
+def overlapped(overlap: float, after: float, **fields: Any) -> Rows:
     """C29's sides on 4 GPUs and on one, at these speedups."""
-    runs = (*scaling({"placement": "ddp"}, 4, overlap), *scaling({"placement": "replicated_allreduce"}, 4, after))
+    return speedups(4, ({"placement": "ddp"}, overlap), ({"placement": "replicated_allreduce"}, after), **fields)
+
+
+def speedups(devices: int, own: tuple[Any, float], other: tuple[Any, float], noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
+    runs = (run for side, speedup in (own, other) for run in scaling(side, devices, speedup))
     return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
 
 
@@ -166,7 +169,7 @@ def test_two_clocks_that_disagree_about_the_verdict_are_a_hosts_noise() -> None:
         assert result_of("C2", median_of(slow, factor) + median_of(fast, 1.0)).verdict == "holds", "both say the same by far"
 
 
-def test_a_framework_that_could_decide_more_blocks_and_of_what_must_hold_together_the_worst_counts() -> None:
+def test_the_worst_counts_of_what_must_hold_and_scopes_that_differ_hold_here_only() -> None:
     few, many = Answer(verdict="holds", decidable=3, leaning="holds"), Answer(verdict="inconclusive", decidable=195, leaning="holds")
     assert blocked_by({"tensorflow": few, "torch": many}) == ["torch"]
     assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3})}) == []
@@ -175,10 +178,6 @@ def test_a_framework_that_could_decide_more_blocks_and_of_what_must_hold_togethe
     assert all_of([("holds", False), ("does not hold", True)]) == "holds here only", "size only narrows"
     assert all_of([("holds", False), ("does not hold", False)]) == all_of([("does not hold", True)]) == "does not hold"
     assert all_of([("inconclusive", False), ("out of reach", False)]) == "out of reach"
-
-
-def test_scopes_that_differ_hold_here_only_and_a_share_of_an_added_time() -> None:
-    """C12 by placement: ddp keeps 93%, the CPU server 60%."""
     result = result_of("C12", CASES["C12"].rows("holds") + CASES["C12"].rows("fails", placement="exp2"))
     assert (result.verdict, result.scope) == ("holds here only", "ddp")
     common = {"model": "nmt004", "batch_size": 64, "sequence_length": None}

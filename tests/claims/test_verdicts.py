@@ -151,7 +151,7 @@ def test_half_a_claim_is_not_yet_measured_and_one_model_is_too_few_for_a_median_
     assert "in 6 settings of ResNet-50 and VGG-16 at 2, 4 and 8 GPUs, n >= 5 each" in with_all.figure
 
 
-def test_frameworks_that_are_compared_have_one_verdict_and_one_figure():
+def test_frameworks_that_are_compared_have_one_verdict_and_flagged_records_are_named():
     tensorflow = repeats(40.0, **CNN | at(1, framework="tensorflow", **IN_GRAPH))
     for processes in ("one", "per_device"):  # PyTorch's: on one device one process either way
         result = result_of("C44", [*repeats(100.0, **CNN | at(1, processes=processes)), *tensorflow])
@@ -160,9 +160,6 @@ def test_frameworks_that_are_compared_have_one_verdict_and_one_figure():
     same = result_of("C44", CASES["C44"].rows("fails"))
     assert same.figure.startswith("step time in TensorFlow over PyTorch, in one setting and in every setting: 1.00x, ResNet-50 (95%")
     assert same.figure.count("n = 5") == 1
-
-
-def test_flagged_records_are_named():
     rows = CASES["C2"].rows("holds", flags="host and device clocks differ")
     assert "10 Records are flagged (host and device clocks differ)" in result_of("C2", rows).why
     shares = [row | {"flags": f"clocks disagree by {share}%"} for row, share in zip(rows, ("1.0", "7.5", "2.6"), strict=False)]

@@ -112,11 +112,6 @@ def run_of(row: Any) -> Run:
 def command_of(fields: Mapping[str, Any]) -> str:
     """`python -m multigpu measure` with these fields; those that every Run needs and that are not named stand open ("...")."""
     needed = {name: "..." for name, field in Run.model_fields.items() if field.is_required()}
-    words = [f"{name}={_word(value)}" for name, value in (needed | dict(fields)).items()]
+    told = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in (needed | dict(fields)).items()}
+    words = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in told.items()]
     return "python -m multigpu measure " + " ".join(shlex.quote(word) if not word.endswith("=...") else word for word in words)
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

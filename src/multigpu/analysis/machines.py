@@ -8,8 +8,9 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.compare import combined
 from multigpu.analysis.limits import Ceiling, ceilings
-from multigpu.analysis.statistics import interval, sample
+from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.record import Record
 
@@ -86,7 +87,8 @@ def gpu_points(records: Iterable[Record]) -> pd.DataFrame:
         for gpu, own in group.groupby("gpu"):
             shares = own["units_per_s"] / (own["key"].map(rates) if within else rates.mean())
             compared = [(shares, own)] if within else [(own["units_per_s"], own), (first["units_per_s"], first)]
-            width = interval([sample(values.tolist(), rows["launch"].tolist()) for values, rows in compared])
+            sides = [log_samples(values, rows["how"], rows["launch"]).assign(rate=1.0) for values, rows in compared]
+            width = half_width(*combined(sides)[["log_variance", "log_freedom"]].iloc[0])
             half = 0.0 if gpu == group["gpu"].min() else shares.mean() * math.sinh(width)
             row = dict(zip(JOB, values, strict=True)) | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
             points.append(row | own[["units_per_s", *STATE]].mean().to_dict())

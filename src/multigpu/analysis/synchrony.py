@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.compare import combined
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import where
-from multigpu.analysis.statistics import interval, mean_interval, sample
+from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 from multigpu.analysis.words import MODELS
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
@@ -168,8 +169,10 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
         if min(count := own["protocol"].value_counts().reindex(["sync", "async"], fill_value=0)) < 2:
             continue
         for unit, column in (("update", "update_time_s"), ("sample", "gradient_time_s")):
-            over, under = (sample(where(own, protocol=name)[column].tolist(), range(count[name])) for name in ("sync", "async"))
-            ratio, half = math.exp(over.mean - under.mean), math.exp(interval([over, under]))
+            each = log_samples(own[column], own["protocol"], own["key"])
+            over, under = (each.loc[[name]].reset_index(drop=True).assign(rate=math.exp(each["log_mean"][name])) for name in count.index)
+            ratio, variance, freedom = combined([over], [under]).iloc[0]
+            half = math.exp(half_width(variance, freedom))
             rows.append((workers, unit, ratio, ratio / half, ratio * half, min(count), ", ".join(own["key"])))
     return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"])
 
