@@ -40,9 +40,7 @@ class Advice:
 
 
 def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
-    """The ranking of one job's points: the best is the fastest with an interval that trains the joined batch's model, or else without.
-    job: points that have `asked.SAME` in common. singles: `compare.best_single` of each job of the machine.
-    """
+    """The ranking of points that have `asked.SAME` in common: the fastest with an interval that trains the joined batch's model is best."""
     ok = job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
     known_as = [semantics(row) for _, row in ok.iterrows()]
     is_equal = np.array([one.facts.is_equal_training for one in known_as], dtype=bool)
@@ -68,9 +66,7 @@ def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
 
 
 def rankings(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2) -> tuple[list[Advice], str]:
-    """A ranking a job of these fields, each of one machine, `most` at most, and in words what was left out or is not there.
-    This machine's jobs come first, then those of the machine with most repeated points; of a model its most devices, unless told.
-    """
+    """A ranking a job of these fields, each of one machine, `most` at most (this machine's first), and in words what was left out."""
     found = asked(points, fields, machine)
     if found.empty:
         return [], none_has(points, fields, machine)

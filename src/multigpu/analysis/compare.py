@@ -51,9 +51,7 @@ def equal_rows(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str], how: Li
 
 
 def counterparts(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
-    """The rows of several tables that equal each other in all columns they share: these, and under each table's number its row's label.
-    how: "left" keeps rows without a counterpart.
-    """
+    """The rows of several tables that equal each other in all columns they share: these, and under each table's number its row's label."""
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
     return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 

@@ -198,9 +198,7 @@ def _command(row: Any, **other: Any) -> str:
 def explain_fields(
     runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
 ) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The points that have these fields, the plainest first and `most` at most; why there is none; and the points left out.
-    Of this machine where it holds such a point, else of the one with most repeats of them. ValueError: as `asked.asked`.
-    """
+    """The points with these fields, the plainest first and `most` at most, of one machine; why there is none; and the points left out."""
     frame, every = frames(runs)
     found = asked(every, fields, machine)
     measured = found[found["n"] > 0]

@@ -33,9 +33,7 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Line:
-    """A series with its points, its forecast at all counts where one can be made, and what was held out.
-    links: None where none was measured. residuals: of launches, for the band.
-    """
+    """A series with its points, its forecast at all counts where one can be made, and what was held out; residuals: of launches."""
 
     rows: pd.DataFrame
     points: Points
@@ -187,9 +185,7 @@ def calibrated(lines: Sequence[Line]) -> list[Line]:
 
 
 def hidden_by_half(units: float, devices: int, one_s: Sequence[float], merge_s: float, unit: str) -> Estimate:
-    """The rate of so many units a device and step where one device takes `one_s` (middle, longest, shortest) and a merge that nobody
-    measured `merge_s`, of which half is hidden behind backward, none or, at best, all.
-    """
+    """The rate where one device takes `one_s` (middle, longest, shortest) and of an unmeasured `merge_s` half is hidden, none, or all."""
     middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
     return Estimate(float(middle), float(low), float(high), unit=unit)
 

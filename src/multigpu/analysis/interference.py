@@ -40,9 +40,7 @@ def _beside(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str]) -> pd.Data
 
 
 def interference_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Run that was measured alone in a lane and beside neighbours in the same one: the same GPUs, as many cores.
-    ratio is the mean step time beside neighbours over that alone (low, high: 95%, as all ratios of this study): 1.01 is 1% slower.
-    """
+    """A row a Run measured alone in a lane and beside neighbours on the same GPUs and cores: step time over that alone, with bounds."""
     found = _points(records, "neighbours")
     table = _beside(found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"])
     shows = np.select([table["high"] <= ALLOWED, table["low"] > ALLOWED], ["may share", "disturbed"], "not shown")
@@ -52,9 +50,7 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
-    """What sharing adds without anybody's fault: each lane's mean step time over that of the first lane, all measuring side by side.
-    Equal GPUs are not equally fast, and Runs that are compared with each other may stand in different lanes.
-    """
+    """Each lane's mean step time over that of the first lane, all measuring side by side: equal GPUs are not equally fast."""
     found = _points(record for record in records if record.lane and record.lane.neighbours)
     first = found["gpus"].eq(found.groupby(RUN)["gpus"].transform("first"))
     table = _beside(found[~first], found[first], RUN)
@@ -69,9 +65,7 @@ KIND = ("framework", "processes", "execution", "on_host")
 
 
 def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of every point with at least two repeats in each of two launches: the second launch's rate over the first's, in order of time.
-    One in twenty intervals misses 1 by chance if launches do not matter. Returns what `versus` says, and holds_one.
-    """
+    """Of points with at least two repeats in each of two launches: the second's rate over the first's (`versus`), and holds_one."""
     ordered = frame[frame["status"].eq("ok")].sort_values("measured_at", kind="stable")
     each = points(ordered, by=[*POINT, "launch_id"])
     each = each[each["n"] > 1]

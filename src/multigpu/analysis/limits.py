@@ -203,9 +203,7 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def crossing_batch(model: Model, devices: int) -> float:
-    """The joined batch below which cut matrices, in bf16, send less than data parallelism (one all-reduce of all gradients), above it more.
-    ValueError: the model does not say how it is cut.
-    """
+    """The joined batch from which cut matrices, in bf16, send more than data parallelism. ValueError: no word of how the model is cut."""
     if model.splitting is None:
         raise ValueError(f"{model.name!r} does not say how its matrices are cut")
     a_row = 0.0  # bytes that a device sends for each row of the joined batch

@@ -24,9 +24,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Room:
-    """GiB that the fullest device should need (`knows_steps`: with what a step adds), what it has, and what placements need that fit.
-    instead: the Run to take where this one does not fit: under the first of the others, or its batch in parts; None: nothing is known.
-    """
+    """GiB that the fullest device should need (`knows_steps`: in a step), what it has, what others that fit need; instead: a Run to take."""
 
     needed_gib: float
     has_gib: float
@@ -108,9 +106,7 @@ def kept_gib(row: Any, **changed: Any) -> float:
 
 
 def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Each measured point beside that of `base` (`versus`), whose peak, less what it keeps, says what a step adds: kept_gib, predicted_gib,
-    off (predicted over measured, less 1).
-    """
+    """Points beside that of `base` (`versus`), whose peak less what it keeps says what a step adds: kept_gib, predicted_gib, off."""
     table = versus(points[points["placement"].ne(base)], where(points, placement=base), but=["placement"])
     table = table.dropna(subset=["peak_memory_gib", "base_peak_memory_gib"])
     kept = pd.Series([kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64")

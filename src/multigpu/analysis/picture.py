@@ -89,9 +89,7 @@ def csv_link(data: pd.DataFrame, name: str) -> str:
 
 
 def shown(figure: Picture, name: str) -> Shown:
-    """The figure as one self-contained HTML element: SVG, which takes the page's colour, caption, its data and Records one click away.
-    Where its column has less room than it needs, its narrow drawing stands in its place.
-    """
+    """The figure as one HTML element: SVG, caption, data and Records one click away; a narrow column shows its narrow drawing."""
     more = csv_link(figure.data, name) if len(figure.data) else ""
     drawings = _inline(figure, name)
     if figure.narrow:

@@ -41,9 +41,7 @@ def dots(
     line_at: float | None = None,
     **words: str,
 ) -> Picture:
-    """A dot a row, in their order, with its 95% interval, hollow where it has none, the rows' names (column y) down the side.
-    hue: the column of colours (default: y). line_at: a vertical line ("no difference").
-    """
+    """A dot a row, in their order, with its interval, hollow where it has none, names (column y) down the side; hue: of colours."""
     colours, markers = hues(rows, hue or y)
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:

@@ -96,9 +96,7 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
 
 
 def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """One row a group of Records, in the order in which groups appear: for what no rate is of (accuracy, a loss, a time).
-    Of each of `columns` its mean with _low and _high (95%, Student's t; NaN for a single run); n (Records), keys.
-    """
+    """One row a group of Records, for what no rate is of: of each column its mean with _low and _high (95%, Student's t), n, keys."""
     each = frame.groupby(list(by), sort=False, dropna=False, observed=True)
     bounds = {"_low": lambda own: mean_interval(own.dropna())[0], "_high": lambda own: mean_interval(own.dropna())[1]}
     asked = {f"{name}{end}": (name, how) for name in columns for end, how in {"": "mean", **bounds}.items()}

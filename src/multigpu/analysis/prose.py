@@ -36,9 +36,7 @@ def require(condition: Any, why: str) -> None:
 
 @contextmanager
 def finding() -> Iterator[None]:
-    """What stands and falls together: where a `require` fails, a point is missing or a name that was left out, one line says so.
-    The published report raises it instead.
-    """
+    """What stands and falls together: one line says what fails; the published report raises it. A name that was left out fails too."""
     try:
         yield
     except (NotTrue, Missing, NameError) as error:

@@ -1,6 +1,4 @@
-"""The translator's batches: one set of Records as the 2018 study timed them (50 batches from the first on, all words over all time) and
-without the warm-up; and what batching costs before anything runs: padding, and how unequal the replicas' shards are.
-"""
+"""The translator's batches as the 2018 study timed them (50 from the first on, all words over all time), and what batching costs."""
 
 from collections.abc import Iterable
 from typing import Any, get_args
@@ -39,9 +37,7 @@ def as_published(
 
 
 def counted_units(records: Iterable[Record]) -> pd.DataFrame:
-    """Words of every step, warm-up included, of all replicas: a row a measured Record and step (key, step, units).
-    Counted from the source as it reads today: a Record of another input, or whose own words are not what is counted, is left out.
-    """
+    """Words of every step of all replicas, from the source as it reads today, of Records whose own words these are (key, step, units)."""
     known: dict[tuple[object, ...], pd.Series] = {}
     found = [_NOTHING_COUNTED]
     for record in records:

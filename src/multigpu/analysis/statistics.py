@@ -20,9 +20,7 @@ POOL = 0.25
 
 
 def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
-    """By group of positive values: log_mean, the mean of their logarithms, log_variance of that mean (NaN of a single one) and its
-    log_freedom; launches are the units where they differ.
-    """
+    """By group: log_mean, log_variance (of it; NaN of one) and log_freedom of positive values; launches are units where they differ."""
     logs: Any = np.log(values.astype("float64"))
     each = logs.groupby(groups)
     n, mean = each.size(), each.mean()

@@ -40,9 +40,7 @@ WHOLE = (*(f"{part}_s" for part in PARTS), "total_s", "launch_skew_s", *(f"{part
 
 
 def forward_time(step: StepTrace) -> float | None:
-    """How long a replica's forward lasted, s: at most until its backward begins; None where unknown.
-    What is called forward later belongs elsewhere: older traces of TensorFlow call the copy of a table's gradient rows so.
-    """
+    """How long a replica's forward lasted, s: at most until its backward begins, as older traces call later copies so; None: unknown."""
     if not {"forward", "backward"} <= set(step.phases):
         return None
     (start, end), (begin, _) = step.phases["forward"], step.phases["backward"]

@@ -19,9 +19,7 @@ LEVEL = 0.95
 
 
 def waited_s(record: Record) -> float:
-    """Host time a step until it had its batch, s: mean over the second half of the timed steps, of the replica that waited most; 0
-    where batches stay on the device, NaN where waits were not recorded.
-    """
+    """Host time a step until it had its batch, s: the timed steps' second half, the replica that waited most; NaN: none was recorded."""
     run, m = record.run, record.measurement
     if run.inputs in ON_DEVICE:
         return 0.0
@@ -47,9 +45,7 @@ class Knee(NamedTuple):
 
 
 def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
-    """The knee of rates over workers, by least squares of logarithms over every split into rising and level points.
-    Where no point is level, `ceiling` is infinite: the host's limit lies beyond the workers that were tried.
-    """
+    """The knee of rates over workers, by least squares of logarithms over every split; where no point is level, `ceiling` is infinite."""
     if len(workers) < 2 or not (np.array([*workers, *rates]) > 0).all():
         raise ValueError(f"a knee needs at least two positive points: there are {len(workers)}")
     order = np.argsort(workers)

@@ -170,9 +170,7 @@ def step_parts(replicas: Sequence[StepTrace], phases: Sequence[str] = (), host_s
 
 
 def timed_parts(parts: Mapping[str, float], timed_s: float) -> dict[str, float]:
-    """The parts of a step that took `timed_s` without the profiler, s; they add up to it.
-    The profiler slows the host and not the device: the device's parts stay (or shrink to a shorter step), the others share what is left.
-    """
+    """The parts of a step that took `timed_s` without the profiler, which slows the host alone: the device's parts stay, or shrink."""
     device = sum(parts[name] for name in DEVICE_PARTS)
     idle = sum(value for name, value in parts.items() if name not in DEVICE_PARTS)
     left = timed_s - device
@@ -184,9 +182,7 @@ def timed_parts(parts: Mapping[str, float], timed_s: float) -> dict[str, float]:
 
 
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run: its point (`SAME_POINT`), timed_step_s (`traces.timed_step_s`), each of `PARTS` as `<part>_s` of that step,
-    kernels and launches a replica and step, peer_copies_s (exposed, between devices). Medians over traced steps.
-    """
+    """A row a traced Run: its point, timed_step_s, `PARTS` as `<part>_s` of it, kernels, launches, peer_copies_s; medians over steps."""
     rows = []
     for record, trace in traced(records):
         run, timed_s, steps = record.run, timed_step_s(record), steps_of(trace)

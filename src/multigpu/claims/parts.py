@@ -36,9 +36,7 @@ def leans(contrast: Contrast, setting: Setting) -> Verdict:
 
 
 def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:
-    """The settings of one claim with their verdicts: Holm within those of one model, and again over the models.
-    What is noisy is inconclusive, and what cannot reach its bound is out of reach, whatever its interval says.
-    """
+    """The settings of one claim with their verdicts: Holm within those of one model, and again over the models."""
     looked = [setting for _, setting in settings if setting.holding is not None]
     models = [setting.fields.get("model") for setting in looked]
     holding, failing = (iter(holm_of_families([getattr(one, name) for one in looked], models)) for name in ("holding", "failing"))

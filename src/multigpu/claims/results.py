@@ -45,9 +45,7 @@ def models_of(fields: Iterable[Mapping[str, object]]) -> set[str]:
 
 
 class Answer(Data):
-    """A verdict with its figure, and why; scope: where it holds, of what holds here only.
-    decidable: settings that have enough repeats; leaning: what most of these would say by their estimates alone.
-    """
+    """A verdict with its figure, why and scope; decidable: settings with enough repeats; leaning: what most of these say alone."""
 
     verdict: Verdict
     figure: str = ""

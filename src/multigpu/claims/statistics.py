@@ -24,9 +24,7 @@ TOLERATED = 0.01
 
 
 def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, chance: Callable[[float], Sequence[Any]]) -> pd.DataFrame:
-    """Estimates with their 95% intervals, and the one-sided p-values `holding` (if it does not hold) and `failing` (if it does not fail).
-    chance: of so large an estimate and of so small a one, if the truth were a value.
-    """
+    """Estimates with their intervals, and the one-sided p-values `holding` and `failing`; chance: of so large and so small an estimate."""
     over, under = chance(contrast.bound)
     if len(contrast.bounds) > 1:
         above, below = chance(1 / contrast.bound)
@@ -169,9 +167,7 @@ def _ceilings(pairs: Pairs) -> pd.Series:
 
 
 def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
-    """Repeats of each side that decide a setting with a chance of 80%, its estimate and its scatter being what they seem.
-    looks: among so many the level is divided, as Holm's first is. None: more than a thousand, no interval, or no ratio.
-    """
+    """Repeats of each side that decide a setting with a chance of 80%, among so many looks; None: over 1,000, no interval or no ratio."""
     if contrast.form != "ratio" or setting.low is None or setting.high is None or min(setting.low, setting.estimate) <= 0 or setting.n < 2:
         return None
     half = math.log(setting.high / setting.low) / 2

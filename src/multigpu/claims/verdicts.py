@@ -87,9 +87,7 @@ def needed(result: Result) -> str:
 
 
 def answer(parts: Sequence[Part], several: bool) -> Answer:
-    """What Records of one framework, or of those that a predicate joins, say of a predicate, whose contrasts were ruled.
-    several: whether it must be said which contrast is not so, though there is one only.
-    """
+    """What Records of one framework, or of joined ones, say of a predicate's parts; several: the contrast that is not so must be named."""
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
     if overall == "holds here only" and not scopes_of(parts):
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
