@@ -230,20 +230,11 @@ def test_all_reduces_between_hosts_are_all_named_and_their_growth_is_told() -> N
 
 
 ALONE = [make_record(method, SLOW_BYTES, devices, "eager", gpus=0, repeat=i) for method, devices in SO for i in range(5)]
+SLOW, QUICK = ({key: SO[key] for key in SO if (key[1] > 2) is slow} for slow in (True, False))
+UNLIKE = ({"size": 2**20}, {"status": "out_of_memory"}, {"gpus": 8}, {"slept": {"delay_us": 5}}, {"slept": {"compute_ms": 360}})
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        *(reduced(SO, **more) for more in ({"size": 2**20}, {"status": "out_of_memory"}, {"gpus": 8})),
-        *(reduced(SO, slept=slept) for slept in ({"delay_us": 5}, {"compute_ms": 360})),
-        pytest.param(ALONE, id="processes of one host"),
-        pytest.param(
-            [*reduced({key: SO[key] for key in SO if key[1] > 2}), *reduced({key: SO[key] for key in SO if key[1] == 2}, mbit=200)],
-            id="other links",
-        ),
-    ],
-)
+@pytest.mark.parametrize("planted", [*(reduced(SO, **more) for more in UNLIKE), ALONE, [*reduced(SLOW), *reduced(QUICK, mbit=200)]])
 def test_what_is_no_all_reduce_between_like_hosts_never_decides(planted: list[CollectiveRecord]) -> None:
     """Other messages, failures, GPUs, what slept, one host, and sides over different links."""
     assert result_of("C25", collectives_frame(planted)).verdict == "not yet measured"

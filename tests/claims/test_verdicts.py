@@ -110,7 +110,6 @@ ALONE = "decided by PyTorch, inconclusive in TensorFlow"
         pytest.param([*HOLDS, *C2.rows("holds", machine="other")], "holds", 2, "", "", id="two machines that agree"),
         pytest.param([*HOLDS, *C2.rows("fails", machine="other")], "inconclusive", 2, DIFFER, "", id="two machines that differ"),
         pytest.param([*HOLDS, *C2.rows("fails", timing_version=2)], "does not hold", 1, "", "", id="a newer timer replaces"),
-        pytest.param([*SLOW, *OLD, *NEW], "holds", 1, "", "", id="the latest attempt counts"),
         pytest.param([*SLOW, *NEW, *OLD], "holds", 1, "", "", id="the latest attempt counts, in any order"),
         pytest.param([*HOLDS, *ON_FOUR], "holds", 1, "", SLOWER, id="the highest count decides"),
         pytest.param([HOLDS[0], HOLDS[5], *ON_FOUR], "does not hold", 1, "", "0.99x at 4 GPUs", id="the highest count that was repeated"),

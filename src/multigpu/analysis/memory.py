@@ -24,7 +24,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Room:
-    """GiB that the fullest device should need (`knows_steps`: in a step), what it has, what others that fit need; instead: a Run to take."""
+    """GiB that the fullest device should need (`knows_steps`: in a step), what it has, what those that fit need; instead: a Run to take."""
 
     needed_gib: float
     has_gib: float
