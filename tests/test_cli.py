@@ -26,7 +26,7 @@ from multigpu.measure.summary import Summary
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
-from tests.analysis.test_step_traces import trace_of
+from tests.analysis.test_traces import trace_of
 from tests.claims.test_other_records import reduced as planted_all_reduces
 from tests.collectives.planted import study as all_reduces
 from tests.factory import make_machine, make_record, plant

@@ -18,11 +18,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from pydantic import ValidationError
 
 from multigpu import paths
 from multigpu.analysis.limits import bound_units_per_s
-from multigpu.analysis.statistics import half_width, sample
+from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.archive import archives_in
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.kept import Kept
@@ -291,8 +292,8 @@ def _timed(runs: Sequence[Record], every: Sequence[Record]) -> Iterator[tuple[st
 
 def expected(rates: Sequence[float], launches: Sequence[str]) -> tuple[float, float]:
     """Where one more repeat of a point lies with 95%: Student's t on logarithms; within 20% where there is a single one."""
-    one = sample(rates, launches)
-    if math.isnan(one.variance):
+    middle, variance, freedom = log_samples(pd.Series(rates), pd.Series(0, range(len(rates))), pd.Series(launches)).iloc[0]
+    if math.isnan(variance):
         return rates[0] / 1.2, rates[0] * 1.2
-    half = float(half_width(one.variance * (one.n + 1), one.freedom))
-    return math.exp(one.mean - half), math.exp(one.mean + half)
+    half = float(half_width(variance * (len(rates) + 1), freedom))
+    return math.exp(middle - half), math.exp(middle + half)

@@ -3,7 +3,6 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from multigpu import paths
 from multigpu.analysis.advise import advised
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain_text import explained
-from multigpu.analysis.memory import largest, peaks_beside, room_for
+from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of
 from multigpu.cli import main
@@ -46,12 +45,8 @@ def test_what_was_measured_lies_in_the_band_of_the_same_model_at_batches_beside_
     assert np.mean(inside) >= 0.75 and len(inside) >= 5, "bands are of 95%, and twelve are few"
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"devices": 8}, {"model": "vgg16", "workload": "cnn", "placement": "exp2", "devices": 2, "device_type": "cpu", "batch_size": 0}],
-)
-def test_what_names_no_model_or_cannot_be_has_no_forecast(fields: dict[str, Any]) -> None:
-    assert expected(RUNS, fields) is None
+def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
+    assert expected(RUNS, {"devices": 8}) is expected(RUNS, {"model": "vgg16", "devices": 2, "batch_size": 0}) is None
 
 
 def test_explain_and_advise_forecast_more_devices_from_the_counts_that_were_measured_and_say_so() -> None:
@@ -60,32 +55,15 @@ def test_explain_and_advise_forecast_more_devices_from_the_counts_that_were_meas
     assert "python -m multigpu measure" in text and "devices=8" in text
     found = json.loads(advised(RUNS, {"workload": "cnn", "model": "vgg16", "devices": 8}, form="json"))
     said = found["forecast"]
-    assert found["jobs"] == [] and said["unit"] == "images/s"
-    assert said["rate_low"] < said["rate"] < said["rate_high"] and 0.5 < said["scaling"] < 1
-    measured = json.loads(explained(RUNS, ["workload=cnn", "model=vgg16", "devices=2"], form="json"))
-    assert measured["points"] and measured["forecast"] is None
-
-
-def test_new_kernels_lose_to_merging_about_what_their_kin_lose() -> None:
-    """Asked as if nobody had measured ResNet-50 on two GPUs with the library's kernels: the kin are other batches and bucket rules."""
-    every = frames(RUNS)[1]
-    two = where(every, model="resnet50_v1.5", devices=2, placement="ddp", execution="captured", precision="bf16", batch_norm=None)
-    two = two[(two["n"] >= 5) & two["batch_size"].isin([64, 256])]
-    for batch in (64, 256):
-        fields = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last", "execution": "captured", "batch_size": batch}
-        found = expected(RUNS, fields | {"batch_norm": "fused", "stem": "folded", "devices": 2, "precision": "bf16"})
-        assert found is not None and 0.9 < found.scaling < 1 and found.rate.low < found.rate.value < found.rate.high
-        assert found.rate.value > 1.2 * where(two, batch_size=batch)["rate"].max(), "the kernels' own gain is kept"
+    assert found["jobs"] == [] and said["rate_low"] < said["rate"] < said["rate_high"] and 0.5 < said["scaling"] < 1
+    assert json.loads(explained(RUNS, ["workload=cnn", "model=vgg16", "devices=2"], form="json"))["forecast"] is None
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_a_batch_in_parts_takes_as_many_steps_of_a_part_and_merges_once_or_at_each(devices: int) -> None:
     job = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last", "precision": "bf16", "placement": "ddp"}
-    job |= {"devices": devices}
-    part = expected(RUNS, job | {"batch_size": 64, "execution": "eager"}, "4x-nvidia-h200")
-    once, each = (
-        expected(RUNS, job | {"batch_size": 256, "micro_steps": 4, "micro_sync": sync}, "4x-nvidia-h200") for sync in (None, "each")
-    )
+    ways = {"batch_size": 64, "execution": "eager"}, *({"batch_size": 256, "micro_steps": 4, "micro_sync": one} for one in (None, "each"))
+    part, once, each = (expected(RUNS, job | {"devices": devices} | way, "4x-nvidia-h200") for way in ways)
     assert part is not None and once is not None and each is not None
     assert once.rate.low <= part.rate.value * 1.05 < part.rate.value * 1.2 > once.rate.value
     assert each.rate.value == once.rate.value if devices == 1 else each.rate.value < once.rate.value and each.rate.low < once.rate.low
@@ -113,7 +91,7 @@ def test_a_job_that_is_too_large_for_ddp_is_told_what_fits() -> None:
 
 @pytest.mark.parametrize(
     ("model", "optimizer", "gib"),
-    [("vgg16", "adam", 1.5), ("resnet50_v1.5", "adam", 0.2), ("alexnet", "momentum", 0.6), ("inception3", "adam", 0.15)],
+    [("vgg16", "adam", 1.5), ("resnet50_v1.5", "adam", 0.2), ("alexnet", "momentum", 0.6)],
 )
 def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(tmp_path, model: str, optimizer: str, gib: float) -> None:
     """Models never measured on a machine whose GPUs are too small for a copy of the rule's states each, and for ddp alone."""
@@ -124,32 +102,6 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(tmp_path
     text = advised(tmp_path / "runs", fields, "small")
     command = text.rsplit("`", 2)[1]
     run = build_run(**parse_fields(shlex.split(command.removeprefix("python -m multigpu measure "))))
-    assert run.model_dump(include=set(fields)) == fields
     placement = find_placement(run.placement)
     assert most_kept(run) <= gib * 2**30 and placement.semantics.facts.is_equal_training and not placement.uses_host
-    assert run.placement in text
-
-
-def test_what_no_placement_can_hold_is_told_so(tmp_path) -> None:
-    tiny = make_machine(2, name="tiny").model_copy(update={"gpu_memory_gib": [0.1] * 2})
-    plant(RecordStore(tmp_path / "runs"), make_point([1e6], machine=tiny))
-    room = room_for(tmp_path / "runs", build_run(workload="cnn", model="vgg19", placement="ddp", batch_size=1, devices=2))
-    assert room is not None and room.instead is None and not room.knows_steps and "`" not in room.text() != ""
-
-
-@pytest.mark.parametrize(("devices", "within"), [(1, 0.04), (2, 0.002), (4, 0.02)])
-def test_peaks_are_what_rows_and_another_placements_peak_predict(devices: int, within: float) -> None:
-    """Placements with a server or copies on GPUs hold flat gradients through the step as exp4 does; peaks of others are less alike, and
-    those of one GPU, which meets every shape first, hold what cuDNN tried.
-    """
-    points = where(frames(RUNS)[1], machine="4x-nvidia-h200", framework="torch", processes="per_device", devices=devices)
-    table = peaks_beside(points, "exp4")
-    alike = where(table, placement=["exp1", "exp3", "ps_gpu0", "replicated_copy", "replicated_allreduce"])
-    assert len(alike) >= 20 and alike["off"].abs().median() < within
-    assert table["off"].abs().median() < 0.05
-    assert (table["kept_gib"] <= table["peak_memory_gib"]).all()
-
-
-def test_the_largest_model_keeps_all_that_a_device_has() -> None:
-    run = build_run(workload="cnn", model="resnet50_v1.5", placement="ddp", optimizer="adam", batch_size=1, devices=8)
-    assert largest(run, 80) == pytest.approx(80e9 / 16)
+    assert run.placement in text and run.model_dump(include=set(fields)) == fields

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from multigpu.analysis.causes import host_phases
+from multigpu.analysis.traces import host_phases
 from multigpu.placements import find_placement, placements
 from multigpu.placements.refusals import HOST_IN_THE_MIDDLE, IN_LAYERS, NOT_BUILT, NOT_RECORDED, ONE_POOL, ONE_PROGRAM, refusal
 from multigpu.placements.row import Placement

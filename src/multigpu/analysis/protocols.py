@@ -1,9 +1,4 @@
-"""The translator's batches: one set of Records as the 2018 study timed them and with the warm-up left out; and what batching costs before
-anything runs: padding, and how unequal the replicas' shards are, counted from the source alone.
-
-The study trained 50 batches, from the first one on, and divided all words by all time. The same sums over our Records' own steps,
-warm-up included, say how much of a figure is the protocol.
-"""
+"""The translator's batches as the 2018 study timed them (50 from the first on, all words over all time), and what batching costs."""
 
 from collections.abc import Iterable
 from typing import Any, get_args
@@ -24,15 +19,9 @@ def as_published(
     frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, counted: pd.DataFrame = _NOTHING_COUNTED
 ) -> pd.DataFrame:
     """The rows of `frame` with the units, wall time (s) and rate of their first `batches` steps, warm-up included.
-
-    A Record of fewer steps counts as if it had gone on to `batches` at the pace of its timed ones: its warm-up would else weigh more than
-    in the study's 50 batches, and Records of different lengths would not compare.
-
-    Args:
-        frame: a row a Record, of `frame.frame_of`; rows whose steps may differ in units (lengths of their own) are left out unless
-            `counted` has them, since Records keep the units of the timed steps alone.
-        steps: of `frame.step_times`. A step lasts until its slowest replica has ended it.
-        counted: of `counted_units`: units of every step of Records on sentences of different lengths.
+    A Record of fewer steps counts as if it had gone on to `batches` at the pace of its timed ones: its warm-up would else weigh more, and
+    Records of different lengths would not compare. A step (`frame.step_times`) lasts until its slowest replica has ended it. Rows whose
+    steps may differ in units are left out unless `counted` (of `counted_units`) has them: Records keep the units of timed steps alone.
     """
     known = frame["inputs"].eq("synthetic") | frame["key"].isin(counted["key"])
     even = frame[frame["status"].eq("ok") & known & frame["key"].isin(steps["key"])].copy()
@@ -48,11 +37,7 @@ def as_published(
 
 
 def counted_units(records: Iterable[Record]) -> pd.DataFrame:
-    """Words of every step, warm-up included, of all replicas: a row a measured Record and step (key, step, units).
-
-    They are counted from the source as it reads today. A Record whose input was another, or whose own words over the timed steps are
-    not what is counted, is left out.
-    """
+    """Words of every step of all replicas, from the source as it reads today, of Records whose own words these are (key, step, units)."""
     known: dict[tuple[object, ...], pd.Series] = {}
     found = [_NOTHING_COUNTED]
     for record in records:
@@ -69,25 +54,15 @@ def counted_units(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def text_source(run: Run) -> Any:
-    """The source of a Run, whose shards can be counted without making them: `shapes(step)` says what every rank's shard counts. ValueError:
-    the Run reads no words, or its input cannot be opened.
-    """
+    """The source of a Run: `shapes(step)` says what every rank's shard counts. ValueError: the Run reads no words."""
     if run.description.unit != "words":
         raise ValueError(f"{run.model!r} reads {run.description.unit}: padding and imbalance are counted for words")
     return open_source(run)
 
 
 def shard_frame(run: Run, steps: int | None = None) -> pd.DataFrame:
-    """What each shard of each step counts, a row a step and rank.
-
-    Args:
-        steps: how many; one period, or one epoch of a corpus, unless given.
-
-    Returns:
-        step, rank; words: without padding, as document 000 counts them; positions: with padding, of both sides (target: and EOS).
-
-    Raises:
-        ValueError: as `text_source`.
+    """What each shard counts, a row a step (of one period, or an epoch of a corpus, unless given) and rank: step, rank; words, as document
+    000 counts them; positions: with padding, of both sides (target: and EOS).
     """
     source = text_source(run)
     rows = [
@@ -99,13 +74,9 @@ def shard_frame(run: Run, steps: int | None = None) -> pd.DataFrame:
 
 
 def shard_costs(shards: pd.DataFrame) -> dict[str, float]:
-    """What the batching of `shard_frame`'s rows costs.
-
-    Returns:
-        words_per_step (all replicas), padding_share (positions that hold no word over all); imbalance: mean over the steps of the largest
-        shard's words over the mean shard's, 1 for equal shares. waiting_share: the share of all replicas' time spent waiting if a
-        shard's time is in proportion to its positions and every step lasts as long as its largest shard; weighted by time, so that an
-        unequal step of a short bucket costs little.
+    """What the batching of `shard_frame`'s rows costs: words_per_step (all replicas), padding_share (of positions); imbalance: mean over
+    the steps of the largest shard's words over the mean shard's. waiting_share: of all replicas' time if a shard's is in proportion to its
+    positions and every step lasts as long as its largest shard; weighted by time: an unequal step of a short bucket costs little.
     """
     by_step = shards.groupby("step")[["words", "positions"]]
     most, mean, total = by_step.max(), by_step.mean(), shards[["words", "positions"]].sum()

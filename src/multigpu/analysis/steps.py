@@ -1,6 +1,4 @@
-"""What the steps of Records tell: how long they waited for their batch, where warm-up ended, and whether a faster Run trained as the plain
-one did.
-"""
+"""What steps tell: how long they waited for their batch, where warm-up ended, and whether a faster Run trained as the plain one did."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -21,9 +19,7 @@ LEVEL = 0.95
 
 
 def waited_s(record: Record) -> float:
-    """Host time a step until it had its batch, s: mean over the second half of the timed steps, of the replica that waited most; 0
-    where batches stay on the device, NaN where waits were not recorded.
-    """
+    """Host time a step until it had its batch, s: the timed steps' second half, the replica that waited most; NaN: none was recorded."""
     run, m = record.run, record.measurement
     if run.inputs in ON_DEVICE:
         return 0.0
@@ -49,13 +45,7 @@ class Knee(NamedTuple):
 
 
 def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
-    """The knee of rates over workers, by least squares of logarithms over every split into rising and level points.
-
-    Where no point is level, `ceiling` is infinite: the host's limit lies beyond the workers that were tried.
-
-    Raises:
-        ValueError: fewer than two points, or a number that is not positive.
-    """
+    """The knee of rates over workers, by least squares of logarithms over every split; where no point is level, `ceiling` is infinite."""
     if len(workers) < 2 or not (np.array([*workers, *rates]) > 0).all():
         raise ValueError(f"a knee needs at least two positive points: there are {len(workers)}")
     order = np.argsort(workers)
@@ -78,9 +68,7 @@ DRAWS, BELIEVED = 499, 0.05
 
 
 def _costs(rows: np.ndarray) -> np.ndarray:
-    """[row][k]: sum of squared deviations of x_1 .. x_k and of x_{k+1} .. x_n from their means, k = 0 .. n // 2; infinite where the
-    second mean is not the smaller one.
-    """
+    """[row][k]: squared deviations of x_1 .. x_k and of x_{k+1} .. x_n from their means; infinite where the second mean is larger."""
     n = rows.shape[1]
     k = np.arange(n // 2 + 1)
     sums = np.hstack([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)])
@@ -93,14 +81,10 @@ def _costs(rows: np.ndarray) -> np.ndarray:
 
 def change_point(times_s: Sequence[float]) -> int:
     """The steps of warm-up: one change point in the step times of a Run; 0 where they are steady from the first.
-
     Let x_1 .. x_n be logarithms of step times, those of more than twice the median step counted as twice and of less than half as half (a
     first step may take a hundred times as long as the next ones, and would be all that is seen). Two levels are fitted by least squares:
     x_i = a for i <= k and b < a for i > k, k at most n / 2. The change is believed if its fit is better than that of at least 95% of 499
     random orders of the same times; an order keeps no beginning, so a Run that is steady from the first is said to be so.
-
-    Raises:
-        ValueError: fewer than 8 steps, which tell no two levels apart, or a time that is not positive.
     """
     times = np.asarray(times_s, dtype=float)
     if len(times) < 8:
@@ -116,10 +100,8 @@ def change_point(times_s: Sequence[float]) -> int:
 
 
 def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Record whose steps the devices' own clocks tell, of each step the slowest rank's time.
-
-    steps of warm-up and their seconds, as they were measured; first_step_s; settled_step_s, the median after them; startup_s of the launch
-    and build_s of the Run.
+    """A row a Record whose steps the devices' own clocks tell, of each step the slowest rank's time: steps of warm-up and their seconds,
+    first_step_s; settled_step_s, the median after them; startup_s of the launch and build_s of the Run.
     """
     rows = []
     for record in records:
@@ -148,8 +130,8 @@ PLAIN = {"framework": "torch", "placement": "ddp", "execution": "eager", "precis
 
 
 def learning_losses(record: Record) -> list[float]:
-    """The losses of a measured Record's steps without those whose update was left out because a gradient overflowed (fp16, its scale being
-    found): after such a step the same batch has the same loss once more, by which it is known. As many are passed over as were counted.
+    """The losses of a measured Record's steps without those whose update an overflow left out (fp16, its scale being found): after such a
+    step the same batch has the same loss once more. As many are passed over as were counted.
     """
     assert record.measurement
     every, left = record.measurement.loss, sum(record.measurement.skipped_steps or ())
@@ -164,10 +146,9 @@ def learning_losses(record: Record) -> list[float]:
 
 def parity(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`, staged, key and difference.
-
     difference: mean loss of the first `STEPS` steps that updated (`learning_losses`) over the reference's, minus 1. Independent replicas
-    on several devices learn other things than the joined batch, and TensorFlow draws other synthetic images and samples, so both are
-    left out. staged: whether the placement computes with variables that are one update old, which is other training by its meaning.
+    learn other things than the joined batch, and TensorFlow draws other synthetic images and samples, so both are left out. staged: it
+    computes with variables that are one update old, which is other training by its meaning.
     """
     names = (*JOB, *WAY, "placement")
     rows = []

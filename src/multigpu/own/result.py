@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate
@@ -22,6 +21,7 @@ from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, measured_l
 from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
+from multigpu.analysis.traces import causes_frame
 from multigpu.own.page import page
 from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more, times_of
 from multigpu.placements import find_placement
