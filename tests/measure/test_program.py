@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from multigpu.measure.timed import PASSED_OVER, TIMED, Item, Timed, ascending, f
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.measure.launched import tiny
+from tests.refusals import refused
 
 
 def plan_of(folder: Path, *runs: Run) -> Plan:
@@ -44,39 +46,19 @@ def started(journal: Journal, key: str, at: float) -> None:
 
 def part(distance: dict[str, float], **more: Any) -> dict[str, Any]:
     """What a replica knows whose four steps took 0.1 s each; its variables began 5 from zero."""
-    return {
-        "wall_s": 0.3,
-        "event_s": 0.3,
-        "steps": [0.1] * 4,
-        "losses": [4.0, 3.0, 2.0, 1.0],
-        "units": 12,
-        "padded_units": 12,
-        "lookups": [{}, {}],
-        "moved": {},
-        "peak_memory_gib": 0.5,
-        "state": None,
-        "threads": 1,
-        "startup_s": 1.0,
-        "build_s": 1.0,
-        "warmup_s": 0.1,
-        "distance": distance,
-        "start_square": 25.0,
-        "prints": {"w": 1.0, "b": 1.0},
-        **more,
-    }
+    own = {"steps": [0.1] * 4, "losses": [4.0, 3.0, 2.0, 1.0], "lookups": [{}, {}], "moved": {}, "state": None, "threads": 1}
+    same = {"distance": distance, "start_square": 25.0, "prints": {"w": 1.0, "b": 1.0}, "units": 12, "padded_units": 12}
+    spans = dict.fromkeys(("startup_s", "build_s", "warmup_s", "peak_memory_gib"), 1.0) | dict.fromkeys(("wall_s", "event_s"), 0.3)
+    return own | same | spans | more
 
 
-# --- replicas that do not train --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_an_independent_replica_that_stands_still_is_found_beside_others_that_move(rank: int) -> None:
-    parts = [part({"w": 3.0, "b": 4.0}) for _ in range(3)]
-    found = measurement(tiny(0, 3, "independent"), parts, 1.0)
+def test_an_independent_replica_that_stands_still_is_found_beside_others_that_move() -> None:
+    moving, run = part({"w": 3.0, "b": 4.0}), tiny(0, 3, "independent")
+    found = measurement(run, [moving] * 3, 1.0)
     assert found.parameter_change == 1.0 and found.replicas_agree is None and found.flags == [], "5 away from a start that was 5 from zero"
-    parts[rank] = part({"w": 3.0, "b": 0.0})
-    with pytest.raises(DidNotTrain, match=rf"1 of 6 variables did not move, 'b \(device {rank}\)' among them"):
-        measurement(tiny(0, 3, "independent"), parts, 1.0)
+    for rank in range(3):
+        parts = [part({"w": 3.0, "b": 0.0}) if other == rank else moving for other in range(3)]
+        refused(rf"1 of 6 variables did not move, 'b \(device {rank}\)' among them", measurement, run, parts, 1.0, error=DidNotTrain)
 
 
 def test_what_replicas_know_together_makes_the_record() -> None:
@@ -89,11 +71,8 @@ def test_what_replicas_know_together_makes_the_record() -> None:
     (uncounted,) = measurement(tiny(0), [{**one, "uncounted": "no hooks"} for one in parts], 1.0).flags
     assert uncounted == "moved bytes were not counted: no hooks"
     parts[1]["prints"] = {"w": 1.0, "b": 2.0}
-    with pytest.raises(DidNotTrain, match="must hold equal variables ended with different ones"):
-        measurement(tiny(0), parts, 1.0)
+    refused("must hold equal variables ended with different ones", measurement, tiny(0), parts, 1.0, error=DidNotTrain)
 
-
-# --- echoes and causes -----------------------------------------------------------------------------------------------------------
 
 FULL = "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error. Last error: Cuda failure 2 'out of memory'"
 GONE = "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5"
@@ -138,9 +117,6 @@ def test_the_last_word_of_a_run_is_an_echo_only_where_nothing_better_is_known(
     assert give_up(RuntimeError(FULL)) == ("out_of_memory", FULL)
 
 
-# --- last words ------------------------------------------------------------------------------------------------------------------
-
-
 def stacks(*calls: str) -> str:
     """What `faulthandler` writes of a process whose main thread is in these calls, innermost first; another thread reads."""
     lines = [f'  File "/somewhere/{call.split()[1]}.py", line {number} in {call.split()[0]}' for number, call in enumerate(calls, 1)]
@@ -161,23 +137,6 @@ def test_a_timeout_says_where_its_replicas_stood(plan: Plan, key: str) -> None:
     assert stood_at("Timeout (0:00:06)!\nThread 0x00007f2 (most rec") == ""
 
 
-class OtherHost:
-    """A meeting in which one other host has ended its part of a launch, knowing this."""
-
-    host = 0
-
-    def __init__(self, scratch: Path) -> None:
-        known = Journal(scratch)
-        message = {"word": "ended", "code": 1, "noted": {"fault": launching._faults(known), "echo": known.noted("echo")}}
-        self.messages = [json.loads(json.dumps(message))]
-
-    def tell(self, word: str, **message: Any) -> None:
-        pass
-
-    def hear(self, *wanted: str) -> Any:
-        return self.messages.pop()
-
-
 def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = tmp_path / "there"
     there.mkdir()
@@ -186,10 +145,12 @@ def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str
         Journal(there).note("full", ("out_of_memory", reason))
     (there / "full.3.stacks").write_text(WAITS)
     (there / "slow.3.stacks").write_text(WAITS)
+    noted = {"fault": launching._faults(Journal(there)), "echo": Journal(there).noted("echo")}
+    heard = json.loads(json.dumps({"word": "ended", "code": 1, "noted": noted}))
+    meeting: Any = SimpleNamespace(host=0, tell=lambda word, **message: None, hear=lambda *wanted: heard)
     monkeypatch.setenv(CLUSTER_VARIABLE, "")  # which the company sets, is taken back
-    cluster, journal = Cluster(hosts=2, per_host=2, network="a wire", link="wire"), Journal(plan.scratch)
-    company = launching.Company(OtherHost(there), cluster)  # type: ignore[arg-type]
-    company.settle(journal)
+    journal = Journal(plan.scratch)
+    launching.Company(meeting, Cluster(hosts=2, per_host=2, network="a wire", link="wire")).settle(journal)
     assert journal.fault("full") == ("out_of_memory", "planted"), "a cause counts for more than a wait for it"
     assert journal.fault("slow") == ("timeout", f"replica 3 did not finish in time on its host: in {WAIT}")
     for _ in range(2):
@@ -220,33 +181,24 @@ def test_a_worker_that_starts_after_the_end_or_on_another_machine_does_nothing(
         assert end["why"] == f"a process of the launch finds itself on {plan.machine}, and not on elsewhere"
 
 
-def logs_of(plan: Plan, start: int, *texts: str, at: float) -> None:
-    """What the workers of one start left on standard error, by rank, each a second after the one before."""
-    for rank, text in enumerate(texts):
-        log = plan.scratch / "logs" / "launch_x1" / f"attempt_{start}" / str(rank) / "stderr.log"
-        log.parent.mkdir(parents=True)
-        log.write_text(text)
-        os.utime(log, (at + rank, at + rank))
-    os.utime(log.parent.parent, (at, at))
-
-
 def test_workers_that_died_without_a_reason_are_quoted(plan: Plan, key: str) -> None:
+    stack = "Current thread 0x00007f2 (most recent call first):\n  Garbage-collecting\n" + '  File "/somewhere/agent.py", line 3 in main\n'
+    second = ["warned at the beginning\n", stack, "Fatal Python error: Bus error\n\n" + stack, "it is gone"]
+    starts = [(1001.0, ["of the first start"]), (1999.0, second), (2010.0, ["of those that ask"])]
+    for start, (at, texts) in enumerate(starts):
+        for rank, text in enumerate(texts):  # each falls silent a second after the one before
+            log = plan.scratch / "logs" / "launch_x1" / f"attempt_{start}" / str(rank) / "stderr.log"
+            log.parent.mkdir(parents=True)
+            log.write_text(text)
+            os.utime(log, (at + rank, at + rank))
+        os.utime(log.parent.parent, (at, at))
     journal = Journal(plan.scratch)
     for at in (1000.0, 2000.0):
         started(journal, key, at)
-    logs_of(plan, 0, "of the first start", at=1001.0)
-    stack = "Current thread 0x00007f2 (most recent call first):\n  Garbage-collecting\n" + '  File "/somewhere/agent.py", line 3 in main\n'
-    logs_of(plan, 1, "warned at the beginning\n", stack, "Fatal Python error: Bus error\n\n" + stack, "it is gone", at=1999.0)
-    logs_of(plan, 2, "of those that ask", at=2010.0)
-    assert journal.fault(key) == (
-        "failed",
-        "its workers died 2 times without a message; last on standard error: Fatal Python error: Bus error",
-    )
+    words = "its workers died 2 times without a message; last on standard error: Fatal Python error: Bus error"
+    assert journal.fault(key) == ("failed", words)
     started(journal, key, 2005.0)
     assert journal.fault(key) == ("failed", "its workers died 3 times without a message"), "they said nothing of this Run"
-
-
-# --- a Record that cannot be put together ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -265,9 +217,6 @@ def test_a_record_is_not_written_over_and_memory_that_is_full_while_it_is_made_i
     Program(plan).conclude(0, [part({"w": 1.0})] * 2, 1.0)
     (record,) = RecordStore(plan.records)
     assert record.status == status
-
-
-# --- ladders of batches ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_ladder_keeps_its_places_and_is_climbed_from_below() -> None:

@@ -26,19 +26,17 @@ from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
-from tests.factory import make_record
+from tests.factory import make_record, plant
 from tests.measure.launched import PATHS, Struck, descendants, memory_of, strike, tiny
 from tests.refusals import refused
 
 HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = range(9)
-FED, STAGED, NO_JPEG, OTHER_DEVICE, ON_DEVICE, WHOLE, DANGLING, BROKEN, OTHER_NAMES, STOPPED = range(9, 19)
+FED, STAGED, NO_JPEG, OTHER_DEVICE, ON_DEVICE, DANGLING, OTHER_NAMES, STOPPED = range(9, 17)
 """By the Runs' seeds: what strikes them; who feeds them, and from which device to which they move; what is wrong with their images."""
-
-LATIN = b"caf\xe9.png"
 
 
 def images_of(root: Path, seed: int) -> str:
-    """A folder of two classes of four images, and what the seed says: a link to nothing, no image, a name that is no UTF-8."""
+    """Two classes of four images, among them what the seed says: a link to nothing; names that are no UTF-8, one of them of no image."""
     folder = root / str(seed)
     for name in ("cat", "dog"):
         (folder / name).mkdir(parents=True)
@@ -46,11 +44,9 @@ def images_of(root: Path, seed: int) -> str:
             Image.fromarray(np.full((8, 8, 3), 40 * number, np.uint8)).save(folder / name / f"{number}.png")
     if seed == DANGLING:
         (folder / "dog" / "gone.png").symlink_to("/nowhere/gone.png")
-    if seed == BROKEN:
-        (folder / "cat" / "1.png").write_bytes((folder / "cat" / "2.png").read_bytes()[:50])
-    if seed == OTHER_NAMES:
-        os.rename(folder / "cat" / "1.png", os.fsencode(folder / "cat") + b"/" + LATIN)
-        Path(os.fsdecode(os.fsencode(folder / "dog") + b"/" + LATIN)).write_text("no image")
+    else:
+        os.rename(folder / "cat" / "1.png", os.fsencode(folder / "cat") + b"/caf\xe9.png")
+        Path(os.fsdecode(os.fsencode(folder / "dog") + b"/caf\xe9.png")).write_text("no image")
     return str(folder)
 
 
@@ -79,7 +75,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
         tiny(NO_JPEG, 1, data=(str(folder / "broken"),), **jpegs),
         tiny(OTHER_DEVICE, 1, device_ids="2"),
         tiny(ON_DEVICE, 1),
-        *(tiny(seed, inputs="image_folder", data=(images_of(folder, seed),)) for seed in (WHOLE, DANGLING, BROKEN, OTHER_NAMES)),
+        *(tiny(seed, inputs="image_folder", data=(images_of(folder, seed),)) for seed in (DANGLING, OTHER_NAMES)),
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "STOPPED_S", 1.0)
@@ -89,10 +85,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
 @pytest.mark.timeout(600)
 def test_every_run_has_one_record_and_no_process_is_left(sweep: Struck) -> None:
     sweep.check_whole()
-    assert sweep.heard, "a look that came too late would see nobody listen"
 
 
-@pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST, FED, STAGED, OTHER_DEVICE, ON_DEVICE, WHOLE, STOPPED])
+@pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST, FED, STAGED, OTHER_DEVICE, ON_DEVICE, STOPPED])
 def test_healthy_runs_are_measured(sweep: Struck, seed: int) -> None:
     assert sweep[seed].status == "ok"
     assert (sweep.store.root.parent / "struck").exists(), "the fault did strike: a killed worker costs one restart and no Run"
@@ -110,7 +105,6 @@ def test_healthy_runs_are_measured(sweep: Struck, seed: int) -> None:
         (UNRECORDED, "failed", "its Record could not be put together: KeyError: 'planted: a number is missing'"),
         (NO_JPEG, "failed", "cannot be decoded as an image"),
         (DANGLING, "failed", "gone.png"),
-        (BROKEN, "failed", "cat/1.png cannot be decoded"),
         (OTHER_NAMES, "failed", r"caf\udce9.png cannot be decoded"),
     ],
 )
@@ -120,12 +114,11 @@ def test_what_goes_wrong_is_a_status_with_its_sentence(sweep: Struck, seed: int,
     assert any(trouble.startswith(f"{status}: {record.run.label()}: ") and words in trouble for trouble in sweep.summary.troubles)
 
 
-def test_a_hang_is_a_timeout(sweep: Struck) -> None:
+def test_a_hang_is_a_timeout_and_the_record_says_where_its_replicas_stood(sweep: Struck) -> None:
     record = sweep[HANGS]
     # the other one waits for it; on a busy machine the launch may end before the second of them has written its stacks
-    assert record.status == "timeout" and re.search(r"replicas (0, 1|0|1) did not finish in time: ", record.reason)
-    # the folder of the launch is gone, so the Record says where they stood
-    assert re.search(r": (0, 1|0|1) in \S+ \(.+:\d+\) < ", record.reason) and "multigpu-sweep" not in record.reason
+    assert re.search(r"replicas (0, 1|0|1) did not finish in time: (0, 1|0|1) in \S+ \(.+:\d+\) < ", record.reason)
+    assert record.status == "timeout" and "multigpu-sweep" not in record.reason
 
 
 def test_waits_are_recorded_for_what_is_fed_alone(sweep: Struck) -> None:
@@ -151,25 +144,25 @@ def test_the_same_call_measures_nothing_but_failures_that_are_asked_for_and_rest
     assert len(list(sweep.store.root.glob("*/*.json.gz"))) == len(sweep.points) + 1, "the failed attempt is kept"
 
 
+CODE = """
+from pathlib import Path
+from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
+from multigpu.record import RecordStore
+from tests.measure.launched import tiny
+measure([Point(tiny(seed)) for seed in range(3)], RecordStore(Path({!r})), progress=False, hook="tests.faults:strike")
+"""
+
+
 @pytest.mark.alone  # any other sweep that begins clears up what the killed one left
 @pytest.mark.timeout(600)
 def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep's parent is killed with -9 in the middle: its children end by themselves, the next call finishes."""
     store = RecordStore(tmp_path / "runs")
-    seeds = range(3)
     # whichever Run comes last in the shuffled order hangs: the first to start after one Record is there
-    monkeypatch.setenv("FAULTS", json.dumps([{"seed": seed, "stage": "timed", "rank": 0, "fault": "2"} for seed in seeds]))
+    monkeypatch.setenv("FAULTS", json.dumps([{"seed": seed, "stage": "timed", "rank": 0, "fault": "2"} for seed in range(3)]))
     monkeypatch.setenv("PYTHONPATH", PATHS)
-    script = tmp_path / "sweep.py"
-    script.write_text(
-        "from pathlib import Path\n"
-        "from multigpu.measure.sweep import measure\nfrom multigpu.measure.point import Point\n"
-        "from multigpu.record import RecordStore\n"
-        "from tests.measure.launched import tiny\n"
-        f"store = RecordStore(Path({str(store.root)!r}))\n"
-        f"measure([Point(tiny(seed)) for seed in {list(seeds)}], store, progress=False, hook='tests.faults:strike')\n"
-    )
-    parent = subprocess.Popen([sys.executable, str(script)])
+    parent = subprocess.Popen([sys.executable, "-c", CODE.format(str(store.root))])
     deadline = time.monotonic() + 90
     while not list(store) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -183,7 +176,7 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, m
     assert 1 <= len(kept) < 3
     monkeypatch.delenv("FAULTS")
     assert memory_of(parent.pid), "a killed launcher cannot clear up"
-    summary = measure([Point(tiny(seed)) for seed in seeds], store, progress=False)
+    summary = measure([Point(tiny(seed)) for seed in range(3)], store, progress=False)
     assert not memory_of(parent.pid), "the next one does"
     assert summary.reused == len(kept) and summary.statuses == {"ok": 3 - len(kept)}
     assert kept <= {record.key for record in store}
@@ -191,8 +184,8 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, m
 
 @pytest.mark.timeout(300)
 def test_the_first_record_that_cannot_be_written_ends_the_sweep(tmp_path: Path) -> None:
-    store, before, kept = RecordStore(tmp_path / "runs"), set(descendants()), make_record("ddp", 1)
-    store.write(kept)
+    before, kept = set(descendants()), make_record("ddp", 1)
+    store = plant(RecordStore(tmp_path / "runs"), [kept])
     faults = [{"seed": seed, "stage": "build", "rank": 0, "fault": "disk"} for seed in range(3)]
     why = (
         rf"^a Record cannot be written to {store.root}: No space left on device; 0 Runs were measured and are kept, .* once there is room$"
@@ -215,16 +208,14 @@ def test_a_disk_that_is_nearly_full_or_read_only_is_refused_before_anything_star
     store = RecordStore(small_disk / "runs")
     store.check_writable()
     (small_disk / "filler").write_bytes(b"x" * 60_000)
-    with pytest.raises(ValueError, match=r"^records cannot be written to \S+: No space left on device; make room there$"):
-        measure([Point(tiny(0))], store, progress=False)
+    refused(r"^records cannot be written to \S+: No space left on device; make room there$", measure, [Point(tiny(0))], store)
     (small_disk / "filler").unlink()
     own = store.root / this_machine().name
     own.mkdir()
     subprocess.run(["mount", "--bind", own, own], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", own], check=True)
     try:
-        with pytest.raises(ValueError, match=rf"^records cannot be written to {own}: Read-only file system; choose a folder"):
-            measure([Point(tiny(0))], store, progress=False)
+        refused(rf"^records cannot be written to {own}: Read-only file system; choose a folder", measure, [Point(tiny(0))], store)
     finally:
         subprocess.run(["umount", own], check=True)
 

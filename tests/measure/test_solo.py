@@ -65,7 +65,6 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
 @pytest.mark.timeout(600)
 def test_every_run_has_one_record_and_no_process_is_left(sweep: Struck) -> None:
     sweep.check_whole()
-    assert sweep.heard, "a look that came too late would see nobody listen"
 
 
 @pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST, MEMBER_KILLED, COPIED])
