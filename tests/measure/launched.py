@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from multigpu.measure.held import memory_root
 from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.summary import Summary
@@ -39,8 +39,7 @@ def descendants() -> list[int]:
 
 def memory_of(pid: int) -> list[Path]:
     """Folders of memory-backed files that the launcher `pid` has left."""
-    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-    return list(root.glob(f"multigpu-memory-{pid}-*"))
+    return list(memory_root().glob(f"multigpu-memory-{pid}-*"))
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Struck:
 
     store: RecordStore
     summary: Summary
-    points: list[Point]
+    points: Sequence[Point]
     left: set[int]
     heard: set[Listener]
 
@@ -57,7 +56,8 @@ class Struck:
         return next(record for record in self.store if record.run.seed == seed)
 
     def check_whole(self) -> None:
-        """Every Run has one Record, and nothing is left."""
+        """Every Run has one Record, and nothing is left; a look that came too late would see nobody listen."""
+        assert self.heard
         assert sorted(record.run.seed for record in self.store) == sorted(point.run.seed for point in self.points)
         assert sum(self.summary.statuses.values()) == len(self.points)
         assert not self.left and not memory_of(os.getpid())
@@ -72,4 +72,4 @@ def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any
         patch.delenv(OPEN_PORTS, raising=False)
         with overheard() as heard:
             summary = measure(points, store, progress=False, hook="tests.faults:strike")
-    return Struck(store, summary, list(points), set(descendants()) - before, heard)
+    return Struck(store, summary, points, set(descendants()) - before, heard)

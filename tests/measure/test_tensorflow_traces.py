@@ -1,6 +1,7 @@
 """Traced Runs of TensorFlow: phases by name scopes, and GPU traces read from planted planes."""
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,42 +12,33 @@ from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.measure.traced import Activity, joined
 from multigpu.record import RecordStore
-from tests.measure.test_traces import traced_run
+from tests.measure.test_traces import in_us, traced_run
 
 
-@pytest.fixture(scope="module")
-def towers(tmp_path_factory: pytest.TempPathFactory):
-    """One traced Run of two towers in one process."""
-    run = traced_run(0, "exp2", framework="tensorflow", processes="one", execution="graph", warmup_steps=2)
-    store = RecordStore(tmp_path_factory.mktemp("towers"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", "-1"))
-        measure([Point(run, timeout_s=100.0)], store, progress=False)
+def test_tensorflow_phases_come_from_name_scopes_and_a_trace_names_what_the_host_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two towers in one process. Exp2 adds up rows and gradients and updates on the host; all towers' passes are not the host's."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", "-1"))
+    run, store = traced_run(0, "exp2", framework="tensorflow", processes="one", execution="graph", warmup_steps=2), RecordStore(tmp_path)
+    measure([Point(run, timeout_s=100.0)], store, progress=False)
     (record,) = store
-    assert record.status == "ok", record.reason
-    return record.measurement.trace
-
-
-def test_tensorflow_phases_come_from_name_scopes(towers) -> None:
+    assert record.measurement and record.measurement.trace, record.reason
+    towers = record.measurement.trace
     assert towers.source == "xplane" and not towers.missing and len(towers.replicas) == 2
     ordered = []
     for replicas in steps_of(towers):
         assert launch_skew(replicas) is not None
         for step in replicas:
             assert list(step.phases) == ["pull", "forward", "backward", "merge", "update"]
-            starts = {name: start for name, (start, _) in step.phases.items()}
-            ends = {name: end for name, (_, end) in step.phases.items()}
-            ordered.append(starts["forward"] < starts["backward"] < starts["update"] and ends["forward"] < ends["backward"])
+            forward, backward, update = (step.phases[name] for name in ("forward", "backward", "update"))
+            ordered.append(forward[0] < backward[0] < update[0] and forward[1] < backward[1])
             assert step.kernels > 100 and 0 < step.busy_s <= step.end_s - step.start_s
     # nothing waits for the loss to be added up, nor for what a gradient starts with: a busy host may do either when it likes
     assert sum(ordered) > len(ordered) / 2
-    apart = [replica.steps[0].phases["forward"] for replica in towers.replicas]
-    assert apart[0] != apart[1], "each tower has its own passes"
-    assert towers.replicas[0].steps[0].phases["update"] == towers.replicas[1].steps[0].phases["update"], "one host updates for all"
-
-
-def test_a_trace_names_what_the_host_computed(towers) -> None:
-    """Exp2 adds up rows and gradients and updates on the host; all towers' passes are not the host's."""
+    one, other = (replica.steps[0].phases for replica in towers.replicas)
+    assert one["forward"] != other["forward"], "each tower has its own passes"
+    assert one["update"] == other["update"], "one host updates for all"
     calls = {(one.phase, one.name): one.calls for one in towers.host_operations}
     assert {phase for phase, _ in calls} <= {"pull", "merge", "update"}
     steps = len(towers.replicas[0].steps)
@@ -62,14 +54,16 @@ class Plane(SimpleNamespace):
         super().__init__(name=name, lines=[], event_metadata={}, stat_metadata={}, stats=[])
 
     def add(self, line: str, name: str, start_us: int, length_us: int, **stats: object) -> None:
-        found = next((made for made in self.lines if made.name == line), None)
-        if found is None:
-            found = SimpleNamespace(name=line, timestamp_ns=0, events=[])
-            self.lines.append(found)
-        values = [self._stat(stat, value) for stat, value in stats.items()]
-        metadata_id = self._known(self.event_metadata, name)
+        if line not in (names := [made.name for made in self.lines]):
+            self.lines.append(SimpleNamespace(name=line, timestamp_ns=0, events=[]))
+        found = self.lines[names.index(line) if line in names else -1]
         found.events.append(
-            SimpleNamespace(metadata_id=metadata_id, offset_ps=start_us * 10**6, duration_ps=length_us * 10**6, stats=values)
+            SimpleNamespace(
+                metadata_id=self._known(self.event_metadata, name),
+                offset_ps=start_us * 10**6,
+                duration_ps=length_us * 10**6,
+                stats=[self._stat(stat, value) for stat, value in stats.items()],
+            )
         )
 
     def _known(self, table: dict[int, SimpleNamespace], name: str) -> int:
@@ -98,18 +92,12 @@ def test_a_gpus_plane_is_read() -> None:
     names = Names(1, places={"update/w/ResourceApplyAdam": -1, "update/v/ResourceApplyAdam": -1, "compute/0/MatMul": 0})
     trace = joined(read_space(SimpleNamespace(planes=[host, gpu]), names, True, {}))
     (step,) = trace.replicas[0].steps
-    assert {name: (round(a * 1e6), round(b * 1e6)) for name, (a, b) in step.phases.items()} == {
-        "forward": (2, 32),
-        "backward": (32, 72),
-        "update": (92, 132),
-    }
+    assert in_us(step) == {"forward": (2, 32), "backward": (32, 72), "update": (92, 132)}
     (adam,) = trace.host_operations
     assert (adam.name, adam.phase, adam.calls) == ("ResourceApplyAdam", "update", 2)
     assert (adam.total_s, adam.busy_s) == pytest.approx((50e-6, 40e-6)), "10 of 50 µs ran side by side"
-    assert step.kernels == 2 and {copies.kind: copies.bytes for copies in trace.replicas[0].copies} == {
-        "host_to_device": 400,
-        "device_to_device": 40,
-    }
+    copied = {copies.kind: copies.bytes for copies in trace.replicas[0].copies}
+    assert step.kernels == 2 and copied == {"host_to_device": 400, "device_to_device": 40}
     assert trace.replicas[0].launch_lead_s == pytest.approx(5e-6)
 
 
@@ -131,12 +119,7 @@ def test_copies_out_of_a_tower_are_no_part_of_its_passes() -> None:
     gpu.add(stream, "adam", 70, 10, tf_op="update/w/ResourceApplyAdam:ResourceApplyAdam")
     trace = joined(read_space(SimpleNamespace(planes=[host, gpu]), Names(1), True, {}))
     (step,) = trace.replicas[0].steps
-    assert {name: (round(a * 1e6), round(b * 1e6)) for name, (a, b) in step.phases.items()} == {
-        "forward": (9, 29),
-        "backward": (29, 49),
-        "merge": (49, 64),
-        "update": (69, 79),
-    }
+    assert in_us(step) == {"forward": (9, 29), "backward": (29, 49), "merge": (49, 64), "update": (69, 79)}
 
 
 def test_an_update_begins_with_gradients() -> None:

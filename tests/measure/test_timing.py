@@ -1,23 +1,17 @@
 """The clock cannot be fooled."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import pytest
 
-from multigpu.measure.timing import clock_flags, run_window, training_fault
+from multigpu.measure.timing import Window, clock_flags, run_window, training_fault
 
 
-@dataclass
 class FakeDevice:
     """A device that works off a queue: steps return at once, `synchronise` waits for the rest, on a clock of its own."""
 
-    now: float = 0.0
-    busy_until: float = 0.0
-    marks: list[float] = field(default_factory=list)
-
-    def clock(self) -> float:
-        return self.now
+    now = busy_until = 0.0
 
     def enqueue(self, device_s: float, host_s: float = 0.0) -> None:
         self.now += host_s
@@ -32,43 +26,32 @@ class FakeDevice:
     def synchronise(self) -> None:
         self.now = max(self.now, self.busy_until)
 
+    def timed(self, step: Callable[[int], object], first: int, count: int, barrier: Callable[[], None] = lambda: None) -> Window:
+        return run_window(step, first, count, self, barrier, lambda: self.now)
 
-def test_asynchronous_work_is_waited_for() -> None:
+
+def test_asynchronous_work_is_waited_for_and_work_queued_before_is_not_counted() -> None:
     """Steps return after 1 ms of host time while the device needs 10 ms each: 30 steps cost 0.3 s, not 0.03."""
-    device = FakeDevice()
-    window = run_window(lambda index: device.enqueue(0.010, host_s=0.001), 0, 30, device, lambda: None, device.clock)
-    assert window.wall_s == pytest.approx(0.301)  # the first step's device work begins when its host work has ended
-    assert window.event_s == pytest.approx(window.wall_s)
-    assert window.step_time_s[1:] == pytest.approx([0.010] * 29)
-
-
-def test_work_queued_before_is_not_counted() -> None:
-    device = FakeDevice()
+    device, seen = FakeDevice(), []
     device.enqueue(5.0)
-    window = run_window(lambda index: device.enqueue(0.010), 0, 10, device, lambda: None, device.clock)
-    assert window.wall_s == pytest.approx(0.100)
+    window = device.timed(lambda index: (seen.append(index), device.enqueue(0.010, host_s=0.001))[0], 10, 30)
+    assert window.wall_s == pytest.approx(0.301)  # the first step's device work begins when its host work has ended
+    assert [window.event_s, sum(window.step_time_s)] == pytest.approx([window.wall_s] * 2)
+    assert window.step_time_s[1:] == pytest.approx([0.010] * 29)
+    assert seen == list(range(10, 40)) and len(window.results) == 30, "the window holds every step once"
 
 
 def test_a_sleeping_rank_counts_for_all() -> None:
     """The closing barrier waits for the slowest replica, so the fast one's wall clock shows it too."""
-    device = FakeDevice()
-    barriers = iter([0.0, 0.5])
+    device, barriers = FakeDevice(), iter([0.0, 0.5])
 
     def barrier() -> None:
         device.now += next(barriers)
 
-    window = run_window(lambda index: device.enqueue(0.010), 0, 10, device, barrier, device.clock)
+    window = device.timed(lambda index: device.enqueue(0.010), 0, 10, barrier)
     assert window.wall_s == pytest.approx(0.600)
     assert clock_flags(window.wall_s, [window.event_s, 0.599]) == []
     assert clock_flags(window.wall_s, [window.event_s, 0.100]) == ["clocks disagree by 83.3%"]
-
-
-def test_the_window_holds_every_step_once() -> None:
-    device, seen = FakeDevice(), []
-    window = run_window(lambda index: (seen.append(index), device.enqueue(0.001))[0], 10, 30, device, lambda: None, device.clock)
-    assert seen == list(range(10, 40))
-    assert len(window.step_time_s) == len(window.results) == 30
-    assert sum(window.step_time_s) == pytest.approx(window.event_s)
 
 
 @pytest.mark.parametrize(

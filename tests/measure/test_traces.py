@@ -12,20 +12,19 @@ import pytest
 from multigpu.analysis.traces import launch_skew, steps_of
 from multigpu.engines.torch import tracing
 from multigpu.engines.torch.tracing import read_events
-from multigpu.measure.point import Point, launch_of
+from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
+from multigpu.measure.trace import StepTrace, TraceSummary
 from multigpu.measure.traced import joined
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.run import Run
 from tests.measure.launched import PATHS
 
 pytestmark = pytest.mark.alone
 
 DELAYED, SERVER, OVERLAPPED = range(3)
-DELAY_S = 0.005
-REPEATS = 8
-"""Of the delayed Run: the calmest counts."""
-NOISE_S = 0.0015
+DELAY_S, NOISE_S = 0.005, 0.0015
+REPEATS = 8  # of the delayed Run: the calmest counts
 
 
 def traced_run(seed: int, placement: str, **more: object) -> Run:
@@ -34,11 +33,8 @@ def traced_run(seed: int, placement: str, **more: object) -> Run:
     return Run(placement=placement, seed=seed, **{"warmup_steps": 3, "timed_steps": 5, "traced_steps": 3, **fields})
 
 
-RUNS = [
-    traced_run(DELAYED, "replicated_allreduce", traced_steps=20),
-    traced_run(SERVER, "exp2"),
-    traced_run(OVERLAPPED, "ddp"),
-]
+RUNS = [traced_run(DELAYED, "replicated_allreduce", traced_steps=20), traced_run(SERVER, "exp2"), traced_run(OVERLAPPED, "ddp")]
+Sweep = tuple[dict[int, Record], Path]
 
 
 def skews_of(record: Record) -> list[float]:
@@ -49,15 +45,14 @@ def skews_of(record: Record) -> list[float]:
 
 def noise(record: Record) -> float:
     """How much the skews of every other step, those without a delay, differ: between their quartiles, s."""
-    calm = skews_of(record)[1::2]
-    if len(calm) < 3:
+    if len(calm := skews_of(record)[1::2]) < 3:
         return 0.0
     low, _, high = quantiles(calm, n=4)
     return high - low
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[int, Record], Path]:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """One launch of all Runs; in one of them rank 1 sleeps 5 ms at the start of every other step."""
     folder = tmp_path_factory.mktemp("traces")
     store = RecordStore(folder / "runs")
@@ -71,13 +66,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[int, Record], 
     return {record.run.seed: record for record in sorted(store, key=noise, reverse=True)}, folder / "full"
 
 
-def trace_of(sweep, seed: int):
-    measured = sweep[0][seed].measurement
-    assert measured and measured.trace
-    return measured.trace
-
-
-def test_a_planted_delay_is_found_as_launch_skew(sweep) -> None:
+def test_a_planted_delay_is_found_as_launch_skew(sweep: Sweep) -> None:
     """Delayed and undelayed steps take turns in one Run, of whose repeats the one counts whose undelayed steps were most alike.
 
     Calls of the hook before the first traced step: 2 warm-up steps (the counted one has none), 5 timed, 1 that warms the
@@ -90,48 +79,31 @@ def test_a_planted_delay_is_found_as_launch_skew(sweep) -> None:
     assert delayed - calm == pytest.approx(DELAY_S, abs=0.0015)
 
 
-def test_timed_steps_are_not_profiled_and_traced_ones_not_timed(sweep) -> None:
-    measured = sweep[0][DELAYED].measurement
-    assert all(len(steps) == 3 + 5 for steps in measured.step_time_s) and len(measured.loss) == 3 + 5
-    assert [len(replica.steps) for replica in measured.trace.replicas] == [20, 20]
-
-
-@pytest.mark.parametrize(
-    ("seed", "names"),
-    [
-        (DELAYED, ["forward", "backward", "merge", "update"]),
-        (SERVER, ["pull", "forward", "backward", "merge", "update"]),
-        (OVERLAPPED, ["forward", "backward", "merge", "update"]),
-    ],
-)
-def test_phases_follow_each_other(sweep, seed: int, names: list[str]) -> None:
-    for replicas in steps_of(trace_of(sweep, seed)):
-        for step in replicas:
-            assert list(step.phases) == names
-            starts = [start for start, _ in step.phases.values()]
-            assert starts == sorted(starts)
-            assert all(step.start_s <= start < end <= step.end_s for start, end in step.phases.values())
-            assert 0 <= step.exposed_s <= step.communication_s <= step.end_s - step.start_s and step.kernels > 50
-    assert min(step.start_s for replicas in steps_of(trace_of(sweep, seed)) for step in replicas) == 0
-
-
-def test_communication_is_the_collective(sweep) -> None:
-    for replicas in steps_of(trace_of(sweep, DELAYED)):
-        for step in replicas:
+@pytest.mark.parametrize("seed", [DELAYED, SERVER, OVERLAPPED])
+def test_phases_follow_each_other_in_traced_steps_alone(sweep: Sweep, seed: int) -> None:
+    measured = sweep[0][seed].measurement
+    assert measured and measured.trace and all(len(steps) == 3 + 5 for steps in measured.step_time_s) and len(measured.loss) == 3 + 5
+    assert [len(replica.steps) for replica in measured.trace.replicas] == [RUNS[seed].traced_steps] * 2
+    steps = [step for replicas in steps_of(measured.trace) for step in replicas]
+    for step in steps:
+        assert list(step.phases) == ["pull"] * (seed == SERVER) + ["forward", "backward", "merge", "update"]
+        starts = [start for start, _ in step.phases.values()]
+        assert starts == sorted(starts)
+        assert all(step.start_s <= start < end <= step.end_s for start, end in step.phases.values())
+        assert 0 <= step.exposed_s <= step.communication_s <= step.end_s - step.start_s and step.kernels > 50
+        assert (step.communication_s == 0) is (seed == SERVER), "Exp2 uses shared memory on CPUs"
+        if seed == DELAYED:
             start, end = step.phases["merge"]
-            assert 0 < step.communication_s <= end - start + 1e-6
+            assert step.communication_s <= end - start + 1e-6
             assert all(start - 1e-6 <= a < b <= end + 1e-6 for a, b in step.communication)
-    assert all(step.communication_s == 0 for step in steps_of(trace_of(sweep, SERVER))[0]), "Exp2 uses shared memory on CPUs"
+    assert min(step.start_s for step in steps) == 0
 
 
-def test_full_traces_are_kept_where_asked(sweep) -> None:
+def test_full_traces_are_kept_where_asked(sweep: Sweep) -> None:
     files = sorted(sweep[1].glob("*.json.gz"))
     assert len(files) == 2 * len(RUNS), "repeats write to the same name"
     assert json.loads(gzip.decompress(files[0].read_bytes()))["traceEvents"]
     assert all(len(record.model_dump_json()) < 20_000 for seed, record in sweep[0].items() if seed >= SERVER)
-
-
-# --- traces of GPUs, written out by hand ------------------------------------------------------------------------------------
 
 
 def event(cat: str, name: str, ts: float, dur: float, **args: object) -> dict[str, object]:
@@ -162,15 +134,18 @@ def gpu_step() -> list[dict[str, object]]:
     ]
 
 
-def read_gpu(events: list[dict[str, object]]):
+def read_gpu(events: list[dict[str, object]]) -> TraceSummary:
     return joined([read_events({"baseTimeNanoseconds": 1_790_857_026_000_000_000, "traceEvents": events}, 0, cuda=True)])
+
+
+def in_us(step: StepTrace) -> dict[str, tuple[int, int]]:
+    return {name: (round(start * 1e6), round(end * 1e6)) for name, (start, end) in step.phases.items()}
 
 
 def test_a_gpu_trace_is_read_by_launches() -> None:
     trace = read_gpu(gpu_step())
     (step,) = trace.replicas[0].steps
-    microseconds = {name: (round(start * 1e6), round(end * 1e6)) for name, (start, end) in step.phases.items()}
-    assert microseconds == {"pull": (0, 10), "forward": (20, 50), "backward": (60, 110), "merge": (21, 140), "update": (150, 180)}
+    assert in_us(step) == {"pull": (0, 10), "forward": (20, 50), "backward": (60, 110), "merge": (21, 140), "update": (150, 180)}
     assert (step.kernels, step.launches, trace.replicas[0].unlinked) == (5, 5, 1)
     assert step.busy_s == pytest.approx((10 + 30 + 80 + 30) * 1e-6)
     assert step.communication_s == pytest.approx(80e-6) and step.exposed_s == pytest.approx((10 + 30) * 1e-6)
@@ -219,13 +194,3 @@ def test_copies_have_kinds(name, args, kind) -> None:
     events = [event("user_annotation", "multigpu/step", 0, 10), *launched(1, 1, "gpu_memcpy", name, 20, 5, bytes=8, **args)]
     found = [copies.kind for copies in read_gpu(events).replicas[0].copies]
     assert found == ([kind] if kind else []), "a copy within a device is no traffic"
-
-
-# --- the Run ------------------------------------------------------------------------------------------------------------------
-
-
-def test_traced_runs_are_other_points_in_launches_of_their_own() -> None:
-    timed, traced = traced_run(0, "ddp", traced_steps=0), traced_run(0, "ddp")
-    assert timed.digest != traced.digest and launch_of(Point(timed)) != launch_of(Point(traced))
-    with pytest.raises(ValueError, match="traced_steps"):
-        build_run(**traced.model_dump(exclude_defaults=True) | {"traced_steps": 21})
