@@ -20,15 +20,6 @@ def make_run(**more: Any) -> Run:
     return build_run(**fields | {"scaling": "strong"} | more)
 
 
-def test_parts_differ_by_at_most_one_and_leave_nothing_out():
-    for size in (4, 7, 11):
-        for parts in (1, 2, 3, 4):
-            ends = [bounds(size, parts, index) for index in range(parts)]
-            lengths = [end - begin for begin, end in ends]
-            assert ends[0][0] == 0 and ends[-1][1] == size and all(a[1] == b[0] for a, b in pairwise(ends))
-            assert max(lengths) - min(lengths) <= 1
-
-
 def test_stages_are_the_best_contiguous_cut():
     rng = np.random.default_rng(3)
     for _ in range(20):
@@ -40,11 +31,6 @@ def test_stages_are_the_best_contiguous_cut():
             cuts = [(0, *cut, 7) for cut in combinations(range(1, 7), devices - 1)]
             assert ours == min(max(sum(work[a:b]) for a, b in pairwise(cut)) for cut in cuts)
     refused("2 sections cannot be spread over 3 devices", stages_of, [1.0, 1.0], 3)
-
-
-def test_the_projection_is_a_stage_of_its_own():
-    places = section_places(find_model("nmt", "nmt000"), 4)
-    assert places[-1] == 3 and places[-2] == 2 and places[0] == 0
 
 
 def test_bytes_of_stages_by_hand():
@@ -76,13 +62,6 @@ def test_copies_share_the_batch_and_parts_do_not():
     assert [run.copy_of(rank) for rank in range(4)] == [0, 0, 1, 1] and [run.leads(rank) for rank in range(4)] == [True, False] * 2
     assert make_run(devices=4, scaling="weak").shard_sizes == [48]  # 12 rows a device, all of them through each
     assert make_run(devices=4, placement="ddp").shard_sizes == [3] * 4
-
-
-def test_parts_of_a_variable():
-    model = find_model("stacks", "mlp_tiny")
-    kernel = next(v for v in model.variables if v.name == "dense_0_kernel")
-    assert [part_shape(kernel, 0, 3, index) for index in range(3)] == [(4, 7), (3, 7), (3, 7)]
-    assert part_shape(kernel, None, 3, 1) == (10, 7)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +110,3 @@ def test_sections_name_every_variable_once():
         assert sorted(named) == sorted(v.name for v in model.variables)
         given = {tensor for section in model.sections for tensor in section.gives}
         assert {tensor for section in model.sections for tensor in section.takes} == given
-
-
-def test_layers_of_the_translation_model_add_up():
-    model = find_model("nmt", "nmt000")
-    work = sum(sum(section.work.values()) for section in model.sections)
-    assert work == 2 * model.forward_flops_per_unit  # a source and a target word

@@ -27,12 +27,6 @@ def test_no_part_of_a_row_is_on_the_host_unseen(row: Placement) -> None:
         assert row.uses_host is any(HOST in (each.home, each.lookup, each.update) for each in assigned)
 
 
-@pytest.mark.parametrize("part", ["variables", "embeddings", "lookup", "merge", "update"])
-def test_one_part_on_the_host_is_enough(part: str) -> None:
-    row = placements()["ddp"]
-    assert not row.uses_host and row.model_copy(update={part: "host"}).uses_host
-
-
 COMBINED = list(product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)))
 
 
@@ -53,12 +47,6 @@ def test_every_refusal_has_a_reason_and_says_what_is_allowed(row: Placement) -> 
         assert found.why != NOT_BUILT and not found.why.startswith("it runs")
         assert found.said.startswith(f"placement {row.name!r} does not ") and found.why in found.said
         assert all(value in found.said for value in found.allowed) and found.allowed
-
-
-def test_a_row_that_nothing_explains_says_that_nothing_was_built() -> None:
-    row = find_placement("replicated_ring").model_copy(update={"refusals": {}})
-    found = refusal(row, "torch", "per_device", "captured")
-    assert found is not None and found[:3] == ("execution", NOT_BUILT, ("eager",))
 
 
 ON_DEVICES = ("exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent", "make_parallel", "layer_split")

@@ -102,10 +102,7 @@ def inception4(classes: int = 1001, shrink: int = 1, dropout: float = 0.2, block
     average, valid = (L.AveragePool(3, 1, "same"),), L.NO_PADS
     halved = (L.MaxPool(3, 2),)
 
-    stem_b = (
-        conv(64, 1) + conv(96, 3, 1, valid),
-        conv(64, 1) + conv(64, (7, 1)) + conv(64, (1, 7)) + conv(96, 3, 1, valid),
-    )
+    stem_b = (conv(64, 1) + conv(96, 3, 1, valid), conv(64, 1) + conv(64, (7, 1)) + conv(64, (1, 7)) + conv(96, 3, 1, valid))
     a = L.Concat((average + conv(96, 1), conv(96, 1), conv(64, 1) + conv(96, 3), conv(64, 1) + conv(96, 3) * 2))
     reduction_a = L.Concat((halved, conv(384, 3, 2, valid), conv(192, 1) + conv(224, 3) + conv(256, 3, 2, valid)))
     b_twice = conv(192, 1) + conv(192, (1, 7)) + conv(224, (7, 1)) + conv(224, (1, 7)) + conv(256, (7, 1))

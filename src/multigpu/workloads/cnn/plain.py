@@ -27,15 +27,7 @@ def trivial(classes: int = 1001) -> Network:
 
 def lenet(classes: int = 1001) -> Network:
     """TensorFlow's MNIST tutorial, after LeCun et al. 1998, for 28 pixels."""
-    return (
-        *conv_relu(32, 5),
-        MaxPool(2, 2),
-        *conv_relu(64, 5),
-        MaxPool(2, 2),
-        Flatten(),
-        *dense_relu(512),
-        Dense(classes),
-    )
+    return (*conv_relu(32, 5), MaxPool(2, 2), *conv_relu(64, 5), MaxPool(2, 2), Flatten(), *dense_relu(512), Dense(classes))
 
 
 def alexnet(classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Network:

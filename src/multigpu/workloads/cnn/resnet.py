@@ -22,13 +22,7 @@ def bottleneck(depth: int, narrow: int, stride: int, projected: bool, stride_in:
     stride_in: which convolution moves by the stride: the first 1x1 (v1) or the 3x3 (v1.5).
     """
     first, second = (stride, 1) if stride_in == "1x1" else (1, stride)
-    branch = (
-        *conv_norm(narrow, 1, first),
-        L.Relu(),
-        *conv_norm(narrow, 3, second),
-        L.Relu(),
-        *conv_norm(depth, 1),
-    )
+    branch = (*conv_norm(narrow, 1, first), L.Relu(), *conv_norm(narrow, 3, second), L.Relu(), *conv_norm(depth, 1))
     return (L.Residual(branch, conv_norm(depth, 1, stride) if projected else ()), L.Relu())
 
 
