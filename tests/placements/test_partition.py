@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.limits import communication_time_s
-from multigpu.placements.partition import bounds, crossings, part_shape, section_places, stages_of
+from multigpu.placements.partition import crossings, section_places, stages_of
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run, build_run
-from multigpu.workloads import find_model, workloads
+from multigpu.workloads import workloads
 from tests.refusals import refused
 
 
 def make_run(**more: Any) -> Run:
     fields = {"workload": "stacks", "model": "mlp_tiny", "placement": "tensor_split", "device_type": "cpu", "batch_size": 12}
     return build_run(**fields | {"scaling": "strong"} | more)
+
+
+STAGES = {"placement": "layer_split", "processes": "one"}
 
 
 def test_stages_are_the_best_contiguous_cut():
@@ -35,14 +38,16 @@ def test_stages_are_the_best_contiguous_cut():
 
 def test_bytes_of_stages_by_hand():
     """A dense stack of 10 units over two devices: 12 rows of 10 numbers cross once and come back."""
-    run = make_run(placement="layer_split", processes="one", devices=2)
+    run = make_run(**STAGES, devices=2)
     assert len(crossings(run.description.sections, section_places(run.description, 2))) == 1
     assert step_bytes(run, [{}]) == {"device_to_device": 2 * 12 * 10 * 4}
-    halves = make_run(placement="layer_split", processes="one", devices=2, micro_batches=3)
-    assert step_bytes(halves, [{}]) == step_bytes(run, [{}])
+    assert step_bytes(make_run(**STAGES, devices=2, micro_batches=3), [{}]) == step_bytes(run, [{}])
     # two copies of two: six rows each, and every gradient to an all-reduce of two
-    hybrid = make_run(placement="layer_split", processes="one", devices=4, model_parallel=2)
-    assert step_bytes(hybrid, [{}, {}]) == {"device_to_device": 2 * 12 * 10 * 4, "all_reduce": 2 * 531 * 4}
+    hybrid = make_run(**STAGES, devices=4, model_parallel=2)
+    assert step_bytes(hybrid, [{}, {}]) == {
+        "device_to_device": 2 * 12 * 10 * 4,
+        "all_reduce": 2 * 531 * 4,
+    }
 
 
 def test_bytes_of_cut_matrices_by_hand():
@@ -73,15 +78,12 @@ def test_copies_share_the_batch_and_parts_do_not():
         ({"devices": 12}, "a matrix of 10 rows to cut, too few for 12 devices"),
         ({"model": "stack_recurrent_tiny", "devices": 4}, "6 hidden units of 'stack_recurrent_tiny' cannot be cut into 4 equal parts"),
         ({"model": "stack_recurrent_tiny", "devices": 2, "recurrence": "fused"}, "one call for whole layers"),
-        ({"placement": "layer_split", "processes": "one", "devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
-        ({"placement": "layer_split", "processes": "one", "devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
+        (STAGES | {"devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
+        (STAGES | {"devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
         ({"workload": "cnn", "model": "resnet_tiny", "devices": 2}, "'resnet_tiny' does not say how its matrices are cut"),
-        ({"workload": "deepconn", "model": "deepconn_tiny", "placement": "layer_split", "processes": "one"}, "declares its sections"),
+        (STAGES | {"workload": "deepconn", "model": "deepconn_tiny"}, "declares its sections"),
         ({"framework": "tensorflow", "processes": "one", "execution": "graph"}, "'tensor_split' does not exist in 'tensorflow'"),
-        (
-            {"framework": "tensorflow", "placement": "layer_split", "processes": "one", "execution": "graph"},
-            "'layer_split' does not exist in 'tensorflow': it exists in torch",
-        ),
+        (STAGES | {"framework": "tensorflow", "execution": "graph"}, "'layer_split' does not exist in 'tensorflow': it exists in torch"),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str):

@@ -144,7 +144,6 @@ def test_response_norm_equals_the_librarys(channels: int) -> None:
 
 
 def test_dropout_is_where_tf_cnn_benchmarks_has_it() -> None:
-    """Behind the dense layers of the large plain networks (0.5) and before the last of Inception-v4 (0.2)."""
     expected = {key: [0.5, 0.5] for key in ("alexnet", "overfeat", "vgg11", "vgg16", "vgg19")} | {"inception4": [0.2]}
     for name, model in workloads()["cnn"].models.items():
         assert [layer.rate for layer in model.config.network if isinstance(layer, L.Dropout)] == expected.get(name, [])

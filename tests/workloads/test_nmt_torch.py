@@ -1,7 +1,6 @@
 """The translation module against arithmetic written out, sentence by sentence and position by position."""
 
 import warnings
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -143,27 +142,10 @@ def test_the_fused_loss_equals_the_library(ignored: float) -> None:
         torch.testing.assert_close(ours, library, rtol=1e-12, atol=1e-12)
 
 
-SMALL = find_model("nmt", "nmt_small")
 ON_BOTH = {"equal lengths": ([20] * 16, [15] * 16), "ragged": (list(range(3, 19)), list(range(4, 20)))}
 
 
-def on_a_gpu(test: Callable[..., None]) -> Callable[..., None]:
-    """What only a GPU can show: cuDNN takes the weights as they are laid out, the host never waits, and a graph can be captured."""
-    return pytest.mark.gpu(pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")(test))
-
-
-def on_gpu(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Lengths stay on the host."""
-    return {name: array if name.endswith("_length") else array.cuda() for name, array in batch.items()}
-
-
-def distance(mine: list[Tensor], theirs: list[Tensor]) -> float:
-    """Norm of the difference over the norm of `theirs`."""
-    a, b = (torch.cat([x.double().cpu().flatten() for x in these]) for these in (mine, theirs))
-    return float((a - b).norm() / b.norm())
-
-
-@on_a_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("case", ON_BOTH)
 @pytest.mark.parametrize(("bf16", "tolerance"), [(False, 1e-4), (True, 3e-2)], ids=["fp32", "bf16"])
 def test_cudnn_equals_the_host_without_copying_weights_or_waiting(
@@ -171,10 +153,9 @@ def test_cudnn_equals_the_host_without_copying_weights_or_waiting(
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.set_float32_matmul_precision("highest")  # what a library's environment may have lowered
-    batch = sentences(SMALL, *ON_BOTH[case])
-    reference = filled(SMALL)
-    expected = reference(batch)
-    module, placed = filled(SMALL, dtype=torch.float32).cuda(), on_gpu(batch)
+    small = find_model("nmt", "nmt_small")
+    batch, reference, module = sentences(small, *ON_BOTH[case]), filled(small), filled(small, dtype=torch.float32).cuda()
+    expected, placed = reference(batch), {key: array if key.endswith("_length") else array.cuda() for key, array in batch.items()}
     module(placed)  # the libraries start up
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -186,20 +167,5 @@ def test_cudnn_equals_the_host_without_copying_weights_or_waiting(
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert loss.item() == pytest.approx(expected.item(), rel=tolerance / 10)
-    assert distance(found, gradients(reference, expected)) < tolerance
-
-
-@on_a_gpu
-def test_a_captured_pass_equals_an_eager_one() -> None:
-    module, batch = filled(SMALL, dtype=torch.float32).cuda(), on_gpu(sentences(SMALL, [20] * 16, [15] * 16))
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            eager = gradients(module, module(batch))
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        captured = gradients(module, module(batch))
-    graph.replay()
-    torch.cuda.synchronize()
-    assert distance(captured, eager) < 1e-6
+    ours, theirs = (torch.cat([x.double().cpu().flatten() for x in each]) for each in (found, gradients(reference, expected)))
+    assert close(ours, theirs, tolerance)
