@@ -18,10 +18,7 @@ Tensors = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Form:
-    """How a Run wants its model computed.
-
-    dtype: of variables; compute: of products. even: all sentences of every batch have one length and no target is padded.
-    """
+    """How a Run wants its model computed. dtype: of variables; compute: of products. even: all sentences have one length, unpadded."""
 
     cuda: bool
     dtype: tf.DType
@@ -33,9 +30,8 @@ class Form:
 
 
 class StepModule(ABC):
-    """A model as pure functions.
+    """A model as pure functions. lookup_arrays: embedding variable -> the batch's array with the ids that it looks up.
 
-    lookup_arrays: embedding variable -> the batch's array with the ids of the rows that it looks up.
     statistics: running statistics that a step brings forward: name -> (shape, its value at the start, or values).
     """
 
@@ -61,9 +57,5 @@ def form_of(run: Run, devices: Devices, even: bool) -> Form:
 
 
 def build_module(run: Run, form: Form) -> StepModule:
-    """The Run's model.
-
-    Raises:
-        Unsupported: TensorFlow cannot compute it in this form here.
-    """
+    """The Run's model; `Unsupported` where TensorFlow cannot compute it in this form here."""
     return importlib.import_module(part_of(run.workload, "tensorflow")).build(run.description, form)

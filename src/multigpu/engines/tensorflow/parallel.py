@@ -16,10 +16,10 @@ from multigpu.engines.tensorflow.trainer import Tower
 
 
 class ParallelTrainer(ServerTrainer):
-    """All towers, and the one loss on the first device. Shards are joined: see `feed.join_shards`.
+    """make_parallel (Keras' multi_gpu_model) in one graph: the joined batch on the first device, one loss over all towers' predictions.
 
-    The module must say `logits(values, images, statistics)`, (B, classes) in the type of products with the running statistics after it, and
-    `loss_of(logits, labels)`, the sum of the loss, each by itself.
+    PyTorch's twin says more (`engines.torch.server`). Shards are joined: see `feed.join_shards`. The module says `logits(values, images,
+    statistics)`, (B, classes) in the type of products with the running statistics, and `loss_of(logits, labels)`, the sum of the loss.
     """
 
     module: Any

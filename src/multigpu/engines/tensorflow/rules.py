@@ -19,7 +19,7 @@ def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> 
     """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon, each replica's divisor.
 
     Adam's bias corrections enter here, in float64: w <- w - rate sqrt(c2) / c1 x m / (sqrt(v) + epsilon sqrt(c2)), with
-    c = 1 - beta^(step + 1). This is PyTorch's rule, whose epsilon stands beside the corrected root, multiplied out.
+    c = 1 - beta^(step + 1): PyTorch's rule, whose epsilon stands beside the corrected root, multiplied out.
     """
     rate, epsilon = rule.rate, 0.0
     if rule.name == "adam":
@@ -36,9 +36,8 @@ def slot_names(rule: Optimizer) -> list[str]:
 def apply(
     rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], gradient: tf.Tensor, numbers: tf.Tensor, locking: bool = False
 ) -> None:
-    """Update `variable` and its slots, which live on one device, by a dense gradient there.
+    """Update `variable` and its slots, on one device, by a dense gradient there. numbers: the step's `hyper` vector, there too.
 
-    numbers: the step's `hyper` vector, on that device.
     locking: whether updates of one variable wait for each other, where several may come at once.
     """
     dtype = gradient.dtype
@@ -71,12 +70,8 @@ def apply(
 def apply_rows(
     rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], ids: tf.Tensor, rows: tf.Tensor, numbers: tf.Tensor
 ) -> None:
-    """The same rule where only `rows` (n, width) at the distinct `ids` (n,) have a gradient; no array of zeros is made.
-
-    The result is that of the dense rule: slots of other rows decay too, and their rows move with them.
-
-    Raises:
-        NotImplementedError: the rule decays weights, which moves every row anyway.
+    """The same result where only `rows` (n, width) at the distinct `ids` (n,) have a gradient, with no array of zeros. Slots of other rows
+    decay too. NotImplementedError: the rule decays weights, which moves every row anyway.
     """
     if rule.weight_decay:
         raise NotImplementedError("weight decay with sparse gradients: choose embedding_gradients 'dense'")

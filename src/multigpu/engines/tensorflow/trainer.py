@@ -50,9 +50,8 @@ class Context(RunContext):
 
 @dataclass
 class Tower:
-    """What one replica's tower hands to the merge.
+    """What one replica's tower hands to the merge. gradients: of dense variables, and of the replica's own tables where they are dense.
 
-    gradients: of dense variables (and of tables that lie on the replica, where gradients are dense).
     ids, rows: embedding variable -> ids (n,) and the gradient of each of these rows (n, width).
     """
 
@@ -62,10 +61,7 @@ class Tower:
 
 
 class Trainer:
-    """What every in-graph placement has in common; `replicated.py` and `server.py` say how values come and gradients go.
-
-    uncounted: why the bytes that a step moves cannot be counted, "" where they are.
-    """
+    """What in-graph placements have in common; subclasses say how values come and gradients go. uncounted: why bytes are not, or ""."""
 
     uncounted = ""
 
@@ -195,8 +191,7 @@ class Trainer:
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
         """A step, and the bytes that its partitioned graph moves between devices, by kind.
 
-        An eager Run's first step is traced too, to be counted: it sends the same tensors. So is one of sentences whose
-        lengths change from step to step, with the shapes of this step.
+        An eager Run's first step is traced too, as it sends the same tensors; so is one of sentences of changing lengths, with its shapes.
         """
         program = self._traced(shards, dynamic=False)
         batches, hyper = self._arguments(shards, self.steps_done)
@@ -244,9 +239,7 @@ def spec_of(name: str, tensor: tf.Tensor, dynamic: bool) -> tf.TensorSpec:
 
 
 def sized(tensor: tf.Tensor) -> tf.Tensor:
-    """The same tensor; a loop's result passes through one operation more, since in the partitioned graph a loop has no outputs
-    whose shape the trace knows.
-    """
+    """A loop's result after one more operation: in the partitioned graph a loop has no outputs whose shape the trace knows."""
     if hasattr(tensor, "numpy"):
         return tensor
     source = tensor.op
