@@ -67,7 +67,6 @@ def batch_moments(
     x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     """Mean and inverse deviation of each of x's channels, both (C,) in the exact type, in one reading of x.
-
     running_mean, running_var: (C,) in the exact type; moved by `momentum` towards the batch's.
     arrivals: (C,) int32 zeros, and zeros again afterwards: no two calls may use it at once.
     """
@@ -136,7 +135,6 @@ def batch_norm_backward(
     pool: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, of what was added (where `y`, which was then returned, is given; else empty), of weight and bias.
-
     more: the gradient of the result's second use; only where something was added.
     """
     with torch.autocast(x.device.type, enabled=False):

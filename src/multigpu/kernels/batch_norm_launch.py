@@ -21,7 +21,6 @@ PART = 64
 @dataclass(frozen=True)
 class Plan:
     """How a kernel works: numbers of a tile, which a program reads at once, and its warps.
-
     stages, programs: of a sum, tiles on their way to a program, and programs of a multiprocessor. tiles: of another kernel's program.
     """
 

@@ -67,7 +67,6 @@ def check(result: int, what: str) -> None:
 
 class Kernel:
     """One function of a built source on one GPU; `Unavailable` where it cannot be built, RuntimeError where the driver does not take it.
-
     device: its index; PyTorch has made its context. source, name, options: a file of this package, a function in it, and NVRTC's options.
     threads, shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
     """

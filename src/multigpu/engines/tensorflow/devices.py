@@ -17,7 +17,6 @@ DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf
 
 def prepare(device_type: str, devices: int) -> None:
     """Fix this process's devices, once, before TensorFlow makes any, or say `Unsupported`: memory is grown on demand.
-
     On CPUs logical device 0 is the host and 1 .. `devices` stand in for GPUs: programs, copies and proofs of placement are the same.
     """
     if device_type == "cuda":

@@ -118,7 +118,6 @@ def decoded(file: tf.Tensor, label: tf.Tensor, box: tf.Tensor, flipped: tf.Tenso
 
 class DataFeed:
     """Shards of all replicas, step after step, each replica's through a pipeline of its own.
-
     `run.input_workers` threads decode (0: one call after another in the step); `run.prefetch` batches are made ahead, on the device where
     `run.staging` says so. waits: step -> seconds that the host waited until it had every replica's batch.
     """

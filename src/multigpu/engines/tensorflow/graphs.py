@@ -28,7 +28,6 @@ class Graphs:
 
 def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
     """Execute `program`, a concrete function, for the first time, and keep the graphs that the runtime made of it.
-
     marker: the name of an argument that no other program of this process has.
     """
     eager.context().enable_run_metadata()
@@ -128,7 +127,6 @@ def _belongs(node: str, key: str) -> bool:
 
 def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[str, int]) -> dict[str, int]:
     """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its partitioned graphs.
-
     Copies of arguments are feeding, not placement, but for those named in `ids`, which are looked up. unknown: "<table>_<replica>" ->
     distinct rows, for what the trace cannot size. LookupError: the size of something that travels cannot be known; the sentence names it.
     """

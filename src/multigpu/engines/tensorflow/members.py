@@ -1,5 +1,4 @@
 """Members of a TensorFlow Run over several processes: starting and ending them here, and on other hosts. No TensorFlow here.
-
 On several hosts each runs one program (`measure.solo`). Host 0's decides, writes Records and holds the session of every Run; any other
 does what it is asked: name free ports, start members, say which have ended, end them. Members connect to host 0 by themselves, so that
 a session hears all of its members alike, and notices alike that one has gone.
@@ -49,7 +48,6 @@ def device_environment(device_type: str, place: int) -> dict[str, str]:
 
 def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequence[str], files: Sequence[int] = ()) -> Any:
     """Start a process of the cluster on this host. task: what TF_CONFIG says: the cluster's addresses by role, and which of them it is.
-
     place: of its GPU, -1 for none. words: by which it finds who asks it (`member.py`). files: open ones that it inherits.
     """
     environment = os.environ | device_environment(device_type, place)

@@ -31,7 +31,6 @@ class Form:
 
 class StepModule(ABC):
     """A model as pure functions. lookup_arrays: embedding variable -> the batch's array with the ids that it looks up.
-
     statistics: running statistics that a step brings forward: name -> (shape, its value at the start, or values).
     """
 
@@ -45,7 +44,6 @@ class StepModule(ABC):
     @abstractmethod
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics that it brought forward.
-
         values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).
         """
 

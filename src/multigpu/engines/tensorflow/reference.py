@@ -56,7 +56,6 @@ class PlainRule:
 
 def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[int]) -> tuple[Arrays, list[float]]:
     """Variables (in the description's layout) after steps that accumulate the gradients of the shards of `ranks`, and each step's loss.
-
     With all ranks this is training on the joined batch; with one, what an independent replica does.
     """
     devices, kind = context.devices, context.devices.dtype.as_numpy_dtype

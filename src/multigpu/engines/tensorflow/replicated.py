@@ -24,7 +24,6 @@ INSTANCES = itertools.count(1)
 
 class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica.
-
     merge = "all_reduce": one collective sum of all dense gradients (NCCL's on GPUs, TensorFlow's ring on CPUs); "copy": every replica gets
     all others' and adds them up; "none": nothing travels. Sparse gradients travel as copies under both, as rows with their ids.
     """

@@ -1,5 +1,4 @@
 """Update rules, as PyTorch defines them, in TensorFlow's fused kernels.
-
 A fused kernel runs on the device of its variable, whatever `tf.device` says ("Ignoring device specification"): this is how
 document 000's Exp1 silently became its Exp2. Who wants an update elsewhere must therefore hand in variables that live there.
 """
@@ -17,7 +16,6 @@ STEP, RATE, EPSILON, TERMS = 0, 1, 2, 3
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
     """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon, each replica's divisor.
-
     Adam's bias corrections enter here, in float64: w <- w - rate sqrt(c2) / c1 x m / (sqrt(v) + epsilon sqrt(c2)), with
     c = 1 - beta^(step + 1): PyTorch's rule, whose epsilon stands beside the corrected root, multiplied out.
     """
@@ -37,7 +35,6 @@ def apply(
     rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], gradient: tf.Tensor, numbers: tf.Tensor, locking: bool = False
 ) -> None:
     """Update `variable` and its slots, on one device, by a dense gradient there. numbers: the step's `hyper` vector, there too.
-
     locking: whether updates of one variable wait for each other, where several may come at once.
     """
     dtype = gradient.dtype

@@ -13,10 +13,8 @@ from multigpu.workloads.base import Variable
 
 
 class ServerTrainer(Trainer):
-    """Towers read masters, masters collect the towers' gradients.
-
-    Where a variable is updated elsewhere than it lives, a mirror stands there: the master is copied to it, updated, and assigned back. Else
-    the fused kernel would run where the variable lives.
+    """Towers read masters, masters collect the towers' gradients. Where a variable is updated elsewhere than it lives, a mirror stands
+    there: the master is copied to it, updated, and assigned back. Else the fused kernel would run where the variable lives.
     """
 
     def __init__(self, context: Context) -> None:

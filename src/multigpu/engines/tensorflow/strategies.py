@@ -1,5 +1,4 @@
 """Placements that TensorFlow's own strategies carry out: `strategy.run` inside one tf.function, merged and updated as they do it.
-
 Ours are the model, the rule and the feeding; the partitioned graph and the counted bytes are the proof of what the strategy did.
 """
 
@@ -61,7 +60,6 @@ def plain(variable: Any) -> tf.Variable:
 
 class StrategyTrainer(Trainer):
     """One tower a replica; `merge_call` reduces gradients and `extended.update` applies them, as the strategy's optimisers do.
-
     locking: whether several updates of one variable may come at once and wait for each other.
     """
 

@@ -1,5 +1,4 @@
 """A Run's logs for TensorBoard: losses, step times, and the graph with the device that each operation truly ran on.
-
 `measure ... --tensorboard FOLDER` writes them beside the Records; a profile is kept of traced steps (`--traces`), which are slower.
 """
 

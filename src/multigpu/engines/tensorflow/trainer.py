@@ -1,5 +1,4 @@
 """All towers of a placement as one program of one process: pull, look up, compute, push, merge, update, each where the row says.
-
 Every part stands in a name scope (`graphs.PARTS`), so that the partitioned graph can be asked where it truly ran.
 """
 
@@ -28,7 +27,6 @@ TRACES = itertools.count()
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-
     even: all sentences of every batch have one length. dynamic: batches of different steps have different shapes.
     strategy: of tf.distribute, where it had to stand before anything else in this process.
     """
@@ -51,7 +49,6 @@ class Context(RunContext):
 @dataclass
 class Tower:
     """What one replica's tower hands to the merge. gradients: of dense variables, and of the replica's own tables where they are dense.
-
     ids, rows: embedding variable -> ids (n,) and the gradient of each of these rows (n, width).
     """
 
@@ -190,7 +187,6 @@ class Trainer:
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
         """A step, and the bytes that its partitioned graph moves between devices, by kind.
-
         An eager Run's first step is traced too, as it sends the same tensors; so is one of sentences of changing lengths, with its shapes.
         """
         program = self._traced(shards, dynamic=False)

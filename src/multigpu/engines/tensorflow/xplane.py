@@ -1,5 +1,4 @@
 """A profile of TensorFlow (an XSpace) read as what each device did and in which phase of the step. Imports no TensorFlow.
-
 A step is one graph, so phases come from the names of its operations: towers stand in name scopes (`graphs.PARTS`) and gradients in
 TensorFlow's "gradient_tape". GPUs' planes say which operation launched each kernel; on CPUs the host's plane holds the operations, and
 the partitioned graph says which stand-in ran them. TensorFlow's executor starts whatever is ready: small operations of backward run
@@ -49,7 +48,6 @@ class Event:
 @dataclass(frozen=True)
 class Names:
     """What the names of a step's operations mean.
-
     pulls: values and rows travel to the replica. fused: forward and backward are one compiled function. tables: names of embeddings.
     places: operation -> where the partitioned graph ran it.
     """

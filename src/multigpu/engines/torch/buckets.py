@@ -1,5 +1,4 @@
 """Overlapped all-reduce written out: gradients leave in buckets while backward still runs, and each bucket is updated as it returns.
-
 The schedule of DistributedDataParallel without its state on the host, so that a step can be one CUDA graph. Updates follow backward, or
 run beside it (`in_backward`): when all gradients of a bucket are there, this step has used its variables for the last time.
 """
@@ -26,10 +25,8 @@ BUCKET_MIB = 25.0
 
 
 class Bucket:
-    """Gradients that travel together; `work` is what to wait for.
-
-    Several are packed into `flat`, of which their `.grad` are views. One alone travels from where backward left it, and so do all of a
-    `grouped` bucket: as many messages, in one call.
+    """Gradients that travel together; `work` is what to wait for. Several are packed into `flat`, of which their `.grad` are views. One
+    alone travels from where backward left it, and so do all of a `grouped` bucket: as many messages, in one call.
     """
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
@@ -50,9 +47,8 @@ class Bucket:
 
     def note_arrival(self) -> None:
         """A gradient is there, on the current stream; with the last one, this stream waits for all others.
-
-        In a captured step each wait is an edge of the graph, and more edges take longer: a grouped bucket waits once a stream. (Packed ones
-        wait for each gradient, so that their Records go on meaning one thing.)
+        In a captured step each wait is an edge of the graph, and more edges take longer: a grouped bucket waits once a stream. Packed ones
+        wait for each gradient, so that their Records go on meaning one thing.
         """
         stream = torch.cuda.current_stream()
         if self.missing:
@@ -126,7 +122,6 @@ def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = N
 
 class BucketReducer:
     """Sums gradients over replicas, bucket by bucket, as backward produces them.
-
     parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
     make_optimizer: the rule over some parameters. Each bucket has its own, so that early ones are updated while the last still travel;
         with `small_last`, all but the last share one unless they are updated in backward.

@@ -1,5 +1,4 @@
 """A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels.
-
 Sentences of different lengths come in few shapes, so that a graph can take them: padded to a coarse grid of widths, with lengths and
 numbers of loss terms on the device, where a graph reads them anew in every step.
 """
@@ -70,7 +69,6 @@ class Graph:
 
 class CapturedTrainer:
     """Another trainer's steps, captured once for each shape of batch and replayed, with all-reduces and copies between GPUs as nodes.
-
     New data are copied into the tensors that the graph reads. All else is that trainer's.
     """
 

@@ -1,5 +1,4 @@
 """Parameter servers whose updates run on GPUs, each variable on one owner; masters live there too, or in host memory.
-
 Where replicas compute with the variables of one step before (tf_cnn_benchmarks' staged_vars; `host_store` has the other such store), step t
 begins with what the step before has fetched, w(t-1), and while it computes it fetches w(t), which its update turns into w(t+1). The first
 step has nothing older than the first values: w(-1) = w(0). So fetching hides behind computing, and gradients are one update old.
@@ -154,7 +153,6 @@ class DeviceStore(Store):
 
 class MirrorStore(DeviceStore):
     """Variables that live in host memory and are updated on GPUs (document 000's Exp1 as its table says it).
-
     The owner works on the copy that `bring` has brought (tables are fetched whole), and writes the result back for the next step.
     """
 

@@ -34,7 +34,6 @@ def local_device(run: Run, rank: int) -> int:
 
 def give_back_memory(cuda: bool) -> None:
     """Give an ended Run's memory back, so that the next one counts none of it in its peak.
-
     cuBLAS keeps a workspace for every stream that ever multiplied matrices (32 MiB on an H200), and each captured Run has its own streams.
     """
     gc.collect()

@@ -36,7 +36,6 @@ def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
 @dataclass(frozen=True)
 class Shard:
     """One replica's part of a step, on the device and, for what the host must read, on the host; lengths stay on the host in both.
-
     terms: on the device, how many terms the shard's loss sums and how many the joined batch's; None: the host's numbers hold.
     """
 
@@ -60,7 +59,6 @@ class Thread(Feeding[Ready]):
 
 class Ahead:
     """A thread that places up to `run.prefetch` batches on the device before their step asks.
-
     Their copies are queued behind what computes, or run beside it on a stream of their own (`run.staging`).
     """
 
@@ -116,7 +114,6 @@ class Ahead:
 
 class Feed:
     """Shards of one replica, step after step. Batches that repeat are kept on the device; others are made ahead and fed.
-
     waits: step -> seconds that the host waited for its tensors (copies may still be under way); empty for batches that are kept.
     """
 

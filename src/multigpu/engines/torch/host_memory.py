@@ -21,7 +21,6 @@ PORTABLE = 1
 
 class SharedMemory:
     """Flat tensors in memory that all replicas of a Run map, page-locked where there is a GPU to copy to.
-
     Their files are unlinked as soon as every replica has them open: a killed one leaves nothing behind.
     """
 

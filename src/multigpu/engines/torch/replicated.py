@@ -23,7 +23,6 @@ from multigpu.placements.traffic import laid_out
 
 class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica.
-
     merge = "all_reduce" with overlap: the library's DistributedDataParallel, or its schedule written out where the step is to be captured;
     without: one all-reduce after backward, or the messages that the Run asks for (`Messages`), by the library or an algorithm written out;
     "copy": every replica receives every other's gradients and adds them up itself; "none": nothing travels.
@@ -197,7 +196,6 @@ class ReplicatedTrainer(Trainer):
 
 class ShardedUpdateTrainer(ReplicatedTrainer):
     """Variables lie end to end on every replica, and so do gradients, both cut into equal stretches, one a replica.
-
     The library's reduce-scatter sums a replica's stretch of the gradients, its optimizer knows that stretch as one parameter (all rules are
     element-wise), and the library's all-gather brings the new values to all.
     """

@@ -150,7 +150,6 @@ def measure_energy(
     clock: Callable[[], float] = time.perf_counter,
 ) -> EnergyWindow:
     """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock; all take the same number of steps.
-
     Where steps turn out faster than the timed ones, all train on until the shortest window, which each of them knows, is long enough.
     step_time_s: of a timed step, equal on all replicas. counter: device -> joules so far, None where it counts none (`Unsupported`).
     """

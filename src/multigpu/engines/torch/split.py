@@ -1,5 +1,4 @@
 """Placements that cut every layer over devices, a process a device: each holds its part of the model and sees its copy's whole shard.
-
 Devices that share one copy of the model meet in collectives inside autograd, whose every byte is counted.
 """
 
@@ -68,7 +67,6 @@ class Group:
 
 def groups_of(wire: Wire, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
     """The groups that share this rank's copy of the model (neighbours) and the same part of all copies, and what to destroy.
-
     Every rank makes every group, in one order: making one is a collective of the default group, which must be the last to end.
     (`new_group(use_local_synchronization=True)`, which asks only a group's own ranks, was seen to hang; sub-rings of sends and receives
     would leave out the library's own algorithms, which are what is to be timed.) A group of all ranks is the default group itself.

@@ -20,7 +20,6 @@ from multigpu.workloads import open_source
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes.
-
     On a GPU the device's time is its kernels', from the profiler, and the host's that of starting them; on a CPU the host does the work,
     and devices that stand in for GPUs do not work side by side.
     """

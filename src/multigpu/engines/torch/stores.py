@@ -1,5 +1,4 @@
 """Where variables live when replicas do not keep them: what a parameter server is made of. All processes call its methods in one order.
-
 Where variables begin in flat memory matters to code that torch.compile generated. Such code may read a parameter in vectors of 16 bytes if
 the one that it was generated for began at a multiple of them. Inputs are then checked at every call and copied where they begin elsewhere,
 but for those that are static, as every `nn.Parameter` is, and were aligned when the code was generated
@@ -22,7 +21,6 @@ from multigpu.placements.traffic import BOUNDARY, Assigned
 
 def arranged(dense: list[Assigned], item_bytes: int) -> list[Assigned]:
     """The order of variables in a flat stretch without gaps (those would travel) in which the most of them begin aligned.
-
     What one place updates stays together, since it is one message; there, and among places, multiples of 16 bytes stand first, else in the
     order of declaration. So with one odd variable, all begin aligned; behind a second one, some do not.
     """
@@ -55,7 +53,6 @@ class Ids:
 
 class Store(ABC):
     """Variables of one kind of home; what follows is by rank, of the replicas in this process.
-
     values, gradients: copies of the dense variables and of their gradients, two flat stretches of the device. views: the variables in the
         first, by name, with the module's shapes and strides.
     apart: of a compiled step, copies in memory of their own of those that begin misaligned in `values`; the module computes with these.

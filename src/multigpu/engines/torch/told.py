@@ -1,5 +1,4 @@
 """What the processes of a Run tell each other: trees of tensors and plain values, over the default group, on the host.
-
 Read as checkpoints are (`weights_only`): torch's own `all_gather_object` runs whatever code the sender chose.
 """
 

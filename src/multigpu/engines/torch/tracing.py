@@ -1,5 +1,4 @@
 """A few steps under PyTorch's profiler (kineto), read back as what each device did and in which phase it was launched.
-
 A kernel belongs to the phase in whose range on the host it was launched, found by the correlation id that both events carry, whichever
 thread launched it. All timestamps of a machine are on one clock, the host's real-time clock as kineto derives it from the processor's
 counter. On CPUs six profiles in three processes lay 15 to 26 µs after the middle of two readings of `time.time_ns` 70 to 115 µs apart
@@ -40,7 +39,6 @@ _tracing = False
 
 def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[Any]:
     """What a trainer does inside belongs to this phase of the step, or to an inner one; outside of traced steps it costs one call.
-
     host: the host itself works inside, and does not only launch; its time counts even where it launches nothing.
     """
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
@@ -50,7 +48,6 @@ def trace(
     run: Run, ranks: Sequence[int], step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]
 ) -> list[dict[str, Any]]:
     """Trace `run.traced_steps` steps after one that warms the profiler up: the parts of this process's replicas, which are `ranks`.
-
     As in a timed window, replicas meet before the first step and after the last, and nowhere between.
     """
     global _tracing
@@ -91,7 +88,6 @@ def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
 
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
     """One replica's part (see `measure.traced`) from a trace in Chrome's format.
-
     cuda: read what GPUs did; else the host's own operations stand for kernels, and gloo's ranges for collectives.
     shared: the trace holds several replicas' devices; this one's is number `rank`. update_in_backward: see `named_phases`.
     """

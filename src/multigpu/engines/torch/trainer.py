@@ -25,7 +25,6 @@ from multigpu.workloads import part_of
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-
     devices: of the replicas in this process: of one, or of all where one process dispatches for all.
     wire: what moves data between these, the host and other processes' (`Wire` or `OneProcessWire`).
     capacity: embedding variable -> the most rows that one shard looks up.
@@ -59,7 +58,6 @@ def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], sh
 
 def build_module(run: Run) -> Any:
     """The Run's model, an `nn.Module` on the meta device: shapes and layouts, no memory. `build` names the fields of the Run that it obeys.
-
     Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss. `lookups(batch)`: which rows that looks up,
     embedding variable -> ids. `compile_parts()` has the library compile what it can, at the first call.
     """
@@ -91,7 +89,6 @@ Rows = dict[str, Tensor]
 
 class Trainer(ABC):
     """The replicas of a placement that one process works for: one, or all of them, towers that one thread dispatches.
-
     `step` trains on one shard a replica, by rank, and returns each one's share of the joined batch's mean loss (0-dim, on its device),
     perhaps before the devices have finished. modules: by rank. device, rank, module: of this process's first replica.
     takes_terms: whether it divides the loss by a shard's `terms` where that has them.

@@ -1,5 +1,4 @@
 """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers and whose predictions are concatenated.
-
 The joined batch lies on the first device. Slices of its images go to the towers, which predict with copies of the one model's
 variables; one loss over all predictions is computed, and each tower carries its slice of the gradient back through itself. What they
 add up is the sum as where each tower has a loss of its own (document 001's question), by another way.
@@ -17,7 +16,6 @@ from multigpu.engines.torch.wire import Copy
 
 class ParallelTrainer(ServerTrainer):
     """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers and whose predictions are concatenated.
-
     Shards are slices of the joined batch and lie on the first device. Images go to the towers, which predict with copies of the variables;
     one loss over all predictions is computed, and each tower carries its slice of the gradient back. What they add up is the same sum as
     where each tower has a loss of its own (document 001's question), by another way. Modules say `logits(images)`, (B, classes), and

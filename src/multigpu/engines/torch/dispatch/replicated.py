@@ -14,10 +14,8 @@ from multigpu.engines.torch.wire import Copy
 
 
 class ReplicatedTrainer(Trainer):
-    """Variables, slots and update on every replica.
-
-    merge = "all_reduce": one all-reduce after backward; "copy": every replica receives all others' gradients and adds them up; "none":
-    nothing travels.
+    """Variables, slots and update on every replica. merge = "all_reduce": one all-reduce after backward; "copy": every replica receives all
+    others' gradients and adds them up; "none": nothing travels.
     """
 
     def __init__(self, context: Context) -> None:
