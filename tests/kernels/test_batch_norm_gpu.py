@@ -6,36 +6,19 @@ import torch
 from multigpu.kernels.batch_norm import library_instead
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.torch import build
-from tests.kernels.norms import CASES, Case, distance, fused, inputs, written_out
+from tests.kernels.test_batch_norm import CASES, Case, check_kernels, distance, fused, inputs
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not torch.cuda.is_available() or library_instead(torch.device("cuda")) is not None, reason="needs a GPU that runs the kernels"
-    ),
-]
+MISSING = not torch.cuda.is_available() or library_instead(torch.device("cuda")) is not None
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(MISSING, reason="needs a GPU that runs the kernels")]
 
-LARGE = (
-    Case((64, 2048, 7, 7), after=True),
-    Case((33, 129, 13, 13)),
-    Case((16, 64, 112, 112), pool=True),
-    Case((9, 256, 28, 28), True, True),
-)
+SIZED = Case((64, 2048, 7, 7), after=True), Case((33, 129, 13, 13)), Case((16, 64, 112, 112), pool=True)
+LARGE = (*SIZED, Case((9, 256, 28, 28), after=True, twice=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("case", CASES + LARGE, ids=str)
 def test_kernels_equal_float64_and_repeat_bit_by_bit(case: Case, dtype: torch.dtype) -> None:
-    given = inputs(case, dtype, "cuda")
-    found, exact = fused(case, given), written_out(case, given)
-    worst = {name: distance(found[name], exact[name]) for name in exact}
-    assert max(error for name, error in worst.items() if name.startswith("running")) < 3e-6, worst
-    if case.pool and dtype != torch.float32:
-        del worst["gradient of x"]  # of two equal numbers of 16 bits another may be the larger in float64
-    assert max(worst.values()) < {torch.float32: 3e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype], worst
-    for _ in range(5):
-        again = fused(case, given)
-        assert all(torch.equal(found[name], again[name]) for name in found)
+    check_kernels(case, dtype, "cuda")
 
 
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
@@ -69,9 +52,8 @@ def test_a_captured_pass_equals_an_eager_one() -> None:
     case = LARGE[3]
     given = inputs(case, torch.bfloat16, "cuda")
     eager = fused(case, given)
-    stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
         captured = fused(case, given)
     for _ in range(3):
         graph.replay()

@@ -3,6 +3,7 @@ committed Records say of training with it: the same losses, within what 16 bits 
 """
 
 import contextlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,17 +14,76 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from multigpu.kernels import lstm_launch
-from multigpu.kernels.lstm import by_gate, interleave, lstm, lstm_layer
+from multigpu.kernels.lstm import lstm, lstm_layer
 from multigpu.record import Record
-from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results, written_out
 from tests.refusals import refused
+
+NAMES = ("y", "h", "c", "dx", "dh0", "dc0", "dkernel", "dbias")  # what `results` returns, in its order
+
+
+def arguments(positions: int, batch: int, units: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """x, h0, c0, kernel, bias, more_bias; variables and cells in float32 where `dtype` has 16 bits."""
+    generator = torch.Generator().manual_seed(seed)
+    exact = torch.float32 if dtype == torch.bfloat16 else dtype
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    weights = [normal(2, 4 * units, units) * units**-0.5, normal(4 * units), torch.ones(4 * units)]
+    x, h0 = normal(positions, batch, units).to(dtype), normal(batch, units).to(dtype)
+    return [x, h0, *(w.to(exact) for w in (normal(batch, units), *weights))]
+
+
+def incoming(positions: int, batch: int, units: int) -> list[Tensor]:
+    """Gradients of y, h and c, in float64."""
+    generator = torch.Generator().manual_seed(99)
+    shapes = (positions, batch, units), (batch, units), (batch, units)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+def written_out(values: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """y, h and c of a layer in which a sentence stops at its end; all in the arguments' own type."""
+    x, h, c, kernel, bias, more_bias = values
+    outputs = []
+    for t, value in enumerate(x):
+        i, f, g, o = (value @ kernel[0].t() + h @ kernel[1].t() + bias + more_bias).chunk(4, 1)
+        new_c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        new_h = torch.sigmoid(o) * torch.tanh(new_c)
+        running = torch.ones(len(h), 1, dtype=torch.bool, device=h.device) if lengths is None else (t < lengths)[:, None]
+        h, c = torch.where(running, new_h, h), torch.where(running, new_c, c)
+        outputs.append(torch.where(running, new_h, torch.zeros_like(h)))
+    return torch.stack(outputs), h, c
+
+
+def results(layer, values: list[Tensor], lengths: Tensor | None, gradients: list[Tensor]) -> list[Tensor]:  # type: ignore[no-untyped-def]
+    """The layer's three results and the gradients of its first five arguments."""
+    leaves = [value.detach().requires_grad_() for value in values]
+    found = layer(leaves, lengths)
+    given = [gradient.to(one) for gradient, one in zip(gradients, found, strict=True)]
+    return [one.detach() for one in (*found, *torch.autograd.grad(found, leaves[:5], given))]
+
+
+def reference(values: list[Tensor], lengths: Tensor | None, gradients: list[Tensor]) -> list[Tensor]:
+    """`results` of the layer written out in float64."""
+    return results(written_out, [value.double() for value in values], lengths, gradients)
+
+
+def distance(mine: Tensor, theirs: Tensor) -> float:
+    """Norm of the difference over the norm of `theirs`."""
+    return float((mine.double() - theirs.double()).norm() / theirs.double().norm())
+
 
 UNITS = 3
 
 
-def layer(values: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    y, h, c, *_ = lstm(*values, lengths, 1)
+def layer(values: list[Tensor], lengths: Tensor | None, beside: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    y, h, c, *_ = lstm(*values, lengths, beside)
     return y, h, c
+
+
+def apart(side: object) -> Callable[[list[Tensor], Tensor | None], tuple[Tensor, Tensor, Tensor]]:
+    """The layer whose backward computes the kernel's gradient on another stream."""
+    return lambda values, lengths: lstm_layer(*values[:4], (values[4], values[5]), lengths, 1, side)
 
 
 def ends(*lengths: int) -> Tensor:
@@ -92,12 +152,6 @@ def test_float32_variables_get_float32_gradients_of_16_bit_arithmetic() -> None:
     assert max(distance(one, other) for one, other in zip(mine, theirs, strict=True)) < 0.02
 
 
-def test_interleaved_rows_stand_by_unit_and_come_back() -> None:
-    rows = torch.arange(12.0)[:, None]  # units 0 to 2 of gates i, f, g, o
-    assert interleave(rows)[:, 0].tolist() == [0, 6, 3, 9, 1, 7, 4, 10, 2, 8, 5, 11]
-    assert torch.equal(by_gate(interleave(rows)), rows)
-
-
 WRONG = [
     (0, torch.zeros(0, 2, UNITS), r"x is \(0, 2, 3\): the LSTM takes \(positions, sentences, units\), none of them 0"),
     (1, torch.zeros(2, UNITS), "h0 is torch.float32"),
@@ -133,12 +187,9 @@ def test_a_kernels_gradient_taken_apart_is_the_same(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     values, lengths, given_back = arguments(5, 3, UNITS), ends(5, 1, 3), incoming(5, 3, UNITS)
-
-    def apart(values: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        x, h0, c0, kernel, *biases = values
-        return lstm_layer(x, h0, c0, kernel, tuple(biases), lengths, 1, "another stream")
-
-    for mine, theirs in zip(results(apart, values, lengths, given_back), results(layer, values, lengths, given_back), strict=True):
+    for mine, theirs in zip(
+        results(apart("another stream"), values, lengths, given_back), results(layer, values, lengths, given_back), strict=True
+    ):
         assert torch.equal(mine, theirs)
 
 

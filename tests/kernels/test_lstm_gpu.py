@@ -9,13 +9,13 @@ from torch import Tensor
 
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.kernels import lstm_launch
-from multigpu.kernels.lstm import UNITS, lstm, lstm_layer
+from multigpu.kernels.lstm import UNITS, lstm
 from multigpu.run import Run
 from multigpu.workloads import find_model
 from multigpu.workloads.nmt.projection_loss import projected_cross_entropy
 from multigpu.workloads.nmt.torch import build
 from tests.equivalence.cases import replica
-from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results
+from tests.kernels.test_lstm import NAMES, apart, arguments, distance, incoming, layer, reference, results
 from tests.workloads.helpers import filled, gradients, sentences
 
 REASON = lstm_launch.unavailable(0) if torch.cuda.is_available() else "no NVIDIA GPU"
@@ -24,12 +24,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=str
 TOLERANCE = 8e-3
 """Of norms, against float64: bf16's rounding is 2^-9 = 2e-3, and a gradient passes a few of them (6.1e-3 was seen)."""
 
+each_kind = pytest.mark.parametrize("ragged", [False, True], ids=["equal lengths", "ragged"])
 SIZES = [(1, 128), (2, 16), (100, 128), (57, 112), (100, 384), (20, 600), (500, 64), (30, 1), (40, 129)]
-
-
-def layer(values: list[Tensor], lengths: Tensor | None, beside: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-    y, h, c, *_ = lstm(*values, lengths, beside)
-    return y, h, c
 
 
 def case(positions: int, batch: int, ragged: bool, seed: int = 0) -> tuple[list[Tensor], Tensor | None, list[Tensor]]:
@@ -39,7 +35,7 @@ def case(positions: int, batch: int, ragged: bool, seed: int = 0) -> tuple[list[
     return values, lengths, [gradient.cuda() for gradient in incoming(positions, batch, UNITS)]
 
 
-@pytest.mark.parametrize("ragged", [False, True], ids=["equal lengths", "ragged"])
+@each_kind
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_results_and_gradients_are_near_float64(size: tuple[int, int], ragged: bool) -> None:
     values, lengths, given_back = case(*size, ragged)
@@ -51,7 +47,7 @@ def test_results_and_gradients_are_near_float64(size: tuple[int, int], ragged: b
         assert not found[0][behind].any() and not found[3][behind].any()
 
 
-@pytest.mark.parametrize("ragged", [False, True], ids=["equal lengths", "ragged"])
+@each_kind
 @pytest.mark.parametrize("batch", [128, 384])
 def test_repeats_are_equal_bit_by_bit(batch: int, ragged: bool) -> None:
     values, lengths, given_back = case(100, batch, ragged)
@@ -93,13 +89,8 @@ def test_kernels_gradients_on_another_stream_are_the_same() -> None:
     values, lengths, given_back = case(60, 128, True)
     side = torch.cuda.Stream()
     expected = results(layer, values, lengths, given_back)
-
-    def apart(values: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        x, h0, c0, kernel, *biases = values
-        return lstm_layer(x, h0, c0, kernel, tuple(biases), lengths, 1, side)
-
     for _ in range(10):
-        for name, mine, theirs in zip(NAMES, results(apart, values, lengths, given_back), expected, strict=True):
+        for name, mine, theirs in zip(NAMES, results(apart(side), values, lengths, given_back), expected, strict=True):
             assert torch.equal(mine, theirs), name
 
 

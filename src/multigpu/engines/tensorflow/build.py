@@ -9,11 +9,7 @@ from multigpu.engines.tensorflow.trainer import Context, Trainer
 
 
 def build_trainer(context: Context) -> Trainer:
-    """The trainer of the Run's placement.
-
-    Raises:
-        Unsupported: the row asks for what this engine does not do.
-    """
+    """The trainer of the Run's placement; `Unsupported` where the row asks for what no trainer does."""
     placement = context.placement
     if any(engine.strategy for engine in placement.engines):
         return StrategyTrainer(context)

@@ -71,10 +71,7 @@ def make_feed(source: Source, devices: Devices) -> Feed:
 
 
 class Feed(Feeding[list[Shard]]):
-    """Shards of all replicas, step after step; what is copied when the step asks is copied as a feed_dict does.
-
-    join: whether each step's are joined on the first device.
-    """
+    """Shards of all replicas, step after step, copied as a feed_dict does. join: whether each step's are joined on the first device."""
 
     def __init__(self, source: Source, devices: Devices, mode: str | None = None, join: bool = False) -> None:
         super().__init__(source, mode)
@@ -121,11 +118,8 @@ def decoded(file: tf.Tensor, label: tf.Tensor, box: tf.Tensor, flipped: tf.Tenso
 
 class DataFeed:
     """Shards of all replicas, step after step, each replica's through a pipeline of its own.
-
-    `run.input_workers` parallel calls decode, on as many threads (0: one call after another in the step); `run.prefetch` batches are
-    made ahead, on the device where `run.staging` says so. Batches that are to be joined go to the first device.
-
-    waits: step -> seconds that the host waited until it had every replica's batch.
+    `run.input_workers` threads decode (0: one call after another in the step); `run.prefetch` batches are made ahead, on the device where
+    `run.staging` says so. waits: step -> seconds that the host waited until it had every replica's batch.
     """
 
     def __init__(self, source: EncodedImages, devices: Devices) -> None:
@@ -163,11 +157,7 @@ class DataFeed:
             return iter(found)
 
     def shards(self, step: int) -> list[Shard]:
-        """The shard of every replica in step `step`, which must be the next, by rank.
-
-        Raises:
-            ValueError: a file is no JPEG; the sentence says so.
-        """
+        """The shard of every replica in step `step`, which must be the next, by rank; ValueError: a file is no JPEG."""
         if step != self.next:
             raise RuntimeError(f"tf.data gives batches in their order: step {self.next} comes next, not {step}")
         self.next += 1
@@ -190,5 +180,5 @@ class DataFeed:
         return Shard(self.source.empty_batch(step, rank), tensors)
 
     def close(self) -> None:
-        """End the pipelines: their threads go with their iterators."""
+        """Threads go with their iterators."""
         self.iterators = []

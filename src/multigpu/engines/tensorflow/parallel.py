@@ -1,5 +1,4 @@
 """make_parallel (Keras' multi_gpu_model) in one graph: one model whose joined batch is sliced over towers, predictions concatenated.
-
 The joined batch is one tensor on the first device, which slices its images. Every tower predicts with copies of the one model's
 variables; the predictions come back, are concatenated, and one loss over all of them is computed. Its gradient goes back through
 the concatenation, a slice to each tower. See `engines.torch.dispatch.parallel` for PyTorch's twin.
@@ -16,10 +15,9 @@ from multigpu.engines.tensorflow.trainer import Tower
 
 
 class ParallelTrainer(ServerTrainer):
-    """All towers, and the one loss on the first device. Shards are joined: see `feed.join_shards`.
-
-    The module must say `logits(values, images, statistics)`, (B, classes) in the type of products with the running statistics after it, and
-    `loss_of(logits, labels)`, the sum of the loss, each by itself.
+    """make_parallel (Keras' multi_gpu_model) in one graph: the joined batch on the first device, one loss over all towers' predictions.
+    PyTorch's twin says more (`engines.torch.server`). Shards are joined: see `feed.join_shards`. The module says `logits(values, images,
+    statistics)`, (B, classes) in the type of products with the running statistics, and `loss_of(logits, labels)`, the sum of the loss.
     """
 
     module: Any

@@ -55,8 +55,8 @@ class PlainRule:
 
 
 def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[int]) -> tuple[Arrays, list[float]]:
-    """Variables (in the description's layout) after steps on these shards that accumulate the gradients of those of `ranks`, and
-    the loss of each step. With all ranks this is training on the joined batch; with one, what an independent replica does.
+    """Variables (in the description's layout) after steps that accumulate the gradients of the shards of `ranks`, and each step's loss.
+    With all ranks this is training on the joined batch; with one, what an independent replica does.
     """
     devices, kind = context.devices, context.devices.dtype.as_numpy_dtype
     module = build_module(context.run, form_of(context.run, devices, context.even))

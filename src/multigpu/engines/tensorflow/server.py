@@ -13,11 +13,8 @@ from multigpu.workloads.base import Variable
 
 
 class ServerTrainer(Trainer):
-    """Towers read masters, masters collect the towers' gradients.
-
-    Where a variable is updated elsewhere than it lives, the place of the update holds a mirror: the master's value is
-    copied to it, the update runs on the mirror, and the result is assigned back. Without it the fused kernel would run
-    where the variable lives.
+    """Towers read masters, masters collect the towers' gradients. Where a variable is updated elsewhere than it lives, a mirror stands
+    there: the master is copied to it, updated, and assigned back. Else the fused kernel would run where the variable lives.
     """
 
     def __init__(self, context: Context) -> None:

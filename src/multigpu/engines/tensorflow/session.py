@@ -107,10 +107,7 @@ class Session(RunSession):
         return parts
 
     def _distances(self) -> list[dict[str, Any]]:
-        """For each part: how far each variable that it answers for is from its start, and a fingerprint of where it is.
-
-        One pass over the initial values, which are drawn anew: for a large model that takes longer than all the rest.
-        """
+        """Of each part: how far its variables are from their start, and fingerprints of where; the start is drawn anew, in one pass."""
         owned = [self.trainer.owned(place) for place in range(len(self.devices.ranks))]
         parts: list[dict[str, Any]] = [{"distance": {}, "start_square": 0.0, "prints": {}} for _ in owned]
         for variable, initial in self.trainer.initial():

@@ -1,7 +1,5 @@
 """A Run's logs for TensorBoard: losses, step times, and the graph with the device that each operation truly ran on.
-
-`python -m multigpu measure ... --tensorboard FOLDER` writes them beside the Records of what it measures; then
-`tensorboard --logdir FOLDER`. A profile is kept of traced steps (`--traces`): a profiled step is slower than a measured one.
+`measure ... --tensorboard FOLDER` writes them beside the Records; a profile is kept of traced steps (`--traces`), which are slower.
 """
 
 from __future__ import annotations

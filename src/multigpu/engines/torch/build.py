@@ -14,11 +14,7 @@ from multigpu.engines.torch.trainer import Context
 
 
 def build_trainer(context: Context) -> Any:
-    """The trainer of the Run's placement for the replicas of this process.
-
-    Raises:
-        Unsupported: the row asks for what this engine does not do.
-    """
+    """The trainer of the Run's placement for the replicas of this process; `Unsupported` where the row asks for what no trainer does."""
     placement = context.placement
     if {placement.variables, placement.embeddings} == {"replica"}:
         if context.run.processes == "one":

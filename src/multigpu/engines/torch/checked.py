@@ -30,9 +30,7 @@ def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) 
 
 @lru_cache(maxsize=2)
 def _reference(run: Run, ranks: tuple[int, ...], stale: int, every: int, steps: int, threads: int) -> list[dict[str, Tensor]]:
-    """What each replica's variables must equal: one process on these shards, or one for each, averaged after `every` steps. Placements
-    are left out of `run`, so that those that equal the same thing share it.
-    """
+    """What each replica's variables must equal. The placement is left out of `run`, so that those that equal the same thing share it."""
     context, source = _context(run, 0, threads, Path(), 60.0)
     if every > 1:
         return [values for values, _ in train_averaged(context, source, steps, run.devices, every)]
@@ -64,7 +62,7 @@ def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, s
 
 
 def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> Equivalence | None:
-    """How far the placement's variables are from the reference's; None: this model cannot be compared. Called on every replica."""
+    """How far the placement's variables are from the reference's; None: the model cannot be compared. Called on every replica."""
     described = run.description.config.described
     if described.checked_in is None:
         return None

@@ -35,10 +35,7 @@ def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Shard:
-    """One replica's part of a step: its tensors on the device and, for what the host must read, on the host.
-
-    Lengths stay on the host in both: the host plans with them, and a device would have to be asked.
-
+    """One replica's part of a step, on the device and, for what the host must read, on the host; lengths stay on the host in both.
     terms: on the device, how many terms the shard's loss sums and how many the joined batch's; None: the host's numbers hold.
     """
 
@@ -61,8 +58,7 @@ class Thread(Feeding[Ready]):
 
 
 class Ahead:
-    """A thread that places batches on the device, up to `run.prefetch` of them before their step asks.
-
+    """A thread that places up to `run.prefetch` batches on the device before their step asks.
     Their copies are queued behind what computes, or run beside it on a stream of their own (`run.staging`).
     """
 
@@ -118,9 +114,7 @@ class Ahead:
 
 class Feed:
     """Shards of one replica, step after step. Batches that repeat are kept on the device; others are made ahead and fed.
-
-    waits: step -> seconds that the host waited until it had the step's tensors (their copies may still be under way); empty for
-        batches that are kept.
+    waits: step -> seconds that the host waited for its tensors (copies may still be under way); empty for batches that are kept.
     """
 
     def __init__(self, source: Source, rank: int, device: Device) -> None:
@@ -143,7 +137,6 @@ class Feed:
         return shard
 
     def wait_s(self, steps: int) -> list[float]:
-        """Seconds that each of the first `steps` steps waited; empty for batches that are kept."""
         return [round(self.waits[step], 7) for step in range(steps)] if self.waits else []
 
     def _staged(self, step: int) -> Shard:

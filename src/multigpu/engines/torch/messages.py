@@ -12,10 +12,7 @@ WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Messages:
-    """All gradients of one replica in one stretch of memory, ordered so that each message is a part of it: nothing is packed or unpacked.
-
-    whole: the algorithm that takes all gradients as one message where the Run has no `all_reduce_spec`.
-    """
+    """All gradients of a replica in one stretch, each message a part of it: nothing is packed. whole: the algorithm of no spec."""
 
     def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str) -> None:
         self.wire = wire

@@ -23,12 +23,9 @@ from multigpu.placements.traffic import laid_out
 
 class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica.
-
-    merge = "all_reduce" with overlap: the library's DistributedDataParallel (buckets of 25 MB reduced during backward), or
-    the same schedule written out where the step is to be captured; without overlap: one all-reduce of all gradients after
-    backward, the library's or an algorithm written out; "copy": every replica receives every other's gradients and adds them
-    up itself; "none": nothing travels. The Run may divide an all-reduce after backward into messages (`messages`), name the type
-    in which gradients travel, and compute in fp16 with a scaled loss (`loss_scale`).
+    merge = "all_reduce" with overlap: the library's DistributedDataParallel, or its schedule written out where the step is to be captured;
+    without: one all-reduce after backward, or the messages that the Run asks for (`Messages`), by the library or an algorithm written out;
+    "copy": every replica receives every other's gradients and adds them up itself; "none": nothing travels.
     """
 
     takes_terms = True
@@ -65,10 +62,7 @@ class ReplicatedTrainer(Trainer):
         return optimizer
 
     def _wrap(self, counting: bool) -> None:
-        """(Re)build the library's reducer; with `counting`, its collectives pass through a hook that counts their bytes.
-
-        Counted and uncounted steps do the same; timed steps go without the hook, which costs the host 50 us a bucket.
-        """
+        """(Re)build the library's reducer; counting: through a hook that counts bytes, which costs the host 50 us a bucket."""
         self.wrapped = None  # the old reducer takes its hooks along
         with warnings.catch_warnings():
             # newer releases deprecate the argument but offer nothing yet that leaves each replica's buffers alone
@@ -96,7 +90,7 @@ class ReplicatedTrainer(Trainer):
             self.wrapped.register_comm_hook(None, compressed)
 
     def _flatten_gradients(self) -> None:
-        """One stretch of memory under all gradients, so that they travel as one message, or in the messages that the Run asks for."""
+        """One stretch of memory under all gradients, so that they travel as one message, or in those that the Run asks for."""
         parameters, placement = list(self.parameters.values()), self.context.placement
         if placement.merge == "all_reduce":
             self.messages = Messages(self.context.run, parameters, self.wire, placement.algorithm or LIBRARY)
@@ -201,10 +195,9 @@ class ReplicatedTrainer(Trainer):
 
 
 class ShardedUpdateTrainer(ReplicatedTrainer):
-    """All variables lie end to end on every replica, and so do their gradients, both cut into equal stretches, one a replica.
-
-    The library's reduce-scatter sums each replica's stretch of the gradients, its optimizer knows that stretch alone as one parameter
-    (every rule here works element by element), and the library's all-gather brings the new values to all.
+    """Variables lie end to end on every replica, and so do gradients, both cut into equal stretches, one a replica.
+    The library's reduce-scatter sums a replica's stretch of the gradients, its optimizer knows that stretch as one parameter (all rules are
+    element-wise), and the library's all-gather brings the new values to all.
     """
 
     def _flatten_gradients(self) -> None:

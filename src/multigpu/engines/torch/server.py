@@ -25,11 +25,7 @@ STAGED: dict[tuple[bool, bool], Any] = {(False, False): StagedDeviceStore, (True
 
 
 def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Store]:
-    """A store for each kind of home in the placement's row, and memory from them under the modules of this process's replicas, by rank.
-
-    Raises:
-        Unsupported: no store does what the row says.
-    """
+    """A store for each kind of home in the row, and memory from them under these replicas' modules; `Unsupported` where none does."""
     shapes = dict(next(iter(modules.values())).named_parameters())
     groups: dict[tuple[bool, bool], list[Assigned]] = {}
     for member in context.assigned:
@@ -57,10 +53,7 @@ class ServerTrainer(Trainer):
         self.stores = make_stores(context, self.modules)
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Values that devices hold, on their way to the replicas.
-
-        ids: of each replica in this process. counts: of all, as `Store.counts`.
-        """
+        """Values that devices hold, on their way to this process's replicas. counts: of all replicas, as `Store.counts`."""
         with phase("pull"):
             for store in self.stores:
                 store.start(ids, counts)

@@ -1,9 +1,7 @@
 """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers and whose predictions are concatenated.
-
 The joined batch lies on the first device. Slices of its images go to the towers, which predict with copies of the one model's
-variables; the predictions come back, are concatenated, and one loss over all of them is computed. Its gradient is sliced the same
-way, and each tower carries its slice back through itself. What its towers then add up is the gradient of the joined mean: the same
-sum as where each tower has a loss of its own and gradients are averaged (document 001's question), by another way.
+variables; one loss over all predictions is computed, and each tower carries its slice of the gradient back through itself. What they
+add up is the sum as where each tower has a loss of its own (document 001's question), by another way.
 """
 
 import torch
@@ -17,9 +15,11 @@ from multigpu.engines.torch.wire import Copy
 
 
 class ParallelTrainer(ServerTrainer):
-    """All towers, and the one loss on the first device. Shards are slices of the joined batch and lie on the first device.
-
-    Modules must say `logits(images)`, (B, classes), and `loss_of(logits, labels)`, the sum of the loss, each by itself.
+    """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers and whose predictions are concatenated.
+    Shards are slices of the joined batch and lie on the first device. Images go to the towers, which predict with copies of the variables;
+    one loss over all predictions is computed, and each tower carries its slice of the gradient back. What they add up is the same sum as
+    where each tower has a loss of its own (document 001's question), by another way. Modules say `logits(images)`, (B, classes), and
+    `loss_of(logits, labels)`, the sum of the loss, each by itself.
     """
 
     images: list[Tensor] = []

@@ -21,8 +21,7 @@ Values = dict[str, Tensor]
 @dataclass
 class Pass:
     """One micro-batch of one copy of the model on its way through the stages.
-
-    arrays: [stage] of the batch, on that stage's device. received: [stage] leaves that earlier stages sent, which collect gradients.
+    arrays: [stage] of the batch, on its device. received: [stage] leaves that earlier stages sent, which collect gradients.
     given: tensors that cross, as their own stage holds them. returned: their gradients from each stage that took them.
     """
 
@@ -35,9 +34,8 @@ class Pass:
 
 class PipelineTrainer(Trainer):
     """Copies of a model whose sections are spread over `degree` devices each.
-
-    All micro-batches pass forward, then all pass backward (GPipe's schedule, without recomputing): a device that has handed one on takes
-    the next, and gradients add up in place. Devices are dispatched stage by stage within a micro-batch; a GPU's queue runs on by itself.
+    All micro-batches pass forward, then all back (GPipe's schedule, without recomputing): a device that has handed one on takes the next,
+    and gradients add up in place. Stages are dispatched one after another; a GPU's queue runs on by itself.
     """
 
     def __init__(self, context: Context) -> None:
@@ -58,7 +56,6 @@ class PipelineTrainer(Trainer):
         self.zeros = [torch.zeros((), device=d.torch, dtype=d.dtype) for d in self.devices.each]
 
     def _fill(self, rank: int, module: nn.Module) -> None:
-        """Real memory for the variables of one device's stage, and one stretch for their gradients."""
         device, dtype = self.devices.each[rank].torch, self.devices.dtype
         own = {name for section in self.sections[rank % self.degree] for name in section.variables}
         parameters = begun(module, self.context.model, self.context.run.seed, device, dtype, own)

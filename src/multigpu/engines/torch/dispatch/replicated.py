@@ -14,13 +14,8 @@ from multigpu.engines.torch.wire import Copy
 
 
 class ReplicatedTrainer(Trainer):
-    """Variables, slots and update on every replica.
-
-    merge = "all_reduce": one all-reduce of all gradients after backward; "copy": every replica receives every other's
-    gradients and adds them up itself; "none": nothing travels.
-
-    Raises:
-        Unsupported: the row merges in another way (merging during backward needs a process a device).
+    """Variables, slots and update on every replica. merge = "all_reduce": one all-reduce after backward; "copy": every replica receives all
+    others' gradients and adds them up; "none": nothing travels.
     """
 
     def __init__(self, context: Context) -> None:
