@@ -21,7 +21,6 @@ from multigpu.run import Run
 from multigpu.undecided import Need, affordable_needs, cheapest, needs, planned_rows
 from tests.factory import make_machine, make_record
 
-COUNTS = [1, 2, 3, 4]
 WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "captured"))
 
 
@@ -45,17 +44,6 @@ def test_a_grid_repeats_enough_for_the_claim_that_rests_on_it(number: str, devic
         own = admitted(rows, predicate, contrast, ("torch",))
         models = {model for _, its, _ in cheapest(contrast, own, lambda _: 1.0) for model in its}
         assert len(models) >= contrast.models_at_least, contrast.label
-
-
-def test_every_way_that_is_timed_on_the_most_devices_is_traced_there() -> None:
-    """Page 05's table: what these grids time of its jobs has a traced twin, but for ddp with the other of its two losses."""
-    traced = {untimed(entry.run) for entry in find_grid("traces", COUNTS)}
-    for entry in find_grid("captured,dispatch,cnn_updates,headline,placements_screening", COUNTS):
-        run = entry.run
-        plain = run.bucket_mib is None and run.all_reduce_spec is None and run.wire_dtype is None
-        plain &= (run.placement, run.model) != ("ddp", "nmt000") or (run.execution == "captured") == (run.cross_entropy == "fused")
-        if (run.model, run.batch_size) in {("nmt000", 128), ("resnet50_v1.5", 64)} and run.devices == 4 and plain:
-            assert untimed(run) in traced, run.label()
 
 
 def test_the_table_of_placements_holds_all_that_can_run_repeated_and_traced() -> None:
@@ -85,13 +73,6 @@ def test_a_chain_from_2018_changes_one_thing_at_a_time() -> None:
             one, other = after.model_dump(), before.model_dump()
             assert len({name for name in one if one[name] != other[name]} - {"warmup_steps", "timed_steps"}) == 1, after.label()
         assert ceiling == chain[0].model_copy(update={"placement": "independent"})
-
-
-def test_what_is_compared_is_measured_in_the_same_launches() -> None:
-    for name in ("updates_in_backward", "sent_unpacked", "small_last", "cnn_captured", "persistent", "memory_speed"):
-        for entry in find_grid(name, (1, 2, 4)):
-            if len(entry.points()) > 1:
-                assert {point.launch for point in entry.points()} >= {0, 1, 2}, entry.run.label()
 
 
 @pytest.fixture(scope="module")
