@@ -185,15 +185,6 @@ def test_a_traces_summary_is_printed_and_written(run, here) -> None:
         assert code == 2 and told in err and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("command", "key"), [("explain", "points"), ("advise", "jobs")])
-def test_explain_and_advise(run, here, command, key) -> None:
-    plant(RecordStore(here / "runs"), [make_record("ddp"), make_record("exp4", units_per_s=5e5), make_record(devices=1)])
-    code, out, _ = run(command, "workload=nmt", "devices=2", "--format", "json", "--limit", "2")
-    assert code == 0 and len(json.loads(out)[key]) == (2 if command == "explain" else 1)
-    code, out, _ = run(command, "workload=nmt", "devices=2", "--limit", "1")
-    assert code == 0 and out.splitlines()[0].endswith(".")
-
-
 def test_claims_in_lines_and_in_full(run, here, elsewhere) -> None:
     """All-reduces are read from a folder of their own."""
     for record in planted_all_reduces({(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 8)}, (1.0,)):
