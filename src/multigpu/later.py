@@ -2,7 +2,6 @@
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
@@ -21,11 +20,15 @@ class Later(Mapping[str, Value]):
     """Values by name, each made when it is first asked for: names alone make none. further: others, looked at after all of these."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Value]], further: Mapping[str, Value] | None = None) -> None:
-        self.makers = {name: cache(make) for name, make in makers.items()}
-        self.further = {} if further is None else further
+        self.makers, self.further = dict(makers), {} if further is None else further
+        self.made: dict[str, Value] = {}
 
     def __getitem__(self, name: str) -> Value:
-        return self.makers[name]() if name in self.makers else self.further[name]
+        if name not in self.makers:
+            return self.further[name]
+        if name not in self.made:
+            self.made[name] = self.makers[name]()
+        return self.made[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self.makers or name in self.further

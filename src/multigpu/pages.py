@@ -25,11 +25,10 @@ from multigpu.analysis.memory import largest, peaks_beside
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import CHANGED, Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
-from multigpu.analysis.protocols import as_published, batching_frame, counted_units
 from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
 from multigpu.analysis.step_traces import document_replicas, document_whole, replicas_frame, trace_summary, trace_table, whole_frame
-from multigpu.analysis.steps import knee, parity, warmup_frame, with_waits
+from multigpu.analysis.steps import as_published, batching_frame, counted_units, knee, parity, warmup_frame, with_waits
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
 from multigpu.analysis.synchrony import devices_frame, downpour_frame, large_batch_frame, memory_frame, paper, ratio_frame
 from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps

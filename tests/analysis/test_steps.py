@@ -10,8 +10,23 @@ import pytest
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.points import one, points
-from multigpu.analysis.protocols import as_published, counted_units, shard_costs, shard_frame, text_source
-from multigpu.analysis.steps import JOB, STEPS, WAY, change_point, knee, learning_losses, parity, waited_s, warmup_frame, with_waits
+from multigpu.analysis.steps import (
+    JOB,
+    STEPS,
+    WAY,
+    as_published,
+    change_point,
+    counted_units,
+    knee,
+    learning_losses,
+    parity,
+    shard_costs,
+    shard_frame,
+    text_source,
+    waited_s,
+    warmup_frame,
+    with_waits,
+)
 from multigpu.inputs.drawn_text import lengths_000
 from multigpu.record import Record
 from multigpu.run import build_run

@@ -15,9 +15,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.checked import train_averaged, train_reference
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.reference import train_averaged, train_reference
 from multigpu.engines.torch.trainer import Context, open_context
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements

@@ -143,8 +143,8 @@ REFERENCES: dict[tuple[Any, ...], Any] = {}
 
 def reference(context: Any, source: Any, ranks: list[int]) -> Any:
     """Variables and losses of one process that accumulates the shards of `ranks`."""
+    from multigpu.engines.tensorflow.checked import train_reference
     from multigpu.engines.tensorflow.feed import Feed
-    from multigpu.engines.tensorflow.reference import train_reference
 
     run = context.run
     key = (run.model, run.inputs, run.optimizer, run.precision, tuple(run.shard_sizes), tuple(ranks))
@@ -171,9 +171,9 @@ def where_ops_ran(nodes: list[Any], devices: Any) -> list[tuple[str, str, str, i
 def train_case(run: Run) -> dict[str, Any]:
     """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, what was
     compiled where, and the reference."""
-    from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.feed import is_even, make_feed
+    from multigpu.engines.tensorflow.session import build_trainer
     from multigpu.engines.tensorflow.trainer import Context
     from multigpu.engines.tensorflow.variables import initial_values
 
@@ -209,10 +209,10 @@ UNSIZED = _run("deepconn", "exp2", 2, optimizer="sgd", precision="fp32")
 def unsized_case(run: Run) -> dict[str, Any]:
     """A counted step one of whose gradients nobody can size: what is counted, and what is said of it."""
     from multigpu.engines.tensorflow import trainer as engine
-    from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.feed import Feed
     from multigpu.engines.tensorflow.graphs import Graphs, collected
+    from multigpu.engines.tensorflow.session import build_trainer
 
     def forgotten(*arguments: Any) -> Graphs:
         graphs = collected(*arguments)

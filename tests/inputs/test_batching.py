@@ -13,17 +13,11 @@ from multigpu.inputs import drawn_text as law
 from multigpu.inputs.drawn_text import bucket_means_000, lengths_000
 from multigpu.inputs.plans import bucket_of, plan_epoch
 from multigpu.inputs.text import catalogs, text_files
-from multigpu.paths import REPOSITORY
 from multigpu.published import load_published, published_value
 from tests.inputs.stand_ins import corpus_files, make_run, make_text_model
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)
 MODEL = make_text_model()
-
-
-def test_buckets_are_those_of_document_000():
-    words = np.array([0, 1, 9, 10, 19, 20, 39, 40, 49, 50, 51, 1000])
-    assert bucket_of(words).tolist() == [0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 5, 5]
 
 
 @given(st.lists(st.integers(0, 5), min_size=40, max_size=300), SIZES)
@@ -66,15 +60,6 @@ def test_the_law_has_the_mean_of_document_000():
     assert law.target_probabilities().sum() == pytest.approx(1)
 
 
-def test_the_docstring_and_the_readme_state_the_shares():
-    shares = [f"{100 * share:.1f}" for share in law.bucket_shares()]
-    assert ", ".join(shares[:-1]) + f" and {shares[-1]} percent" in " ".join(str(law.__doc__).split())
-    readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
-    assert "| share of sentences, the law | " + " | ".join(f"{share}%" for share in shares) + " |" in readme
-    counts = np.bincount(law.draw_buckets(np.random.default_rng(0)))
-    assert "| batches in every 30 steps of a shard | " + " | ".join(map(str, counts)) + " |" in readme
-
-
 @pytest.mark.parametrize("bucket", range(6))
 def test_lengths_stay_in_their_bucket_and_sources_near_their_targets(bucket: int):
     source, target = law.draw_lengths(np.random.default_rng(bucket), bucket, 5000)
@@ -85,20 +70,6 @@ def test_lengths_stay_in_their_bucket_and_sources_near_their_targets(bucket: int
     inside = bucket_of(law.WORDS) == bucket
     expected = (law.target_probabilities() * law.WORDS)[inside].sum() / law.target_probabilities()[inside].sum()
     assert target.mean() == pytest.approx(expected, rel=0.02) and source.mean() == pytest.approx(expected, rel=0.03)
-
-
-def test_thirty_steps_hold_the_shares_and_ten_nearly_do():
-    shares = law.bucket_shares()
-    orders = set()
-    for seed in range(20):
-        drawn = law.draw_buckets(np.random.default_rng(seed))
-        assert np.bincount(drawn, minlength=6).tolist() == [5, 9, 7, 5, 2, 2]
-        for ten in drawn.reshape(3, 10):
-            # one of every three neighbouring strata: only the two at a bucket's ends can be off by one
-            assert (abs(np.bincount(ten, minlength=6) - 10 * shares) < 2).all()
-        orders.add(tuple(drawn.tolist()))
-    assert len(orders) == 20
-    assert max(abs(np.array([5, 9, 7, 5, 2, 2]) / 30 - shares)) < 1 / 30
 
 
 def buckets_of_step(source: Any, step: int, ranks: int) -> list[set[int]]:

@@ -9,22 +9,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from multigpu.inputs.files import check_text, file_digest, read_parallel
-from multigpu.inputs.plans import BUCKETS, bucket_of
 from multigpu.inputs.sentences import SPECIAL, UNK, count_vocabulary, words
 from multigpu.paths import CORPUS, REPOSITORY
 from tests.refusals import refused
-
-
-def test_words():
-    assert words("don't --stop %s: über_all 3.5") == ["don", "'", "t", "-", "-", "stop", "%", "s", ":", "über_all", "3", ".", "5"]
-    assert words("a <unk> b") == ["a", "<unk>", "b"]
-    assert words(" \t ") == []
 
 
 @given(st.text())
@@ -151,14 +143,6 @@ def test_committed_corpus_is_what_the_readme_says():
     assert line == text.source.lines
     notices = (CORPUS / "COPYRIGHT").read_text(encoding="utf-8")
     assert {f"=== {row['package']} {row['version']} ===" for row in rows} == set(re.findall(r"^=== .* ===$", notices, re.MULTILINE))
-
-
-def test_readme_states_the_corpus_lengths():
-    lengths = np.array([[len(words(s)) for s in check_text(CORPUS / f"catalogs.{side}.gz").sentences()] for side in ("en", "de")])
-    shares = np.bincount(bucket_of(lengths[1]), minlength=BUCKETS) / lengths.shape[1]
-    readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
-    assert "| share of sentences, `catalogs` | " + " | ".join(f"{100 * share:.1f}%" for share in shares) + " |" in readme
-    assert f"`catalogs` counts {(lengths.sum() / lengths.shape[1] + 1):.1f} words a pair." in readme
 
 
 def test_extraction_packs_the_text_and_describes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -88,13 +88,6 @@ def test_a_batch_is_decoded_cropped_flipped_and_normalised(folder: Path) -> None
     assert flips == {True, False}
 
 
-def test_every_epoch_crops_anew(folder: Path) -> None:
-    source = opened(folder, [COUNT])
-    epochs = [{example.file: example.changes(500, 375) for example in source.examples(step, 0)} for step in range(2)]
-    assert epochs[0].keys() == epochs[1].keys()
-    assert sum(epochs[0][file] == epochs[1][file] for file in epochs[0]) <= 1
-
-
 def test_a_file_that_is_no_image_is_named(folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "own" / "a"
     own.mkdir(parents=True)

@@ -165,11 +165,3 @@ def test_planted_reviews_are_those_of_a_file_that_holds_them(tmp_path: Path) -> 
     assert ours.fingerprint != theirs.fingerprint
     ratings = [r.rating for r in PlantedReviews(0)]
     assert len(ratings) == 4000 and set(ratings) == {1, 2, 3, 4, 5} and np.var(ratings) > 1
-
-
-def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    lines = [line(f"U{n}", "I", "x", n) for n in range(12)]
-    first = read(write(tmp_path, *lines))
-    second = read(write(tmp_path, *lines, line("new", "I", "y", 99)))
-    assert first.fingerprint != second.fingerprint
-    assert set(texts_of(second, 6)) == set(texts_of(first, 6)) | {99.0}

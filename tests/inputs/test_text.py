@@ -75,12 +75,6 @@ def test_synthetic_sentences_have_the_length_asked_for(sizes: list[int], length:
     assert source.capacity == {"source_embedding": max(sizes) * length, "target_embedding": max(sizes) * (length + 1)}
 
 
-def test_synthetic_default_counts_201_words_a_pair_as_exp5_does():
-    batch = synthetic_text(make_run([128]), MODEL).batch(0, 0)
-    assert batch.units == 201 * 128
-    assert batch.joined_loss_terms == 101 * 128
-
-
 @settings(max_examples=15)
 @given(SIZES, st.integers(0, 1000))
 def test_lengths_000_counts_and_repeats(sizes: list[int], seed: int):
@@ -133,13 +127,6 @@ def test_empty_sides_are_left_out_and_long_sentences_cut_and_both_are_said(tmp_p
         source = text_files(make_run([3], "text_files", data=files), MODEL)
     assert source.steps_per_epoch == 1 and "2 pairs with an empty side left out, 3 sentences cut to 100 words" in caplog.text
     assert source.batch(0, 0).arrays["source_length"].max() == 100
-
-
-def test_a_changed_file_is_read_again(tmp_path: Path):
-    first = text_files(make_run([2], "text_files", data=corpus_files(tmp_path, [(3, 3), (2, 2)])), MODEL)
-    second = text_files(make_run([2], "text_files", data=corpus_files(tmp_path, [(4, 4), (2, 2)])), MODEL)
-    assert first.fingerprint != second.fingerprint
-    assert second.batch(0, 0).arrays["source_length"].max() == 4
 
 
 def test_every_error_is_one_sentence(tmp_path: Path):

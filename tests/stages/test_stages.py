@@ -103,12 +103,6 @@ def test_a_graph_says_what_is_wrong_with_it() -> None:
     assert parse_places(two_towers(), "010") == {"a": 0, "b": 1, "join": 0}
 
 
-def test_a_tensor_read_twice_on_one_device_travels_once() -> None:
-    graph = StageGraph((Stage("a", output=(5,)), Stage("b", ("a",)), Stage("c", ("a",)), Stage("d", ("b", "c"))))
-    (crossing,) = graph.crossings({"a": 0, "b": 1, "c": 1, "d": 1}, 3)
-    assert (crossing.source, crossing.bytes) == ("a", 60)
-
-
 def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:
     """Forward 1, backward 2, join free. Side by side 3 s and two copies of 0.1; one after another 6; a host of 1 s a start: no gain."""
     graph, one, two = two_towers(), {"a": 0, "b": 0, "join": 0}, {"a": 0, "b": 1, "join": 0}
@@ -131,16 +125,6 @@ def test_backward_passes_of_two_towers_start_side_by_side_whatever_the_order_of_
         for model in HOST_MODELS:
             steps[model] = Pricing(two_towers(), costs.model_copy(update={"threads": model}), 1).step_time_s(places)
         assert steps["forward"] + 1 == pytest.approx(steps["one"]) and steps["per_device"] <= steps["forward"]
-
-
-def test_handing_a_gradient_on_costs_the_host() -> None:
-    graph, two = two_towers(), {"a": 0, "b": 1, "join": 0}
-    costs = priced(graph, {"a": 0.0, "b": 0.0, "join": 0.0}, 0.0, host_s=1.0)
-    slower = costs.model_copy(update={"hand_over_s": 0.5})
-    assert Pricing(graph, slower, 1).step_time_s(two) - Pricing(graph, costs, 1).step_time_s(two) == pytest.approx(0.5)
-    assert Pricing(graph, slower, 1).serial_s(two) - Pricing(graph, costs, 1).serial_s(two) == pytest.approx(0.5)
-    one = dict.fromkeys(two, 0)
-    assert Pricing(graph, slower, 1).step_time_s(one) == Pricing(graph, costs, 1).step_time_s(one)
 
 
 @pytest.mark.parametrize("threads", HOST_MODELS)

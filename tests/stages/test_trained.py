@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.checked import train_reference
 from multigpu.measure.session import measurement, open_session
 from multigpu.measure.timing import most_steps
 from multigpu.paths import STAGES
 from multigpu.record import RecordStore
 from multigpu.stages.check import graph_of, predicted_moves
 from multigpu.stages.cost import NOTHING, CopyCost, Costs, HostModel, Part, StageCost
-from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, measured_s, planned, profile_run
+from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measured_s, planned
 from multigpu.stages.record import StageRecord, StageStore
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
-from tests.refusals import refused
 from tests.stages.trained import (
     CASES,
     STEPS,
@@ -181,12 +180,6 @@ def test_what_is_found_is_measured_and_traced_unless_written_by_hand() -> None:
         100,
     )
     assert "what was found is" not in describe(record)
-
-
-def test_the_command_refuses_what_is_its_own() -> None:
-    refused("placement is chosen by this command", profile_run, {"placement": "single"})
-    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
-    refused("at least 2 devices, not 1", measure_stages, run, 1, StageStore(Path("nowhere")))
 
 
 def test_a_window_of_steps_is_traced_where_the_run_asks_for_it(tmp_path: Path) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.command import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.paths import TRAINING as TRAININGS
 from multigpu.training.experiment import TRAINING, TrainingItem
 from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, told_apart
 from multigpu.training.measure import affordable, main
 from multigpu.training.record import TrainingRecord, TrainingStore
-from multigpu.training.run import FIELDS, TrainingRun
+from multigpu.training.run import TrainingRun
 from tests.factory import make_machine
 from tests.refusals import refused
 from tests.training.cases import training
@@ -68,21 +67,6 @@ def test_digest_leaves_out_defaults_and_tells_runs_apart():
     assert training().digest == training(adjust_to_devices=True, log_every=1).digest
     assert len({training().digest, training(seed=1).digest, training(steps=7).digest, training(base_rate=0.1).digest}) == 4
     assert TrainingRun.model_validate_json(training(epochs=2, steps=None).model_dump_json()) == training(epochs=2, steps=None)
-
-
-def test_fields_on_the_command_line():
-    found = parse_fields(["epochs=2", "base_rate=0.5", "adjust_to_devices=false"], FIELDS)
-    assert found == {"epochs": 2, "base_rate": 0.5, "adjust_to_devices": False}
-    for text, sentence in (
-        ("epochs=two", "an integer is needed"),
-        ("base_rate=x", "a number is needed"),
-        ("shuffle=perhaps", "true or false is needed"),
-        ("what=1", "unknown field 'what'"),
-    ):
-        refused(sentence, parse_fields, [text], FIELDS)
-    words = ["shuffle=True", "batch_size=8", "data=a,b", "model=resnet_tiny"]
-    fields = {"shuffle": True, "batch_size": 8, "data": ("a", "b"), "model": "resnet_tiny"}
-    assert parse_fields(words) == parse_fields(words, FIELDS) == fields
 
 
 def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
@@ -160,19 +144,6 @@ def test_every_committed_record_is_of_a_training_that_a_grid_asks_for(monkeypatc
     assert not [record.training.label() for record in TrainingStore(TRAININGS) if record.training.digest not in asked]
 
 
-def test_an_image_model_is_not_trained_twice_under_two_names() -> None:
-    """It has no table, so where tables live is nothing to tell placements apart by: exp3 is exp4."""
-    assert set(joined_placements()) - set(told_apart(joined_placements(), "resnet20")) == {"exp3"}
-
-
-def test_one_process_is_for_what_has_no_process_a_device() -> None:
-    """A loss over all predictions, of images alone: words have no such placement."""
-    one = [name for name in joined_placements() if "processes" in placed(name)]
-    assert one == ["make_parallel", "make_parallel_cpu"] == sorted(set(joined_placements()) - set(joined_placements(unit="words")))
-    assert placed("ddp") == {"placement": "ddp"} and placed("exp1") == {"placement": "exp1"}
-    assert placed("make_parallel") == {"placement": "make_parallel", "processes": "one"}
-
-
 def test_scores_of_a_model_that_diverged_are_read_back(tmp_path: Path) -> None:
     store = TrainingStore(tmp_path)
     store.write(trained((1.0, math.inf), accuracies=(math.nan,)))
@@ -196,14 +167,6 @@ def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_fr
         usual = {"devices": 1, "placement": "ddp", "processes": "per_device"}
         alone = one.model_copy(update={"run": one.run.model_copy(update=usual)})
         assert alone in strong, one.label()
-
-
-def test_grids_fit_their_budgets():
-    """A few minutes of one core; half an hour of 8 GPUs, start-up included, is the headline's bound."""
-    assert sum(entry.cost_s for entry in GRIDS["training_models"]()) < 340
-    assert sum(entry.cost_s for entry in GRIDS["training_alexnet_cpu"]()) < 1100
-    assert sum(entry.cost_s for entry in GRIDS["training_cpu"]()) < 400
-    assert sum(entry.cost_s for entry in GRIDS["training_headline"]()) < 1300
 
 
 @pytest.mark.parametrize("name", ["training", "training_headline"])

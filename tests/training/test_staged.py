@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.checked import train_reference
 from multigpu.training.grid import staged_twins
 from multigpu.training.run import TrainingRun
 from tests.equivalence.cases import make_context

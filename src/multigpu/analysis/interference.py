@@ -1,6 +1,7 @@
 """What moves a Run's rate beside the Run itself: neighbours in other lanes, another of equal GPUs, another launch, another occasion."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,11 @@ RUN = ["machine", "framework", "execution", "devices", "run", "framework_version
 
 COLUMNS = ["machine", "run", "framework", "execution", "devices", "lanes", "n_alone", "n_shared", "ratio", "low", "high", "verdict"]
 LANES = ["machine", "run", "framework", "execution", "devices", "ratio", "low", "high", "gpus", "n"]
+
+
+def verdict_of(low: Any, high: Any) -> np.ndarray:
+    """What intervals of the ratio show: "may share", "disturbed" or "not shown"; one that is missing (NaN) shows nothing."""
+    return np.select([high <= ALLOWED, low > ALLOWED], ["may share", "disturbed"], "not shown")
 
 
 def _points(records: Iterable[Record], *more: str) -> pd.DataFrame:
@@ -43,8 +49,7 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
     """A row a Run measured alone in a lane and beside neighbours on the same GPUs and cores: step time over that alone, with bounds."""
     found = _points(records, "neighbours")
     table = _beside(found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"])
-    shows = np.select([table["high"] <= ALLOWED, table["low"] > ALLOWED], ["may share", "disturbed"], "not shown")
-    table = table.assign(lanes=table["neighbours"] + 1, verdict=shows)
+    table = table.assign(lanes=table["neighbours"] + 1, verdict=verdict_of(table["low"], table["high"]))
     named = table.rename(columns={"n": "n_shared", "n_base": "n_alone"})[COLUMNS]
     return named.sort_values(["machine", "framework", "devices", "run", "lanes"], ignore_index=True)
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from multigpu.engines.errors import Unsupported
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.machine import DeviceState
 from multigpu.measure.session import Stage
@@ -51,6 +52,16 @@ class RunContext:
     @property
     def captured(self) -> bool:
         return "captured" in self.run.execution
+
+
+def all_replicated(placement: Placement) -> bool:
+    """Whether every replica keeps all variables; `Unsupported` where it keeps some of them."""
+    kept = {where == "replica" for where in (placement.variables, placement.embeddings)}
+    if len(kept) > 1:
+        raise Unsupported(
+            f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
+        )
+    return kept == {True}
 
 
 def functions_of(run: Run) -> dict[str, Any]:

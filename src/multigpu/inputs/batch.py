@@ -12,11 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Draw:
-    """An array that the engine draws on its own device, so that synthetic images never cross the host's bus.
-
-    The same `shape`, `law` and `seed` give the same numbers on devices of one type.
-    `normal` is N(0, 1) in the model's floating-point type; `labels` is uniform over 0 .. classes - 1 (int64).
-    """
+    """An array that the engine draws on its device from `seed`: `normal` is N(0, 1); `labels` uniform over 0 .. classes - 1 (int64)."""
 
     shape: tuple[int, ...]
     law: Literal["normal", "labels"]
@@ -52,10 +48,7 @@ class Batch:
 def batch_of_rows(
     rank: int, shard_sizes: Sequence[int], arrays: Mapping[str, np.ndarray | Draw], lookups: Mapping[str, int] | None = None
 ) -> Batch:
-    """A shard of which each row is one unit and one term of the loss, and nothing is padded.
-
-    lookups: of one row, embedding variable -> rows that it looks up.
-    """
+    """A shard of which each row is one unit and one term of the loss. lookups: of one row, embedding variable -> rows."""
     count = shard_sizes[rank]
     every = tuple({name: size * each for name, each in (lookups or {}).items()} for size in shard_sizes)
     return Batch(dict(arrays), rank, units=count, padded_units=count, loss_terms=tuple(shard_sizes), lookups=every)

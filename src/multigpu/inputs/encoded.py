@@ -46,10 +46,7 @@ QUALITY = 90
 
 
 def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
-    """The folder of `count` pictures below `root`, made if it is not there: `<digit>/<number>.jpg`.
-
-    Several processes may ask at once: each makes its own copy and the first one's stays. A folder that cannot be written is a ValueError.
-    """
+    """The folder of `count` pictures below `root`, made if it is not there, also by several processes at once: `<digit>/<number>.jpg`."""
     folder = root / f"made-jpegs-{MADE_VERSION}-{seed}-{count}"
     if folder.is_dir():
         return folder

@@ -77,10 +77,7 @@ def _digest(path: Path, size: int, modified_ns: int) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's content, and of a .gz file's unpacked content: packing a file changes no fingerprint.
-
-    A process reads a file once as long as its size and time of change stay the same. Raises as `open_content`.
-    """
+    """sha256 of a file's content, of a .gz file unpacked, read once while size and time of change stay. Raises as `open_content`."""
     state = path.stat()
     if stat.S_ISFIFO(state.st_mode):
         raise OSError(f"{path} is no file but a pipe, whose reading might never end")

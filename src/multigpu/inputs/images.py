@@ -29,10 +29,7 @@ TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
 
 
 class DrawnRows(Source):
-    """Rows that the engine draws on its own device: N(0, 1) numbers, labels uniform over the model's classes; one batch a shard.
-
-    array: the batch's name for them. law: enters the fingerprint.
-    """
+    """Rows drawn on the device: N(0, 1), labels uniform over the classes; one batch a shard. array: its name. law: for the fingerprint."""
 
     label = "synthetic"
     period = 1

@@ -133,14 +133,7 @@ class PieceCorpus:
 
 @lru_cache(maxsize=4)
 def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], selection: Selection, longest: int) -> PieceCorpus:
-    """The committed corpus in pieces, once a process.
-
-    Args:
-        content: fingerprint of the corpus's files, so that a changed file is read again.
-        sizes: pieces of source and target, special ones included.
-        selection: what is kept; pieces are learned from its training catalogs whatever the length.
-        longest: pieces to which a training sentence is cut.
-    """
+    """The committed corpus in pieces, once a process. content: its fingerprint. sizes: pieces a side. longest: where sentences are cut."""
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
         split = split_catalogs(list(csv.DictReader(file)), sources, targets, selection.package)
@@ -178,13 +171,7 @@ class PieceText(CorpusText):
 
 
 def pieces(run: Run, model: Model) -> PieceText:
-    """The committed corpus without its held-out catalogs, in as many pieces a side as the model has rows (at most 8,000).
-
-    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out.
-
-    Raises:
-        ValueError: as what makes a Source of `text` does, or the model's vocabularies are no numbers of pieces that this corpus can give.
-    """
+    """The committed corpus without held-out catalogs, in as many pieces a side as the model has rows (at most 8,000, or a ValueError)."""
     refuse_fields(run)
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     content = fingerprint(text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv"))

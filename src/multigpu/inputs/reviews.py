@@ -1,8 +1,4 @@
-"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings.
-
-Whatever makes a Source here raises ValueError, one sentence, where `run.data` names other files than it reads, a file or a line cannot be
-used, or the Run's joined batch has more rows than there are to train on.
-"""
+"""Inputs of the two-tower workload: synthetic rows, review lines by path, planted ratings. What does not fit a Run is a ValueError."""
 
 import logging
 from dataclasses import dataclass

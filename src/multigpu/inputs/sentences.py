@@ -29,10 +29,7 @@ def words(sentence: str) -> list[str]:
 
 
 class Vocabulary:
-    """The special entries and other words, in the order of their numbers; whatever is not known is `<unk>`.
-
-    fingerprint: sha256 over the entries.
-    """
+    """The special entries and other words, in the order of their numbers; the rest is `<unk>`. fingerprint: sha256 over the entries."""
 
     def __init__(self, others: Iterable[str]) -> None:
         self.entries = (*SPECIAL, *others)
@@ -61,10 +58,7 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences in one flat array.
-
-    ids: shape (all words,), int32; starts: shape (sentences + 1,), int64, where each sentence begins and the last ends.
-    """
+    """Sentences in one flat array. ids: (all words,), int32; starts: (sentences + 1,), int64, where each begins and the last ends."""
 
     ids: np.ndarray
     starts: np.ndarray
@@ -120,13 +114,7 @@ class TextShape:
 
 
 def text_batch(rank: int, shapes: tuple[TextShape, ...], source: np.ndarray, target: np.ndarray, lengths: np.ndarray) -> Batch:
-    """The batch of one shard.
-
-    Args:
-        shapes: of every shard of the step.
-        source, target: shapes (sentences, width), int64: words, one EOS (of a source: none), padding with EOS.
-        lengths: shape (2, sentences): source words and target words of each sentence.
-    """
+    """One shard. source, target: (sentences, width), int64, padded with EOS. lengths: (2, sentences), source and target words."""
     start = np.full((len(target), 1), SOS, dtype=np.int64)
     lookups = tuple(shape.lookups for shape in shapes)
     return Batch(

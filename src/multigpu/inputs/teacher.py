@@ -26,10 +26,7 @@ LEAST_MARGIN = 0.25
 
 
 class Teacher:
-    """The planted network for images of `channels` colours; its weights are a function of the seed.
-
-    images: whose features and outputs are the scale of all others.
-    """
+    """The planted network for images of `channels` colours, its weights by seed; the features of `images` are the scale of all others."""
 
     def __init__(self, channels: int, images: np.ndarray) -> None:
         draw = np.random.default_rng([SEED, channels])

@@ -1,8 +1,4 @@
-"""Inputs of the translation workload that are read: the committed parallel corpus, and files of your own.
-
-Whatever makes a Source here raises ValueError, one sentence, where `run.data` names other files than it reads, a file cannot be used, the
-Run asks for what the input has not, or its joined batch is larger than the corpus.
-"""
+"""Inputs of the translation workload that are read: the committed corpus, and files of your own. What does not fit is a ValueError."""
 
 import logging
 from array import array
@@ -36,11 +32,7 @@ class EncodedCorpus:
 
 @lru_cache(maxsize=2)
 def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST) -> EncodedCorpus:
-    """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`; once for all
-    Runs of a process.
-
-    Memory: 4 bytes a word and 8 a sentence.
-    """
+    """Vocabularies of at most so many entries, and every pair with words on both sides cut to `longest`: 4 bytes a word, once a process."""
     vocabularies = count_vocabulary(text.source.sentences(), source_limit), count_vocabulary(text.target.sentences(), target_limit)
     numbered = (
         [vocabulary.encode(sentence) for vocabulary, sentence in zip(vocabularies, pair, strict=True)]
@@ -51,15 +43,7 @@ def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, long
 
 
 def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST) -> EncodedCorpus:
-    """The pairs that have words on both sides, cut to `longest` words.
-
-    Args:
-        numbered: numbers of the words of each source and its target.
-        marks: what determines the corpus, for its fingerprint.
-
-    Raises:
-        ValueError: no pair has words on both sides.
-    """
+    """The pairs with words on both sides (ValueError: none), cut to `longest`. numbered: words by number; marks: for the fingerprint."""
     collected = [(array("i"), array("q", [0])) for _ in range(2)]  # of each side, as `Sentences`: never held as text
     left_out = cut = 0
     for numbers in numbered:

@@ -206,11 +206,7 @@ class Pricing:
         return self.costs.call_s + stages + copies
 
     def host_model_errors(self, measured: Sequence[tuple[Places, float]]) -> dict[HostModel, float]:
-        """How far each model of the host misses measured steps: the root mean square of log(predicted / measured), 0.1 being about 10%.
-
-        Args:
-            measured: places of all stages, and seconds of a step there. Without any there is nothing to tell the models apart: {}.
-        """
+        """How far each model of the host misses measured steps (places, seconds): root mean square of log ratios; {} without any."""
         found: dict[HostModel, float] = {}
         for model in HOST_MODELS if measured else ():
             priced = replace(self, costs=self.costs.model_copy(update={"threads": model}))
@@ -237,9 +233,7 @@ MOST = 100_000
 
 
 def dealt_out(count: int, devices: int) -> list[tuple[int, ...]]:
-    """Every way to place so many groups of stages: devices are equal, so each is first used after the one before it. More than `MOST` are
-    a ValueError.
-    """
+    """Every way to place so many groups of stages on equal devices, each first used after the one before it; ValueError beyond `MOST`."""
     found: list[tuple[int, ...]] = [(0,)]
     for _ in range(count - 1):
         found = [(*places, device) for places in found for device in range(min(max(places) + 2, devices))]

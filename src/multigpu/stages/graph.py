@@ -95,9 +95,7 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places`, of all placed stages, with the host's. A ValueError where a stage has an impossible place, or two of one variable stand
-        apart.
-        """
+        """`places` of all placed stages, with the host's. ValueError: an impossible place, or two stages of one variable apart."""
         for stage in self.placed:
             if not 0 <= places[stage.name] < devices:
                 raise ValueError(f"stage {stage.name!r} is placed on device {places[stage.name]}: there are {devices}, from 0")
@@ -114,11 +112,7 @@ class StageGraph:
         return rows * prod(stage.output) * (ID_BYTES if stage.integers else item_bytes)
 
     def crossings(self, places: Places, rows: int, item_bytes: int = 4) -> list[Crossing]:
-        """What travels between places in one step, in the order of the forward pass; once to each device that reads it.
-
-        Args:
-            places: of all stages, the host's too (`check` adds them).
-        """
+        """What travels between `places` (the host's too) in one step, in order of the forward pass; once to each device that reads it."""
         return [
             Crossing(stage.name, places[stage.name], end, self.bytes_of(stage.name, rows, item_bytes), not stage.integers)
             for stage in self.stages
@@ -127,10 +121,7 @@ class StageGraph:
         ]
 
     def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
-        """Bytes that one step moves, by kind (`placements.traffic.KINDS`): forward and, where there is one, the gradient back.
-
-        What a batch brings to the device of the stage that reads it is feeding, not placement.
-        """
+        """Bytes that one step moves, by kind (`placements.traffic.KINDS`), forward and back; feeding the batch is not counted."""
         kinds: dict[str, int] = {}
         for one in self.crossings(places, rows, item_bytes):
             there = "host_to_device" if one.start == HOST else "device_to_host" if one.end == HOST else "device_to_device"

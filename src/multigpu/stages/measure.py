@@ -119,11 +119,7 @@ def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str,
 
 
 def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False) -> StageRecord:
-    """This machine's latest StageRecord of the Run's model; unless there is one, written now, its costs measured in a process of its own.
-
-    Raises:
-        ValueError: there are too few devices. RuntimeError: the process died; the sentence says of what.
-    """
+    """This machine's latest StageRecord of the Run's model, or a new one, measured in a process of its own (RuntimeError: it died)."""
     if devices < 2:
         raise ValueError(f"stages are spread over at least 2 devices, not {devices}")
     if run.device_type == "cuda" and gpu_count() < devices:

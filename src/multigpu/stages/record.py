@@ -1,7 +1,4 @@
-"""A StageRecord: what each stage of a model was measured to cost, and the best placement by that; written once, never edited.
-
-These Records lie in `data/stages/<machine>/`. What a placement really takes is a Record of a Run, with `stage_devices` as found here.
-"""
+"""A StageRecord, in `data/stages/<machine>/`: what each stage of a model was measured to cost, and the best placement by that."""
 
 from multigpu.kept import SCHEMA_VERSION, Kept, key_of
 from multigpu.measure.machine import framework_version

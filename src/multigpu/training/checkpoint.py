@@ -31,11 +31,7 @@ def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict
 
 
 def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
-    """Step and content of a checkpoint, checked byte by byte; needs no framework.
-
-    Raises:
-        ValueError: it cannot be read, is damaged, or belongs to another run than `training`; one sentence.
-    """
+    """Step and content, checked byte by byte, no framework needed. ValueError: unreadable, damaged, or of another run than `training`."""
     try:
         with open(path, "rb") as file:
             first, content = file.readline(), file.read()

@@ -1,8 +1,4 @@
-"""The five duties of document 004: what N replicas must do beside a step, so that they train one model.
-
-Each is one method, so that each can be replaced (and broken, and the breaking be noticed) by itself. What replicas left
-behind is the evidence of it, from which every rank comes to the same conclusion.
-"""
+"""The five duties of document 004: what N replicas do beside a step, a method each, and the evidence of it on every rank."""
 
 import math
 import os
@@ -29,10 +25,7 @@ class Duties:
     """What a process does for its replica, or for all of them."""
 
     def start(self, trainer: Trainer) -> None:
-        """1. Identical initial weights: every replica takes rank 0's variables and running statistics.
-
-        Only before training: scoring a model needs no other replica. Placements with one master a variable have nothing to send.
-        """
+        """1. Identical initial weights: before training every replica takes rank 0's variables and running statistics."""
         first, *others = (replica.copies() for replica in replicas_of(trainer))
         with torch.no_grad():
             for other in others:
@@ -140,10 +133,7 @@ class CoverageAudit:
 
 
 class Evidence:
-    """Of one TrainingRun, on every rank.
-
-    agree: whether all replicas that must be equal were so at every stop.
-    """
+    """Of one TrainingRun, on every rank. agree: whether all replicas that must be equal were so at every stop."""
 
     def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
         self.schedule = training.schedule_of(source.steps_per_epoch)

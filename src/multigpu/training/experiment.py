@@ -1,7 +1,4 @@
-"""Training to the end of a budget as an experiment: what a launch is told of a TrainingRun, and its Records. Imports no framework.
-
-A process that is killed takes its launch with it; the launcher starts all of them again, and the run goes on from its checkpoint.
-"""
+"""Training to the end of a budget as an experiment; a launch that is killed starts again from its checkpoint. Imports no framework."""
 
 import importlib
 import shutil
@@ -23,10 +20,7 @@ from multigpu.training.run import TrainingRun
 
 
 class TrainingItem(Due):
-    """One TrainingRun to train; `run` is its Run.
-
-    folder: where it checkpoints and logs; keep: whether a finished run leaves that there.
-    """
+    """One TrainingRun to train; `run` is its Run. folder: of its checkpoint and log, which stay if `keep`."""
 
     run: Run
     training: TrainingRun

@@ -1,7 +1,4 @@
-"""The grids of training: what is trained for which question, what matters most first, with its cost. Imports no framework.
-
-They are files of `grids/training/`, written as `multigpu.grid` explains; their points have fields of a TrainingRun and of its Run.
-"""
+"""The grids of training, files of `grids/training/` whose points have fields of a TrainingRun and of its Run. Imports no framework."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -44,9 +41,7 @@ def placed(name: str) -> dict[str, str]:
 
 
 def told_apart(names: list[str], model: str) -> list[str]:
-    """Without the placements of image models that differ from a later one in nothing but where tables live, if the model has none: a CNN
-    under `exp3` is one under `exp4`.
-    """
+    """Without what differs from a later placement only in where tables live, if the model has none: a CNN's `exp3` is its `exp4`."""
     if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
         return names
     rows = {name: find_placement(name).model_dump_json(exclude=NAMING | TABLES) for name in names}

@@ -61,11 +61,7 @@ def figures(value: Any, digits: int = 7) -> Any:
 
 
 def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
-    """The Record's measurement from every replica's numbers.
-
-    Raises:
-        DidNotTrain: a duty was not done, or the steps were no training; the message says why.
-    """
+    """The Record's measurement from every replica's numbers. DidNotTrain: a duty was not done, or the steps were no training."""
     fault = next((part["fault"] for part in parts if part["fault"]), None)
     if fault:
         raise DidNotTrain(fault)

@@ -1,7 +1,4 @@
-"""Train what has no Record yet: `python -m multigpu train --grid training_cpu`, or one run by its fields.
-
-What was interrupted goes on from its checkpoint, what is finished is not trained again. Imports no framework.
-"""
+"""Train what has no Record yet, by grid or by fields; what was interrupted goes on from its checkpoint. Imports no framework."""
 
 import argparse
 from collections.abc import Sequence
@@ -37,15 +34,7 @@ def train(
     hook: str | None = None,
     company: Company | None = None,
 ) -> Summary:
-    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay. All else: as `sweep`.
-
-    Args:
-        checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from.
-        keep: leave the last checkpoint and the log of finished runs.
-
-    Raises:
-        ValueError: as `sweep`, or a checkpoint cannot be used; nothing was started.
-    """
+    """Train what has no Record; else as `sweep`. checkpoints: root of the runs' folders. keep: finished runs' and their logs stay."""
     root = checkpoints.resolve()
     items = [item.model_copy(update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}) for item in chosen]
     return sweep(TRAINING, items, store, retry, progress, hook, company=company)

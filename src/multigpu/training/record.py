@@ -1,7 +1,4 @@
-"""A TrainingRecord: what one TrainingRun reached, and the evidence that its replicas did their duties; written once, never edited.
-
-These Records lie in `data/training/<machine>/`.
-"""
+"""A TrainingRecord, in `data/training/<machine>/`: what one TrainingRun reached, and the evidence that its replicas did their duties."""
 
 from multigpu.kept import Answer
 from multigpu.measure.machine import DeviceState
@@ -14,10 +11,7 @@ MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": F
 
 
 class Evaluation(Data):
-    """The model after `step` steps, on held-out data.
-
-    samples: items that all replicas had trained on. seconds: of training until then, without evaluations and checkpoints.
-    """
+    """The model on held-out data after `step` steps and `samples` items of all replicas. seconds: of training alone until then."""
 
     step: int
     samples: int

@@ -80,12 +80,7 @@ class TrainingSession(Session):
     # --- the start ------------------------------------------------------------------------------------------------------------
 
     def warm_up(self) -> None:
-        """Take up the checkpoint, if there is one, or begin with equal weights.
-
-        Raises:
-            ValueError: the checkpoint cannot be used, or the inputs hold nothing out to score.
-            DidNotTrain: replicas that must start from equal weights do not.
-        """
+        """Take up the checkpoint (ValueError: unusable, or nothing is held out), or begin with equal weights (DidNotTrain: they differ)."""
         self.stage("start")
         held = self._checkpoint_of_all()
         self.at, self.history = 0, History()

@@ -68,9 +68,7 @@ class Tower:
         return [value for _, value in self.owned()] + buffers
 
     def staged(self) -> list[Tensor]:
-        """What this replica fetched during its last step and computes the next one with, where variables are staged: all replicas fetch
-        the same, and between two steps it is one update older than the masters.
-        """
+        """What this replica fetched during its last step, one update older than the masters, and computes the next one with."""
         if not isinstance(self.trainer, ServerTrainer):
             return []
         return [store.fetched for store in self.trainer.stores if isinstance(store, StagedDeviceStore | StagedHostStore)]
@@ -136,11 +134,7 @@ class Tower:
         return held
 
     def put_back(self, replicas: list[dict[str, Any]]) -> None:
-        """Undo whatever happened since `take`.
-
-        Args:
-            replicas: what every replica took, by rank.
-        """
+        """Undo whatever happened since `take`; replicas: what every replica took, by rank."""
         mine = replicas[self.rank]
         source = replicas[0] if self.replicated else mine
         with torch.no_grad():

@@ -10,15 +10,46 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.collectives.spec import LIBRARY
+from multigpu.collectives.spec import LIBRARY, messages, parse_spec
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
-from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer, strided_view, views_of
+from multigpu.engines.torch.wire import Wire
 from multigpu.placements.traffic import laid_out
+from multigpu.run import Run
+
+WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Messages:
+    """All gradients of a replica in one stretch, each message a part of it: nothing is packed. whole: the algorithm of no spec."""
+
+    def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str) -> None:
+        self.wire = wire
+        self.type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else parameters[0].dtype
+        sizes = [parameter.numel() for parameter in parameters]
+        everything = [(whole, list(range(len(sizes))))]
+        found = messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize) if run.all_reduce_spec else everything
+        ordered = [parameters[index] for _, members in found for index in members]
+        self.flat = flat_gradients(ordered, parameters[0].device, parameters[0].dtype)
+        stretches = self.flat.split([sum(sizes[index] for index in members) for _, members in found])
+        self.messages = [(stretch, algorithm) for stretch, (algorithm, _) in zip(stretches, found, strict=True)]
+
+    def merge(self) -> None:
+        """Sum every message over the replicas, in place."""
+        if self.wire.replicas == 1:
+            return
+        for own, algorithm in self.messages:
+            travelling = own if self.type is own.dtype else own.to(self.type)
+            if algorithm == LIBRARY:
+                self.wire.all_reduce(travelling)
+            else:
+                self.wire.merge(travelling, algorithm)
+            if travelling is not own:
+                own.copy_(travelling)
 
 
 class ReplicatedTrainer(Trainer):
