@@ -26,6 +26,18 @@ IMAGES = COMMON | {"workload": "cnn", "model": "resnet_tiny"}
 WORDS = COMMON | {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 5}
 REVIEWS = COMMON | {"workload": "deepconn", "model": "deepconn_tiny", "framework": "tensorflow", "execution": "graph"}
 
+SWEEP = """
+import signal
+from pathlib import Path
+from multigpu.measure.lanes import measure_shared
+from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
+from multigpu.record import RecordStore
+from tests.measure.launched import tiny
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that put the tests in the background has left it ignored
+store = RecordStore(Path("runs").resolve())
+"""  # of a process that measures
+
 
 def tiny(seed: int, devices: int = 2, placement: str = "ddp", **more: Any) -> Run:
     """A Run of half a second; its seed names it."""
@@ -63,13 +75,14 @@ class Struck:
         assert not self.left and not memory_of(os.getpid())
 
 
-def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any]], **environment: str) -> Struck:
+def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any]], measure: Any = measure, **environment: str) -> Struck:
     """Measure these points while faults (`tests.faults`) strike; nothing that listens meanwhile is reached from another host."""
     store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
+    hook = environment.pop("hook", "tests.faults:strike")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ({"FAULTS": json.dumps(list(faults)), "PYTHONPATH": PATHS} | environment).items():
             patch.setenv(name, value)
         patch.delenv(OPEN_PORTS, raising=False)
         with overheard() as heard:
-            summary = measure(points, store, progress=False, hook="tests.faults:strike")
+            summary = measure(points, store, progress=False, hook=hook)
     return Struck(store, summary, points, set(descendants()) - before, heard)

@@ -20,8 +20,8 @@ class Listener:
 
     address: str
     port: int
-    pid: int
     private: bool
+    pid: int
 
     @property
     def reachable(self) -> bool:
@@ -37,25 +37,22 @@ def address_of(text: str) -> tuple[str, int]:
     return str(getattr(found, "ipv4_mapped", None) or found), int(port, 16)
 
 
-def is_private(own: Path) -> bool:
-    return {line.split(":")[0].strip() for line in (own / "net" / "dev").read_text().splitlines()[2:]} == {"lo"}
-
-
 def listeners() -> set[Listener]:
     """What listens now of this process and all that it has started, whatever network they are in."""
     found: set[Listener] = set()
-    tables: dict[int, dict[str, tuple[str, int]]] = {}  # of every network: the address of each socket that listens
+    tables: dict[int, dict[str, tuple[str, int, bool]]] = {}  # of every network: each socket that listens, and whether it is private
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         with suppress(OSError):  # ended since
             own = Path(f"/proc/{process.pid}")
             network = (own / "ns" / "net").stat().st_ino
             if network not in tables:
+                private = {line.split(":")[0].strip() for line in (own / "net" / "dev").read_text().splitlines()[2:]} == {"lo"}
                 lines = [line.split() for table in ("tcp", "tcp6") for line in (own / "net" / table).read_text().splitlines()[1:]]
-                tables[network] = {f"socket:[{words[9]}]": address_of(words[1]) for words in lines if words[3] == "0A"}
+                tables[network] = {f"socket:[{words[9]}]": (*address_of(words[1]), private) for words in lines if words[3] == "0A"}
             for number in os.listdir(own / "fd") if tables[network] else ():
                 with suppress(OSError):  # closed since
-                    if address := tables[network].get(os.readlink(own / "fd" / number)):
-                        found.add(Listener(*address, process.pid, is_private(own)))
+                    if listens := tables[network].get(os.readlink(own / "fd" / number)):
+                        found.add(Listener(*listens, process.pid))
     return found
 
 

@@ -53,14 +53,12 @@ def test_a_round_is_alone_and_then_together_and_is_not_torn_apart(tmp_path: Path
     assert found == [[repeat_of(0, slot, repeat) for repeat in (0, 1)] for slot in (1, 2)]
 
 
-def test_what_cannot_be_checked_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_refused_and_the_command_lists_what_can(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs, store = small_runs(), RecordStore(tmp_path)
     refused("^0 rounds of 3 repeats", check_interference, runs, store, rounds=0)
     refused("^1 rounds of 101 repeats", check_interference, runs, store, rounds=1, repeats=101)
     refused("needs at least two lanes", check_interference, runs, store, lanes=1)
 
-
-def test_the_command_lists_what_it_would_measure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--dry-run"]) == 0
     assert "resnet" in capsys.readouterr().out
     assert main(["--framework", "tensorflow", "--devices", "2"]) == 2

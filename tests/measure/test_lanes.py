@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,50 +23,33 @@ from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_la
 from multigpu.measure.lanes import deal, lane_environment, lanes_of, may_share, measure_shared, places_here, sharing_words, units
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point, launch_of
-from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_environment, measure
 from multigpu.placements import placements
 from multigpu.placements.stage_split import SPLIT
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from tests.factory import make_machine
-from tests.measure.launched import PATHS, WORDS, descendants, memory_of, tiny
+from tests.measure.launched import PATHS, SWEEP, WORDS, Struck, descendants, memory_of, strike, tiny
 from tests.refusals import refused
 
 FOUR = make_machine(4)
 NMT: dict[str, Any] = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "batch_size": 8, "sequence_length": 5}
 CNN: dict[str, Any] = {"workload": "cnn", "model": "resnet_tiny", "placement": "ddp", "batch_size": 8}
-STACKS, REVIEWS = CNN | {"workload": "stacks", "model": "mlp_tiny"}, CNN | {"workload": "deepconn", "model": "deepconn_tiny"}
 
 
 def every_kind(run: Run) -> bool:
     return True
 
 
-def every_run(name: str, device_type: str, devices: int) -> list[Run]:
-    """This placement in every engine and form of execution in which some job can be built."""
-    more = {"scaling": "strong"} if name in SPLIT else {"stage_devices": "0" * 9} if name == "searched" else {}
-    found = []
-    for job in (NMT, CNN, STACKS, REVIEWS):
-        for engine in {**placements(), **SPLIT}[name].engines:
-            for execution in engine.executions:
-                how = {"framework": engine.framework, "processes": engine.processes, "execution": execution, "device_type": device_type}
-                try:
-                    found.append(build_run(**job | how | more | {"placement": name, "devices": devices}))
-                except ValueError:
-                    continue
-    return found
-
-
-@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
 @pytest.mark.parametrize("name", [*placements(), *SPLIT])
-def test_no_placement_with_a_part_on_the_host_shares(name: str, device_type: str) -> None:
+def test_no_placement_with_a_part_on_the_host_shares(name: str) -> None:
     row = {**placements(), **SPLIT}[name]
-    runs = [run for devices in (1, 2) for run in every_run(name, device_type, devices)]
-    assert runs or name == "searched", "its digits are as many as the model's stages"
-    for run in runs:
+    on_host = "host" in (row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update)
+    for engine, device_type, devices in product(row.engines, ("cuda", "cpu"), (1, 2)):
+        how = {"framework": engine.framework, "processes": engine.processes, "device_type": device_type, "devices": devices}
+        run = build_run(**NMT).model_copy(update=how | {"placement": name})
         reason = may_share(run, FOUR, 2, every_kind)
-        if "host" in (row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update):
+        if on_host:
             assert reason == "variables, merges or updates on the host"
         elif (run.framework, run.processes) == ("tensorflow", "per_device"):
             assert reason == "TensorFlow's processes talk through the host"
@@ -147,7 +132,7 @@ def test_the_parents_gpus_are_divided_and_a_lane_knows_the_whole_machine(monkeyp
         assert here.model_copy(update={"environment": {}}) == FOUR
         assert here.environment["CUDA_VISIBLE_DEVICES"] == "6,5"
         assert this_lane() == Lane(gpus=[6, 5], cores=4, neighbours=1)
-        assert [machine.threads_for(*asked) for asked in ((1,), (2,), (1, 2), (1, 100))] == [4, 2, 2, 4]
+        assert [machine.threads_for(*asked) for asked in ((1,), (2,), (9,), (1, 2), (2, 3), (1, 100))] == [4, 2, 1, 2, 1, 4]
     finally:
         for known in (machine.this_machine, machine.this_host):  # what they found with a planted number of cores
             known.cache_clear()
@@ -229,52 +214,40 @@ MIXED = [Point(run, repeat) for run in (*map(tiny, range(3)), Run(placement="exp
 MIXED += [Point(tiny(ON_HOST, placement="exp2")), Point(Run(placement="exp4", processes="one", host_cores=1, seed=CONFINED, **WORDS))]
 
 
-def prepare(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """What `look` needs; it writes to the folder's `seen`."""
-    (folder / "seen").mkdir()
-    patch.setenv("LANES_SEEN", str(folder / "seen"))
-    patch.setenv("PYTHONPATH", PATHS)
-
-
-Swept = tuple[RecordStore, Summary, dict[str, Any], set[int]]
-
-
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Struck, dict[str, Any]]:
     """Two lanes on the halves of this machine's cores, then the Runs that are by themselves; what `look` saw by seed and rank."""
-    folder = tmp_path_factory.mktemp("lanes")
-    store, before = RecordStore(folder / "runs"), set(descendants())
+    seen = tmp_path_factory.mktemp("seen")
     with pytest.MonkeyPatch.context() as patch:
-        prepare(patch, folder)
         patch.delenv("OMP_NUM_THREADS", raising=False)
-        summary = measure_shared(MIXED, store, progress=False, hook=LOOK, lanes=2)
-    seen = {path.name: json.loads(path.read_text()) for path in (folder / "seen").iterdir()}
-    return store, summary, seen, set(descendants()) - before
+        lanes, folder = partial(measure_shared, lanes=2), tmp_path_factory.mktemp("lanes")
+        done = strike(folder, MIXED, [], lanes, hook=LOOK, LANES_SEEN=str(seen))
+    return done, {path.name: json.loads(path.read_text()) for path in seen.iterdir()}
 
 
 @needs_two_cores
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_two_lanes_leave_records_of_the_whole_machine_and_their_launches_are_of_one_lane(sweep: Swept) -> None:
-    store, summary, seen, left = sweep
+def test_two_lanes_leave_records_of_the_whole_machine_and_their_launches_are_of_one_lane(sweep: tuple[Struck, dict[str, Any]]) -> None:
+    done, seen = sweep
     lane = Lane(gpus=[], cores=HALF, neighbours=1)
-    found = {record.run.seed: (record.status, record.lane) for record in store}
+    found = {record.run.seed: (record.status, record.lane) for record in done.store}
     assert found == dict.fromkeys(range(4), ("ok", lane)) | dict.fromkeys((CONFINED, ON_HOST), ("ok", None))
-    assert (summary.statuses, summary.reused, summary.troubles) == ({"ok": 10}, 0, [])
+    assert (done.summary.statuses, done.summary.reused, done.summary.troubles) == ({"ok": 10}, 0, [])
     places: dict[str, set[tuple[int, ...]]] = defaultdict(set)
-    for record in store:
+    for record in done.store:
         assert record.machine.model_copy(update={"environment": {}}) == this_machine().model_copy(update={"environment": {}})
         places[record.launch_id].add(tuple(seen[f"{record.run.seed}.0"]["cores"]))
         assert record.run.seed != CONFINED or (record.measurement and record.measurement.host_threads == 1)
     assert [len(own) for own in places.values()] == [1] * 4
-    assert not left and not memory_of(os.getpid())
-    for again in (measure(MIXED, store, progress=False), measure_shared(MIXED, store, progress=False, lanes=2)):
+    assert not done.left and not memory_of(os.getpid())
+    for again in (measure(MIXED, done.store, progress=False), measure_shared(MIXED, done.store, progress=False, lanes=2)):
         assert (sum(again.statuses.values()), again.reused) == (0, 10)
 
 
 @needs_two_cores
-def test_processes_keep_to_the_cores_of_their_lane_or_run(sweep: Swept) -> None:
-    seen = sweep[2]
+def test_processes_keep_to_the_cores_of_their_lane_or_run(sweep: tuple[Struck, dict[str, Any]]) -> None:
+    seen = sweep[1]
     assert len(seen) == 11, "two processes of each Run but one were looked at"
     assert len(seen.pop(f"{CONFINED}.0")["cores"]) == 1
     alone, lanes = ([one for name, one in seen.items() if name.startswith(f"{ON_HOST}.") is own] for own in (True, False))
@@ -288,8 +261,9 @@ def test_processes_keep_to_the_cores_of_their_lane_or_run(sweep: Swept) -> None:
 @pytest.mark.timeout(300)
 def test_a_killed_lane_is_named_and_the_other_finishes_on_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of TensorFlow where it is installed, whose one process keeps to its lane as PyTorch's do."""
-    prepare(monkeypatch, tmp_path)
-    monkeypatch.setenv("LANES_KILLED", "0")
+    (tmp_path / "seen").mkdir()
+    for name, value in {"LANES_SEEN": str(tmp_path / "seen"), "PYTHONPATH": PATHS, "LANES_KILLED": "0"}.items():
+        monkeypatch.setenv(name, value)
     store, before = RecordStore(tmp_path / "runs"), set(descendants())
     how = {"framework": "tensorflow", "execution": "graph"} if importlib.util.find_spec("tensorflow") else {}
     fields = WORDS | {"placement": "exp4", "processes": "one"} | how
@@ -311,24 +285,13 @@ def test_a_killed_lane_is_named_and_the_other_finishes_on_its_cores(tmp_path: Pa
     assert (sum(done.statuses.values()), done.reused) == (1, 2) and len(list(store)) == 3
 
 
-CODE = """
-import signal
-from pathlib import Path
-from multigpu.measure.lanes import measure_shared
-from multigpu.measure.point import Point
-from multigpu.record import RecordStore
-from tests.measure.launched import tiny
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that put the tests in the background has left it ignored
-points = [Point(tiny(seed, 1).model_copy(update={"timed_steps": 100000}), timeout_s=200) for seed in range(2)]
-measure_shared(points, RecordStore(Path("runs").resolve()), progress=False, lanes=2)
-"""
-
-
 @needs_two_cores
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_all_lanes_and_leaves_nothing(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": PATHS, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-c", CODE], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    points = "[Point(tiny(seed, 1).model_copy(update={'timed_steps': 100000}), timeout_s=200) for seed in range(2)]"
+    code = f"{SWEEP}measure_shared({points}, store, progress=False, lanes=2)"
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     children: list[psutil.Process] = []
     deadline = time.monotonic() + 60
     while len(children) < 4 and time.monotonic() < deadline:  # two lanes' launchers and their workers

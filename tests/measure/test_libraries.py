@@ -14,10 +14,9 @@ from multigpu.measure.process import library_folders, tensorflow_environment
 from multigpu.record import RecordStore
 from tests.factory import make_machine
 
+# as the packages of CUDA 12 lie, a folder each, the compiler's `lib` empty; and as those of a PyTorch for CUDA 13
 OURS = ("__init__.py", "cublas/lib/libcublas.so.12", "cusparse/lib/libcusparse.so.12", "cuda_nvcc/bin/ptxas", "cuda_nvcc/lib/__init__.py")
-"""As the packages of CUDA 12 lie: a folder each; the compiler's `lib` is empty."""
 TORCHS = ("cu13/lib/libcublas.so.13", "cu13/lib/libcusparse.so.12", "cudnn/lib/libcudnn.so.9", "nccl/lib/libnccl.so.2")
-"""As those of a PyTorch for CUDA 13 lie: one folder for CUDA, and one each for what is no part of it."""
 
 
 def plant_site(site: Path, *files: str) -> Path:

@@ -128,9 +128,6 @@ def test_a_launch_does_not_disturb_itself(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.cores, found.before_cores, found.during_cores) == (1, 0.0, 0.125)
 
 
-CALM = GpuLook(sm_clock_mhz=1980, temperature_c=50)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
@@ -141,7 +138,7 @@ CALM = GpuLook(sm_clock_mhz=1980, temperature_c=50)
     ],
 )
 def test_what_is_on_a_gpu_is_told(before: dict[str, Any], after: dict[str, Any], words: list[str]) -> None:
-    looks = [[CALM.model_copy(update=seen)] for seen in (before, after)]
+    looks = [[GpuLook(**{"sm_clock_mhz": 1980, "temperature_c": 50} | seen)] for seen in (before, after)]
     assert Surroundings(cores=8, before_cores=0, during_cores=0.1, before=looks[0], after=looks[1]).disturbances == words
 
 
@@ -173,8 +170,7 @@ def eight_gpus(pids: Sequence[int] = ()) -> SimpleNamespace:
 
 @pytest.mark.parametrize(
     ("pids", "others"),
-    [([10, 11], 0), ([10, 99], 1), ([98, 99], 0), ([97, 98, 99], 1), ([], 0)],
-    ids=["own", "one more", "a container's own", "one more beside a container", "none"],
+    [([10, 11], 0), ([10, 99], 1), ([98, 99], 0), ([97, 98, 99], 1), ([], 0)],  # 98 and 99: as a container's own may be called
 )
 def test_nvml_is_asked_for_others_and_for_heat(pids: list[int], others: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -198,7 +194,6 @@ def test_nvml_is_asked_for_others_and_for_heat(pids: list[int], others: int, mon
         ("6,9", None),
         ("6", None),
     ],
-    ids=["unset", "numbers", "blanks", "short UUIDs", "whole UUIDs", "of all", "of none", "MIG", "not there", "one"],
 )
 def test_a_lane_reads_the_meters_of_its_own_gpus(visible: str | None, gpu: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second GPU that the process may use; where its name does not say which it is, nothing is told, and not another one's."""
@@ -235,9 +230,3 @@ stop.set()
 def test_every_thread_is_kept_to_its_cores_and_the_machine_stays_what_it_is() -> None:
     with started(THREADS) as process:
         assert process.stdout and process.stdout.read().split() == ["1", "1", "1", str(len(os.sched_getaffinity(0)))]
-
-
-def test_processes_share_the_cores_that_they_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "this_machine", lambda: SimpleNamespace(cores=64, processes_per_host=None))
-    assert [machine.threads_for(4, cores) for cores in (None, 1, 2, 8, 64)] == [16, 1, 1, 2, 16]
-    assert [machine.threads_for(1, cores) for cores in (None, 2, 128)] == [64, 2, 64]

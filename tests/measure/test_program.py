@@ -1,9 +1,11 @@
-"""What a launch says of Runs that did not end well and of replicas that did not train, and how it climbs a ladder of batches."""
+"""A clock that cannot be fooled, what a launch says of Runs that did not end well or did not train, and how it climbs a ladder."""
 
 import json
+import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +22,78 @@ from multigpu.measure.program import Program, is_echo, status_of
 from multigpu.measure.session import measurement
 from multigpu.measure.sweep import make_plan
 from multigpu.measure.timed import PASSED_OVER, TIMED, Item, Timed, ascending, full_at, item_of, ladder_of
+from multigpu.measure.timing import Window, clock_flags, run_window, training_fault
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.measure.launched import tiny
 from tests.refusals import refused
+
+
+class FakeDevice:
+    """A device that works off a queue: steps return at once, `synchronise` waits for the rest, on a clock of its own."""
+
+    now = busy_until = 0.0
+
+    def enqueue(self, device_s: float, host_s: float = 0.0) -> None:
+        self.now += host_s
+        self.busy_until = max(self.busy_until, self.now) + device_s
+
+    def mark(self) -> float:
+        return max(self.busy_until, self.now)
+
+    def seconds_between(self, first: float, last: float) -> float:
+        return last - first
+
+    def synchronise(self) -> None:
+        self.now = max(self.now, self.busy_until)
+
+    def timed(self, step: Callable[[int], object], first: int, count: int, barrier: Callable[[], None] = lambda: None) -> Window:
+        return run_window(step, first, count, self, barrier, lambda: self.now)
+
+
+def test_asynchronous_work_is_waited_for_and_work_queued_before_is_not_counted() -> None:
+    """Steps return after 1 ms of host time while the device needs 10 ms each: 30 steps cost 0.3 s, not 0.03."""
+    device, seen = FakeDevice(), []
+    device.enqueue(5.0)
+    window = device.timed(lambda index: (seen.append(index), device.enqueue(0.010, host_s=0.001))[0], 10, 30)
+    assert window.wall_s == pytest.approx(0.301)  # the first step's device work begins when its host work has ended
+    assert [window.event_s, sum(window.step_time_s)] == pytest.approx([window.wall_s] * 2)
+    assert window.step_time_s[1:] == pytest.approx([0.010] * 29)
+    assert seen == list(range(10, 40)) and len(window.results) == 30, "the window holds every step once"
+
+
+def test_a_sleeping_rank_counts_for_all() -> None:
+    """The closing barrier waits for the slowest replica, so the fast one's wall clock shows it too."""
+    device, barriers = FakeDevice(), iter([0.0, 0.5])
+
+    def barrier() -> None:
+        device.now += next(barriers)
+
+    window = device.timed(lambda index: device.enqueue(0.010), 0, 10, barrier)
+    assert window.wall_s == pytest.approx(0.600)
+    assert clock_flags(window.wall_s, [window.event_s, 0.599]) == []
+    assert clock_flags(window.wall_s, [window.event_s, 0.100]) == ["clocks disagree by 83.3%"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "moved", "agree", "words"),
+    [
+        ([3.0, 2.0, math.nan], {"w": 1.0}, True, "loss of step 2 is nan"),
+        ([3.0, 2.0, 1.0], {"w": 1.0, "frozen": 0.0}, True, "'frozen'"),
+        ([3.0, 2.0, 1.0], {"w": math.inf}, None, "'w'"),
+        ([3.0, 3.0, 2.9, 2.9, 2.8, 2.8], {"w": 1.0}, None, "3 of 6 steps left the loss"),
+        ([3.0, 2.0, 1.0], {"w": 1.0}, False, "different ones"),
+        ([3.0, 2.5, 2.6, 2.1], {"w": 1e-9}, True, None),
+        ([3.0, 2.5, 2.6, 2.1], {"w": 0.1}, None, None),
+        # a batch that was learned by heart may stay so, in fp32 too, where its loss ends above zero
+        ([3.0, 0.1, 1e-12, *[0.0] * 20], {"w": 0.1}, None, None),
+        ([3.0, 0.1, *[1.1920929e-07] * 200], {"w": 0.1}, None, None),
+        ([3.0, 0.1, *[1e-5] * 20], {"w": 0.1}, None, "exactly as it was"),
+    ],
+)
+def test_what_does_not_train_is_a_fault_and_training_is_none(losses, moved, agree, words) -> None:
+    found = training_fault(losses, moved, agree)
+    assert words in found if words else found is None
 
 
 def plan_of(folder: Path, *runs: Run) -> Plan:
@@ -33,11 +103,6 @@ def plan_of(folder: Path, *runs: Run) -> Plan:
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     return plan_of(tmp_path, tiny(0))
-
-
-@pytest.fixture
-def key(plan: Plan) -> str:
-    return plan.key(plan.items[0])
 
 
 def started(journal: Journal, key: str, at: float) -> None:
@@ -101,9 +166,9 @@ def test_a_long_message_keeps_its_beginning_and_its_end() -> None:
     assert status_of(RuntimeError("x" * 286))[1] == "RuntimeError: " + "x" * 286
 
 
-def test_the_last_word_of_a_run_is_an_echo_only_where_nothing_better_is_known(
-    plan: Plan, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_word_of_a_run_is_an_echo_only_where_nothing_better_is_known(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = plan.key(plan.items[0])
+
     def give_up(error: Exception) -> Any:
         one = Program(plan)
         started(one.journal, key, time.time())
@@ -128,7 +193,8 @@ WAITS = stacks("all_reduce distributed", "wrapper logger", "merge wire", "step t
 WAIT = "all_reduce (distributed.py:1) < wrapper (logger.py:2) < merge (wire.py:3)"
 
 
-def test_a_timeout_says_where_its_replicas_stood(plan: Plan, key: str) -> None:
+def test_a_timeout_says_where_its_replicas_stood(plan: Plan) -> None:
+    key = plan.key(plan.items[0])
     journal = Journal(plan.scratch)
     for rank, text in {10: WAITS, 2: WAITS, 1: stacks("<lambda> feed", "step trainer"), 3: "", 4: "Timeout (0:00:06)!\nThread 0x0"}.items():
         journal.stack_file(key, rank).write_text(text)
@@ -137,7 +203,8 @@ def test_a_timeout_says_where_its_replicas_stood(plan: Plan, key: str) -> None:
     assert stood_at("Timeout (0:00:06)!\nThread 0x00007f2 (most rec") == ""
 
 
-def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = plan.key(plan.items[0])
     there = tmp_path / "there"
     there.mkdir()
     Journal(there).note(key, ("failed", "RuntimeError: gloo"), "echo")
@@ -181,7 +248,8 @@ def test_a_worker_that_starts_after_the_end_or_on_another_machine_does_nothing(
         assert end["why"] == f"a process of the launch finds itself on {plan.machine}, and not on elsewhere"
 
 
-def test_workers_that_died_without_a_reason_are_quoted(plan: Plan, key: str) -> None:
+def test_workers_that_died_without_a_reason_are_quoted(plan: Plan) -> None:
+    key = plan.key(plan.items[0])
     stack = "Current thread 0x00007f2 (most recent call first):\n  Garbage-collecting\n" + '  File "/somewhere/agent.py", line 3 in main\n'
     second = ["warned at the beginning\n", stack, "Fatal Python error: Bus error\n\n" + stack, "it is gone"]
     starts = [(1001.0, ["of the first start"]), (1999.0, second), (2010.0, ["of those that ask"])]

@@ -27,7 +27,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from tests.factory import make_record, plant
-from tests.measure.launched import PATHS, Struck, descendants, memory_of, strike, tiny
+from tests.measure.launched import PATHS, SWEEP, Struck, descendants, memory_of, strike, tiny
 from tests.refusals import refused
 
 HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = range(9)
@@ -121,12 +121,11 @@ def test_a_hang_is_a_timeout_and_the_record_says_where_its_replicas_stood(sweep:
     assert record.status == "timeout" and "multigpu-sweep" not in record.reason
 
 
-def test_waits_are_recorded_for_what_is_fed_alone(sweep: Struck) -> None:
-    for seed in (FED, STAGED):
-        measured = sweep[seed].measurement
-        assert measured and [len(waits) for waits in measured.input_wait_s] == [5] and all(wait > 0 for wait in measured.input_wait_s[0])
+def test_waits_and_what_is_read_are_recorded(sweep: Struck) -> None:
+    waits = {seed: measured.input_wait_s for seed in (FED, STAGED, ON_DEVICE) if (measured := sweep[seed].measurement)}
+    assert [len(own) for own in waits[FED] + waits[STAGED]] == [5, 5] and waits[ON_DEVICE] == []
+    assert all(wait > 0 for own in waits[FED] + waits[STAGED] for wait in own)
     assert sweep[FED].input_label.startswith("JPEG files of made-jpegs") and len(sweep[FED].input_fingerprint) == 64
-    assert (measured := sweep[ON_DEVICE].measurement) and measured.input_wait_s == []
     assert len(sweep[OTHER_NAMES].input_fingerprint) == 64, "a name that is no UTF-8 is no fault of an image"
 
 
@@ -144,16 +143,6 @@ def test_the_same_call_measures_nothing_but_failures_that_are_asked_for_and_rest
     assert len(list(sweep.store.root.glob("*/*.json.gz"))) == len(sweep.points) + 1, "the failed attempt is kept"
 
 
-CODE = """
-from pathlib import Path
-from multigpu.measure.point import Point
-from multigpu.measure.sweep import measure
-from multigpu.record import RecordStore
-from tests.measure.launched import tiny
-measure([Point(tiny(seed)) for seed in range(3)], RecordStore(Path({!r})), progress=False, hook="tests.faults:strike")
-"""
-
-
 @pytest.mark.alone  # any other sweep that begins clears up what the killed one left
 @pytest.mark.timeout(600)
 def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +151,8 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, m
     # whichever Run comes last in the shuffled order hangs: the first to start after one Record is there
     monkeypatch.setenv("FAULTS", json.dumps([{"seed": seed, "stage": "timed", "rank": 0, "fault": "2"} for seed in range(3)]))
     monkeypatch.setenv("PYTHONPATH", PATHS)
-    parent = subprocess.Popen([sys.executable, "-c", CODE.format(str(store.root))])
+    code = f"{SWEEP}measure([Point(tiny(seed)) for seed in range(3)], store, progress=False, hook='tests.faults:strike')"
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
     deadline = time.monotonic() + 90
     while not list(store) and time.monotonic() < deadline:
         time.sleep(0.05)

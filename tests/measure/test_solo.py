@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Any
 
 import pytest
 
@@ -17,15 +18,14 @@ HEALTHY, KILLED_ONCE, MEMORY, HANGS, RAISES, LAST, MEMBER_KILLED, MEMBER_RAISES,
 """By the Runs' seeds: of TensorFlow's one process, of its several, and of PyTorch's one."""
 
 
-def served(seed: int, devices: int = 2) -> Run:
+def served(seed: int, devices: int = 2, **more: Any) -> Run:
     """A TensorFlow Run of a few seconds, most of them tracing."""
-    return build_run(**REVIEWS | {"placement": "exp2", "processes": "one", "devices": devices, "seed": seed})
+    return build_run(**REVIEWS | {"placement": "exp2", "processes": "one", "devices": devices, "seed": seed} | more)
 
 
 def spread(seed: int, placement: str = "multi_worker", devices: int = 2) -> Run:
     """A Run over small processes."""
-    own = {"placement": placement, "processes": "per_device", "devices": devices, "optimizer": "adam", "timed_steps": 8}
-    return build_run(**REVIEWS | own | {"seed": seed})
+    return served(seed, devices, placement=placement, processes="per_device", optimizer="adam", timed_steps=8)
 
 
 def one_torch_process(seed: int, placement: str, devices: int = 2) -> Run:
