@@ -1,5 +1,7 @@
-"""Phases, skew and parts of a step worked out by hand, claims that rest on them; interval arithmetic against counting."""
+"""Phases, skew and parts of a step worked out by hand, document 000's profile as Records, claims that rest on them; intervals as sets."""
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multigpu.analysis import step_traces as profile
 from multigpu.analysis import traces as phases
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, write_trace_summary
@@ -17,6 +20,7 @@ from multigpu.measure.intervals import coalesced, intersection, length, uncovere
 from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.measure.traced import Activity, Host, joined, named_phases, replica_trace, short_name
 from multigpu.placements import find_placement
+from multigpu.published import load_published
 from multigpu.record import Record
 from tests.analysis.planted import ms, step_of
 from tests.claims.planted import evaluate
@@ -148,15 +152,13 @@ def traced(placement: str, step_ms: float, trace: TraceSummary, **more: Any) -> 
 def test_a_traces_row_and_its_summary_by_hand(tmp_path: Path) -> None:
     """A step of 2 ms; 0.3 ms of copies that nothing hides; copies take 2 x 2 x 0.5 ms of 2 x 10 ms on the devices."""
     (record, *_) = traced("tower_per_gpu", 2.0, trace_of(2, copies_ms=0.5, exposed_ms=0.3, sparse_ms=1.5))
-    row = trace_table([record]).iloc[0]
-    assert row["timed_step_s"] == pytest.approx(0.002) and row["busy_share"] == pytest.approx(0.5)
-    assert row["step_without_copies_s"] == pytest.approx(0.0017) and row["copy_share"] == pytest.approx(0.1)
-    assert row["peer_copies_a_step"] == 19.0 and row["sparse_over_next"] == pytest.approx(1.5)
+    (row,) = trace_table([record]).to_dict("records")
+    expected = {"timed_step_s": 0.002, "busy_share": 0.5, "step_without_copies_s": 0.0017, "copy_share": 0.1, "peer_copies_a_step": 19.0}
+    assert {name: row[name] for name in expected} == pytest.approx(expected) and row["sparse_over_next"] == pytest.approx(1.5)
     table = trace_summary(record)
     assert tuple(table.columns) == SUMMARY
-    copies = table[table["operation"] == "[memcpy PtoP]"].iloc[0]
-    assert (copies["calls"], copies["bytes"], copies["calls_a_step"]) == (38, 3800, 19.0)
-    assert copies["min_us"] == pytest.approx(4) and copies["max_us"] == pytest.approx(900) and copies["time_percent"] == pytest.approx(10)
+    copies = table.set_index("operation").loc["[memcpy PtoP]", ["calls", "bytes", "calls_a_step", "min_us", "max_us", "time_percent"]]
+    assert copies.tolist() == pytest.approx([38, 3800, 19.0, 4, 900, 10])
     written = pd.read_csv(write_trace_summary(record, tmp_path / "trace.csv"))
     assert written[["key", "first_step", "last_step"]].to_numpy().tolist() == [[record.key, 835, 836]] * 3
 
@@ -180,20 +182,18 @@ def step(busy=0.06, exposed=0.02, copies=0.01, communication=(), **phases) -> St
 def test_parts_of_a_step_add_up_and_the_profilers_slowness_falls_on_the_host_alone():
     # forward 0 to 40 ms and backward 40 to 60 on one replica: no skew; the host merges from 60 to 90, copies run from 60 to 70
     one = step(forward=(0, 0.04), backward=(0.04, 0.06), merge=(0.06, 0.09), communication=[(0.06, 0.07)])
-    parts = step_parts([one], ("merge", "update"), host_share=1.0)
-    assert parts == pytest.approx(
-        {"compute": 0.04, "communication": 0.01, "host_copies": 0.01, "host_work": 0.02, "skew": 0, "launching": 0.02}
+    expected = {"compute": 0.04, "communication": 0.01, "host_copies": 0.01, "host_work": 0.02, "skew": 0, "launching": 0.02}
+    assert step_parts([one], ("merge", "update"), host_share=1.0) == pytest.approx(expected) and sum(expected.values()) == pytest.approx(
+        0.1
     )
-    assert sum(parts.values()) == pytest.approx(0.1)
     assert step_parts([one], ())["launching"] == pytest.approx(0.04), "a merge that the device does is no work of the host's"
     parts = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04, "communication": 0.01, "skew": 0.02, "launching": 0.06}
-    timed = timed_parts(parts, 0.09)
-    assert timed["compute"] == 0.04 and timed["communication"] == 0.01
-    assert timed["skew"] == pytest.approx(0.01) and timed["launching"] == pytest.approx(0.03)
+    assert timed_parts(parts, 0.09) == pytest.approx(parts | {"skew": 0.01, "launching": 0.03})
     shorter = timed_parts(parts, 0.025)
     assert shorter["compute"] == pytest.approx(0.02) and shorter["launching"] == 0 and sum(shorter.values()) == pytest.approx(0.025)
-    busy = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04}
-    assert timed_parts(busy, 0.05)["launching"] == pytest.approx(0.01), "a traced step without idle time leaves the rest to launching"
+    assert timed_parts(dict.fromkeys(PARTS, 0.0) | {"compute": 0.04}, 0.05)["launching"] == pytest.approx(0.01), (
+        "a traced step without idle time leaves the rest to launching"
+    )
 
 
 def test_the_replica_that_waited_least_speaks_and_beginning_late_is_skew():
@@ -212,9 +212,8 @@ def test_the_replica_that_waited_least_speaks_and_beginning_late_is_skew():
 
 def test_a_row_a_traced_run_in_its_own_timed_step():
     """Of the time of copies three quarters are the host's."""
-    copied = [
-        CopyTotals(kind=f"{kind}_to_device", calls=1, bytes=1, total_s=s, min_s=s, max_s=s) for kind, s in (("host", 3.0), ("device", 1.0))
-    ]
+    ends = {"calls": 1, "bytes": 1, "min_s": 1.0, "max_s": 1.0}
+    copied = [CopyTotals(kind=f"{kind}_to_device", total_s=s, **ends) for kind, s in (("host", 3.0), ("device", 1.0))]
     steps = [step(busy=0.04, exposed=0.01, copies=0.008, forward=(0.0, 0.02), backward=(0.02, 0.04))] * 3
     trace = TraceSummary(source="kineto", replicas=[ReplicaTrace(rank=rank, steps=steps, copies=copied) for rank in range(2)], kernels=[])
     record = make_record("exp4", 2, traced_steps=3, processes="one", units_per_s=2 * 128 * 200 / 0.08, measurement={"trace": trace})
@@ -228,3 +227,74 @@ def test_a_row_a_traced_run_in_its_own_timed_step():
     assert row["peer_copies_s"] == pytest.approx(0.002) and row["host_copies_s"] == pytest.approx(0.006)
     assert (row["kernels"], row["launches"]) == (10, 12) and host_phases(find_placement("exp2")) == ("pull", "merge", "update")
     assert host_phases(find_placement("exp3")) == ("pull",) and host_phases(find_placement("exp4")) == ()
+
+
+def profile_step(forward: Sequence[float], backward: Sequence[float], computation: float, merge: float, update: float) -> list[StepTrace]:
+    """A step with these times in ms on each replica, whose passes span `computation`: the slowest one's backward ends last."""
+    slowest, alone = max(range(len(forward)), key=lambda rank: forward[rank] + backward[rank]), len(forward) == 1
+    later = {"merge": (computation, computation + merge)} if merge else {}
+    later["update"] = computation + merge, computation + merge + update
+    made = []
+    for rank, (ahead, back) in enumerate(zip(forward, backward, strict=True)):
+        start = computation - ahead - back if rank == slowest and not alone else 0.0
+        ends = computation if alone else start + ahead + back
+        made.append(step_of(forward=(start, start + ahead), backward=(ends - back, ends), **later))
+    return made
+
+
+@cache
+def document() -> tuple[Record, ...]:
+    """The document's own tables of 1 to 8 GPUs as Records: five repeats over two launches, which differ by up to 0.4%."""
+    replicas, whole = profile.document_replicas(), profile.document_whole().fillna(0.0).set_index("devices")
+    found = []
+    for count, rows in replicas.groupby("devices"):
+        for repeat, factor in enumerate((1.0, 1.004, 0.996, 1.003, 0.997)):
+            forward, backward = ([1000 * factor * time for time in rows[name]] for name in ("forward_s", "backward_s"))
+            rest = (1000 * factor * whole.loc[count, name] for name in ("computation_s", "merge_s", "update_s"))
+            steps = enumerate(profile_step(forward, backward, *rest))
+            trace = TraceSummary(source="kineto", replicas=[ReplicaTrace(rank=r, steps=[one], copies=[]) for r, one in steps], kernels=[])
+            fields = {"placement": "exp4", "devices": count, "warmup_steps": 10, "timed_steps": 10, "traced_steps": 1}
+            found.append(make_record(repeat=repeat, launch_id="aaabb"[repeat], measurement={"trace": trace}, **fields))
+    return tuple(found)
+
+
+def test_a_whole_step_by_hand() -> None:
+    """Passes 0 to 10, merge 8 to 11, update 11 to 13: 10 + 3 + 2 ms; the longest of one replica is 8."""
+    first = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
+    second = step_of(forward=(2, 3), backward=(5, 10), merge=(10, 11), update=(11, 13))
+    found = profile.step_quantities([first, second])
+    assert [found[name] for name in ("computation_s", "merge_s", "update_s", "total_s")] == pytest.approx([ms(10), ms(3), ms(2), ms(15)])
+    assert found["launch_skew_s"] == pytest.approx(ms(2))
+    shares = {"computation_share": 10 / 15, "merge_share": 0.2, "forward_imbalance": 1.5, "backward_over_forward": 2.5}
+    assert {name: found[name] for name in shares} == pytest.approx(shares) and found["forward_s"] == pytest.approx(ms(2))
+    assert profile.step_quantities([first, step_of(forward=(0, 3))]) == profile.step_quantities([step_of(forward_backward=(0, 8))]) == {}
+
+
+def test_the_document_read_back_from_records_of_its_own_figures() -> None:
+    """What its tables say and what our functions make of a trace with its times is the same, to the microsecond it prints."""
+    records = [record for record in document() if record.repeat == 0]
+    ours, theirs = profile.whole_frame(records).set_index("devices"), profile.document_whole().set_index("devices")
+    for name in ("computation_s", "total_s", "launch_skew_s", "forward_imbalance", "computation_share"):
+        assert (ours[name] - theirs[name]).abs().max() < 6e-5, name
+    last = theirs.iloc[-1]
+    assert (last["forward_imbalance"], last["launch_skew_s"]) == (pytest.approx(1.80, abs=0.005), pytest.approx(3.943, abs=1e-3))
+    assert len(profile.document_replicas()) == (load_published("000_phases_per_gpu")["gpu"] != "average").sum() / 2 == 36
+
+
+@pytest.mark.parametrize(
+    ("number", "quantity", "on"),
+    [
+        ("C6", "forward_s", lambda devices: 0.75),
+        ("C6", "forward_s", lambda devices: 1.125 if devices == 1 else 0.75),
+        ("C7", "backward_s", lambda devices: 1.5),
+        ("C7", "backward_over_forward", lambda devices: 2.0 if devices == 1 else 4.0),  # it grows by more than forward
+        ("C8", "forward_imbalance", lambda devices: 1.0 if devices == 5 else 1.8),
+        ("C9", "merge_share", lambda devices: devices / 20),
+    ],
+)
+def test_the_document_bears_out_its_claims_and_figures_that_say_otherwise_refute_each(number: str, quantity: str, on: Any) -> None:
+    table = trace_table(document())
+    noise = table[quantity] / table.groupby("devices")[quantity].transform("mean")
+    assert evaluate(find_claim(number), table).verdict == "holds"
+    result = evaluate(find_claim(number), table.assign(**{quantity: noise.fillna(1.0) * table["devices"].map(on)}))
+    assert result.verdict == "does not hold", (result.figure, result.why)
