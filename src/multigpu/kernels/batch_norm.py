@@ -99,8 +99,7 @@ def batch_norm(
     weight, bias: (C,) in the exact type. after: added to what is normalised; like x, or None.
     mean, inverse, arrivals: of `batch_moments`. pool: a `Pool`'s numbers, or none. twice: whether the result is used twice (`SecondUse`).
 
-    Returns the result; for each window which of its places was the largest (uint8; empty where nothing is pooled); and what takes the
-    gradient of the result's second use, never read itself (empty where there is none).
+    Returns the result; which place of each window was the largest (uint8; empty unpooled); what takes a second use's gradient (or empty).
     """
     check_arguments(x, {"weight": weight, "bias": bias, "mean": mean, "inverse": inverse}, after, pool)
     with torch.autocast(x.device.type, enabled=False):
@@ -134,9 +133,7 @@ def batch_norm_backward(
     relu: bool,
     pool: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, of what was added (where `y`, which was then returned, is given; else empty), of weight and bias.
-    more: the gradient of the result's second use; only where something was added.
-    """
+    """Gradients of x, of what was added (empty without the `y` then returned), of weight and bias. more: that of y's second use."""
     with torch.autocast(x.device.type, enabled=False):
         x, dy = x.contiguous(memory_format=LAST), dy.to(x.dtype).contiguous(memory_format=LAST)
         more = None if more is None else more.to(x.dtype).contiguous(memory_format=LAST)

@@ -1,6 +1,4 @@
-"""One Run whose model no test compares: its placement first trains a few steps beside one device on the joined batch, with the update rules
-in numpy: the reference that tests compare every in-graph placement with.
-"""
+"""One Run whose model no test compares: a few steps beside the reference of all tests, one device on the joined batch, rules in numpy."""
 
 import importlib
 from collections.abc import Iterable

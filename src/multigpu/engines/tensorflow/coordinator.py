@@ -1,6 +1,5 @@
 """The coordinator of an asynchronous parameter server: it schedules one function for every shard and never waits for a worker's sake.
-Which worker computes which shard is the library's choice. So a shard's arrays travel with its function, and what an input draws is drawn
-where it is computed. Variables, slots, losses and running statistics stand on the server.
+The library chooses who computes what: a shard's arrays travel with its function. Variables, losses and statistics stand on the server.
 """
 
 from collections import deque

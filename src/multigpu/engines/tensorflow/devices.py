@@ -16,9 +16,7 @@ DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf
 
 
 def prepare(device_type: str, devices: int) -> None:
-    """Fix this process's devices, once, before TensorFlow makes any, or say `Unsupported`: memory is grown on demand.
-    On CPUs logical device 0 is the host and 1 .. `devices` stand in for GPUs: programs, copies and proofs of placement are the same.
-    """
+    """Fix this process's devices, once (`Unsupported`: it has fewer); on CPUs logical device 0 is the host and others stand in for GPUs."""
     if device_type == "cuda":
         found = tf.config.list_physical_devices("GPU")
         if len(found) < devices:

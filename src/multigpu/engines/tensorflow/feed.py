@@ -65,11 +65,6 @@ def join_shards(shards: list[Shard], devices: Devices) -> list[Shard]:
     return [Shard(shard.batch, {} if index else joined) for index, shard in enumerate(shards)]
 
 
-def make_feed(source: Source, devices: Devices) -> Feed:
-    """The feed that the devices' Run asks for."""
-    return Feed(source, devices, devices.run.feed, slices_joined_batch(devices.run))
-
-
 class Feed(Feeding[list[Shard]]):
     """Shards of all replicas, step after step, copied as a feed_dict does. join: whether each step's are joined on the first device."""
 
@@ -117,9 +112,8 @@ def decoded(file: tf.Tensor, label: tf.Tensor, box: tf.Tensor, flipped: tf.Tenso
 
 
 class DataFeed:
-    """Shards of all replicas, step after step, each replica's through a pipeline of its own.
-    `run.input_workers` threads decode (0: one call after another in the step); `run.prefetch` batches are made ahead, on the device where
-    `run.staging` says so. waits: step -> seconds that the host waited until it had every replica's batch.
+    """Shards of all replicas, each through a tf.data pipeline of its own. `run.input_workers` threads decode (0: in the step).
+    waits: step -> seconds that the host waited until it had every replica's batch.
     """
 
     def __init__(self, source: EncodedImages, devices: Devices) -> None:

@@ -27,9 +27,7 @@ class Graphs:
 
 
 def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
-    """Execute `program`, a concrete function, for the first time, and keep the graphs that the runtime made of it.
-    marker: the name of an argument that no other program of this process has.
-    """
+    """Execute a concrete function for the first time, and keep the graphs made of it. marker: the name of an argument of no other."""
     eager.context().enable_run_metadata()
     try:
         execute()

@@ -1,7 +1,6 @@
 """Members of a TensorFlow Run over several processes: starting and ending them here, and on other hosts. No TensorFlow here.
-On several hosts each runs one program (`measure.solo`). Host 0's decides, writes Records and holds the session of every Run; any other
-does what it is asked: name free ports, start members, say which have ended, end them. Members connect to host 0 by themselves, so that
-a session hears all of its members alike, and notices alike that one has gone.
+Each host runs one program (`measure.solo`): host 0's decides, writes Records and holds all sessions; others do what it asks. Members come
+to host 0 by themselves, so that a session hears all alike, and notices alike that one has gone.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ def device_environment(device_type: str, place: int) -> dict[str, str]:
 
 
 def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequence[str], files: Sequence[int] = ()) -> Any:
-    """Start a process of the cluster on this host. task: what TF_CONFIG says: the cluster's addresses by role, and which of them it is.
-    place: of its GPU, -1 for none. words: by which it finds who asks it (`member.py`). files: open ones that it inherits.
-    """
+    """Start a process of the cluster on this host. task: what TF_CONFIG says. place: of its GPU, -1: none. files: it inherits these."""
     environment = os.environ | device_environment(device_type, place)
     environment |= {"TF_CONFIG": json.dumps(task), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     command = [sys.executable, "-m", "multigpu.engines.tensorflow.member", *words]

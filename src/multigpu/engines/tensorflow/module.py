@@ -30,9 +30,7 @@ class Form:
 
 
 class StepModule(ABC):
-    """A model as pure functions. lookup_arrays: embedding variable -> the batch's array with the ids that it looks up.
-    statistics: running statistics that a step brings forward: name -> (shape, its value at the start, or values).
-    """
+    """A model as pure functions. lookup_arrays: table -> the batch's ids. statistics: a step's running ones: name -> (shape, start)."""
 
     lookup_arrays: Mapping[str, str] = {}
     statistics: Mapping[str, tuple[tuple[int, ...], Any]] = {}

@@ -1,6 +1,4 @@
-"""A TensorFlow Run over several processes: this one starts them, keeps them in step and gathers what they know. No TensorFlow here.
-Every Run gets fresh ones (`member.py`), for a TensorFlow process keeps the cluster that it once joined; all end with this one.
-"""
+"""A TensorFlow Run over several processes, fresh for each Run: this one starts them, keeps them in step and gathers. No TensorFlow here."""
 
 import socket
 import subprocess

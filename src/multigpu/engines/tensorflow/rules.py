@@ -1,6 +1,5 @@
-"""Update rules, as PyTorch defines them, in TensorFlow's fused kernels.
-A fused kernel runs on the device of its variable, whatever `tf.device` says ("Ignoring device specification"): this is how
-document 000's Exp1 silently became its Exp2. Who wants an update elsewhere must therefore hand in variables that live there.
+"""Update rules, as PyTorch defines them, in TensorFlow's fused kernels. These run on their variable's device, whatever `tf.device` says:
+this is how document 000's Exp1 silently became its Exp2. An update elsewhere needs variables that live there.
 """
 
 from collections.abc import Sequence
@@ -34,9 +33,7 @@ def slot_names(rule: Optimizer) -> list[str]:
 def apply(
     rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], gradient: tf.Tensor, numbers: tf.Tensor, locking: bool = False
 ) -> None:
-    """Update `variable` and its slots, on one device, by a dense gradient there. numbers: the step's `hyper` vector, there too.
-    locking: whether updates of one variable wait for each other, where several may come at once.
-    """
+    """Update `variable` and its slots by a dense gradient beside them. locking: whether updates that come at once wait for each other."""
     dtype = gradient.dtype
     if rule.weight_decay:
         gradient = gradient + tf.constant(rule.weight_decay, dtype) * variable.read_value()

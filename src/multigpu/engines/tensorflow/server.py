@@ -14,9 +14,7 @@ from multigpu.workloads.base import Variable
 
 
 class ServerTrainer(Trainer):
-    """Towers read masters, masters collect the towers' gradients. Where a variable is updated elsewhere than it lives, a mirror stands
-    there: the master is copied to it, updated, and assigned back. Else the fused kernel would run where the variable lives.
-    """
+    """Towers read masters, masters collect gradients. Updated elsewhere, a variable has a mirror there, or the kernel would run at home."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

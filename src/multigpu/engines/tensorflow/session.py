@@ -14,7 +14,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from multigpu.engines.context import RunSession, all_replicated
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, make_feed
+from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_joined_batch
 from multigpu.engines.tensorflow.graphs import Graphs
 from multigpu.engines.tensorflow.replicated import ReplicatedTrainer
 from multigpu.engines.tensorflow.server import ParallelTrainer, ServerTrainer
@@ -60,7 +60,7 @@ class Session(RunSession):
 
     def _feed(self) -> Feed | DataFeed:
         if self.run.input_workers is None:
-            return make_feed(self.source, self.devices)
+            return Feed(self.source, self.devices, self.run.feed, slices_joined_batch(self.run))
         assert isinstance(self.source, EncodedImages)
         return DataFeed(self.source, self.devices)
 

@@ -1,6 +1,4 @@
-"""What each stage of a model costs on one device, and a copy between two, measured in TensorFlow. Calling a graph's pass alone would cost
-more than most passes: it is put several times into one graph, and what each further one adds is its cost.
-"""
+"""What each stage of a model costs on one device, and a copy between two: what each further pass adds to one graph, as calls cost more."""
 
 import math
 import time
@@ -150,9 +148,7 @@ def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensor
 
 
 def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[int], every: bool) -> Callable[[], tf.Tensor]:
-    """Updates variables that live together, as the trainer does: a table's rows of all stages that use it are first merged.
-    every: all elements; False: variables of one element, whose updates cost the host as much. looked_up: shape of a stage's ids.
-    """
+    """Updates variables that live together, as the trainer does. every: all elements; else one, which costs the host as much."""
     dtype = trainer.devices.dtype
     numbers = tf.constant(rules.hyper(trainer.context.rule, 0, [1], dtype))
     known: list[tuple[str, tf.Variable, list[tf.Variable], list[Any]]] = []
@@ -178,9 +174,7 @@ def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[in
 
 
 def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
-    """A copy between the first two devices: back and forth for how long one takes, several at once for what starting one costs.
-    Each is compared with the same operations on one device; the host's part is that of the smallest copies of a graph.
-    """
+    """A copy between two devices, over the same on one: back and forth for how long it takes, several at once for what starting costs."""
     with devices.at(0):
         source = tf.identity(tf.ones([max(1, size // 4)]))
 

@@ -1,7 +1,4 @@
-"""One model split into stages over the devices of one process: each stage forward, backward and updated where the Run places it.
-A tape of its own differentiates each stage on its device; one tape over the whole model would leave its backward pass to TensorFlow's
-placer, which puts all of it on the first device (as document 003's optimizer did, without knowing).
-"""
+"""One model split into stages over one process's devices, each with a tape: TensorFlow's placer puts one whole backward on device 0."""
 
 from collections.abc import Iterator
 from typing import Any

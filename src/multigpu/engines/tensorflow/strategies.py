@@ -1,6 +1,4 @@
-"""Placements that TensorFlow's own strategies carry out: `strategy.run` inside one tf.function, merged and updated as they do it.
-Ours are the model, the rule and the feeding; the partitioned graph and the counted bytes are the proof of what the strategy did.
-"""
+"""Placements that TensorFlow's own strategies carry out: `strategy.run` in one tf.function; graph and counted bytes prove what they did."""
 
 import itertools
 from collections.abc import Iterator
@@ -59,9 +57,7 @@ def plain(variable: Any) -> tf.Variable:
 
 
 class StrategyTrainer(Trainer):
-    """One tower a replica; `merge_call` reduces gradients and `extended.update` applies them, as the strategy's optimisers do.
-    locking: whether several updates of one variable may come at once and wait for each other.
-    """
+    """One tower a replica; `merge_call` reduces, `extended.update` applies. locking: updates of a variable may come at once, and wait."""
 
     locking = False
 

@@ -1,6 +1,4 @@
-"""All towers of a placement as one program of one process: pull, look up, compute, push, merge, update, each where the row says.
-Every part stands in a name scope (`graphs.PARTS`), so that the partitioned graph can be asked where it truly ran.
-"""
+"""All towers of a placement as one program: every part stands in a name scope (`graphs.PARTS`), and graphs are asked where it truly ran."""
 
 import itertools
 from collections.abc import Iterator
@@ -48,9 +46,7 @@ class Context(RunContext):
 
 @dataclass
 class Tower:
-    """What one replica's tower hands to the merge. gradients: of dense variables, and of the replica's own tables where they are dense.
-    ids, rows: embedding variable -> ids (n,) and the gradient of each of these rows (n, width).
-    """
+    """What one replica's tower hands to the merge. ids, rows: table -> ids (n,) and the gradient of each of these rows (n, width)."""
 
     gradients: Tensors = field(default_factory=dict)
     ids: Tensors = field(default_factory=dict)
@@ -186,9 +182,7 @@ class Trainer:
         self.steps_done += 1
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """A step, and the bytes that its partitioned graph moves between devices, by kind.
-        An eager Run's first step is traced too, as it sends the same tensors; so is one of sentences of changing lengths, with its shapes.
-        """
+        """A step, and the bytes its partitioned graph moves, by kind; eager steps and those of changing lengths are traced for it too."""
         program = self._traced(shards, dynamic=False)
         batches, hyper = self._arguments(shards, self.steps_done)
         self.graphs = collected(program, lambda: program(batches, hyper), f"hyper_{self.traces}")

@@ -47,9 +47,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Names:
-    """What the names of a step's operations mean.
-    pulls: values and rows travel to the replica. fused: forward and backward are one compiled function. tables: names of embeddings.
-    places: operation -> where the partitioned graph ran it.
+    """What the names of operations mean. pulls: values and rows travel to the replica. fused: forward and backward are one function.
+    tables: names of embeddings. places: operation -> where the partitioned graph ran it.
     """
 
     replicas: int

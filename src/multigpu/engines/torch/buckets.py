@@ -25,9 +25,7 @@ BUCKET_MIB = 25.0
 
 
 class Bucket:
-    """Gradients that travel together; `work` is what to wait for. Several are packed into `flat`, of which their `.grad` are views. One
-    alone travels from where backward left it, and so do all of a `grouped` bucket: as many messages, in one call.
-    """
+    """Gradients that travel together: packed into `flat`, whose views `.grad` are, or from where they are (one alone; all if `grouped`)."""
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped

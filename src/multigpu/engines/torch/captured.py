@@ -68,9 +68,7 @@ class Graph:
 
 
 class CapturedTrainer:
-    """Another trainer's steps, captured once for each shape of batch and replayed, with all-reduces and copies between GPUs as nodes.
-    New data are copied into the tensors that the graph reads. All else is that trainer's.
-    """
+    """Another trainer's steps, captured once a shape of batch and replayed on new data copied into what the graph reads."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer

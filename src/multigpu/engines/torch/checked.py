@@ -1,6 +1,4 @@
-"""One Run on one replica whose model no test compares: its placement first trains a few steps beside one process on the joined batch.
-This reference, which tests compare every placement with, uses library parts only and no code of placements.
-"""
+"""One Run whose model no test compares: a few steps beside the reference of all tests, one process without any code of placements."""
 
 import contextlib
 import importlib

@@ -152,9 +152,7 @@ class DeviceStore(Store):
 
 
 class MirrorStore(DeviceStore):
-    """Variables that live in host memory and are updated on GPUs (document 000's Exp1 as its table says it).
-    The owner works on the copy that `bring` has brought (tables are fetched whole), and writes the result back for the next step.
-    """
+    """Variables in host memory that are updated on GPUs (document 000's Exp1 as its table says it): owners update what was brought."""
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)

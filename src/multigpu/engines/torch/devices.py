@@ -33,9 +33,7 @@ def local_device(run: Run, rank: int) -> int:
 
 
 def give_back_memory(cuda: bool) -> None:
-    """Give an ended Run's memory back, so that the next one counts none of it in its peak.
-    cuBLAS keeps a workspace for every stream that ever multiplied matrices (32 MiB on an H200), and each captured Run has its own streams.
-    """
+    """Give an ended Run's memory back, or the next would count it: cuBLAS keeps 32 MiB (H200) for every stream that multiplied matrices."""
     gc.collect()
     if cuda:
         torch._C._cuda_clearCublasWorkspaces()

@@ -55,9 +55,7 @@ class DispatchedTrainer(Trainer):
 
 
 class CopiesTrainer(DispatchedTrainer):
-    """Variables, slots and update on every replica. merge = "all_reduce": one all-reduce after backward; "copy": every replica receives all
-    others' gradients and adds them up; "none": nothing travels.
-    """
+    """All variables on every replica. merge: "all_reduce", after backward; "copy": each adds up what all others send; or "none"."""
 
     def __init__(self, context: Context) -> None:
         placement, self.merge = context.placement, context.placement.merge

@@ -58,9 +58,7 @@ class Thread(Feeding[Ready]):
 
 
 class Ahead:
-    """A thread that places up to `run.prefetch` batches on the device before their step asks.
-    Their copies are queued behind what computes, or run beside it on a stream of their own (`run.staging`).
-    """
+    """A thread that places up to `run.prefetch` batches before their step asks, on a stream of its own where `run.staging` says so."""
 
     def __init__(self, feed: Feed, first: int) -> None:
         self.feed, self.first = feed, first
@@ -113,9 +111,7 @@ class Ahead:
 
 
 class Feed:
-    """Shards of one replica, step after step. Batches that repeat are kept on the device; others are made ahead and fed.
-    waits: step -> seconds that the host waited for its tensors (copies may still be under way); empty for batches that are kept.
-    """
+    """One replica's shards; those that repeat are kept, others made ahead. waits: step -> seconds waited for its tensors; empty if kept."""
 
     def __init__(self, source: Source, rank: int, device: Device) -> None:
         self.source, self.rank, self.device = source, rank, device
@@ -188,11 +184,6 @@ class Feed:
             self.ahead.close()
         if not self.source.period:
             self.host.close()
-
-
-def make_feed(source: Source, rank: int, device: Device) -> Feed:
-    """The feed that the device's Run asks for."""
-    return RowFeed(source, rank, device, device.run.feed) if device.run.feed else Feed(source, rank, device)
 
 
 class RowFeed(Feeding[Shard], Feed):

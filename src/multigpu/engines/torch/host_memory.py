@@ -20,9 +20,7 @@ PORTABLE = 1
 
 
 class SharedMemory:
-    """Flat tensors in memory that all replicas of a Run map, page-locked where there is a GPU to copy to.
-    Their files are unlinked as soon as every replica has them open: a killed one leaves nothing behind.
-    """
+    """Flat tensors that all replicas of a Run map, page-locked where there is a GPU; unlinked once open, so a killed one leaves nothing."""
 
     def __init__(self, folder: Path, rank: int, cuda: bool) -> None:
         self.folder, self.rank, self.cuda = folder, rank, cuda

@@ -48,9 +48,7 @@ def tensors_of(batch: Batch) -> dict[str, Tensor]:
 
 
 class Workers:
-    """One replica's batches in the order of the steps, made by `run.input_workers` processes; with 0, here and when they are asked for.
-    They are forked from a server that holds no GPU, as a process with a GPU and running threads must not be, and end with this one.
-    """
+    """A replica's batches, made by `run.input_workers` processes (0: here, when asked), forked from a server that holds no GPU."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank, self.step = run, rank, 0

@@ -109,10 +109,9 @@ class ServerTrainer(Trainer):
 
 class ParallelTrainer(ServerTrainer):
     """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers and whose predictions are concatenated.
-    Shards are slices of the joined batch and lie on the first device. Images go to the towers, which predict with copies of the variables;
-    one loss over all predictions is computed, and each tower carries its slice of the gradient back. What they add up is the same sum as
-    where each tower has a loss of its own (document 001's question), by another way. Modules say `logits(images)`, (B, classes), and
-    `loss_of(logits, labels)`, the sum of the loss, each by itself.
+    Slices lie on the first device and travel to towers, which predict; one loss over all is computed there, and each tower carries its part
+    of the gradient back: the same sum as from a loss on each (document 001's question). Modules say `logits(images)`, (B, classes), and
+    `loss_of(logits, labels)`, the sum.
     """
 
     images: list[Tensor] = []

@@ -19,7 +19,7 @@ from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
-from multigpu.engines.torch.feed import Feed, Shard, make_feed
+from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import trace
 from multigpu.engines.torch.trainer import open_context, substituted
 from multigpu.engines.torch.variables import distances
@@ -51,8 +51,9 @@ class Session(RunSession):
 
     def _feeds(self) -> list[Feed]:
         """Each replica's shards, where its step wants them: a joined batch that is sliced lies on the first device."""
-        sliced = self.context.placement.loss == "gpu0"
-        return [make_feed(self.source, self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each]
+        sliced, mode = self.context.placement.loss == "gpu0", self.run.feed
+        places = [(self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each]
+        return [RowFeed(self.source, *place, mode) if mode else Feed(self.source, *place) for place in places]
 
     def shard_of(self, rank: int) -> int:
         return self.run.copy_of(rank)

@@ -1,6 +1,4 @@
-"""Placements that cut every layer over devices, a process a device: each holds its part of the model and sees its copy's whole shard.
-Devices that share one copy of the model meet in collectives inside autograd, whose every byte is counted.
-"""
+"""Placements that cut every layer over devices: each process has its part and meets others in collectives inside autograd, all counted."""
 
 import importlib
 from collections.abc import Iterator

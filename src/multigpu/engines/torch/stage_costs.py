@@ -19,9 +19,8 @@ from multigpu.workloads import open_source
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
-    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes.
-    On a GPU the device's time is its kernels', from the profiler, and the host's that of starting them; on a CPU the host does the work,
-    and devices that stand in for GPUs do not work side by side.
+    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a GPU the device's time is its kernels',
+    the host's that of starting them; on a CPU the host does all, and stand-ins do not work side by side.
     """
     source = open_source(run)
     context = open_context(run, 0, torch.get_num_threads(), source.capacity, Path(tempfile.gettempdir()), 0.0)

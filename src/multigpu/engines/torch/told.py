@@ -1,6 +1,4 @@
-"""What the processes of a Run tell each other: trees of tensors and plain values, over the default group, on the host.
-Read as checkpoints are (`weights_only`): torch's own `all_gather_object` runs whatever code the sender chose.
-"""
+"""What a Run's processes tell each other on the host, read as checkpoints are (`weights_only`): `all_gather_object` would run any code."""
 
 import io
 from typing import Any

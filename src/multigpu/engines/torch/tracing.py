@@ -38,18 +38,14 @@ _tracing = False
 
 
 def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[Any]:
-    """What a trainer does inside belongs to this phase of the step, or to an inner one; outside of traced steps it costs one call.
-    host: the host itself works inside, and does not only launch; its time counts even where it launches nothing.
-    """
+    """What a trainer does inside is of this phase of the step. host: the host itself works inside, and does not only launch."""
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
 def trace(
     run: Run, ranks: Sequence[int], step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Trace `run.traced_steps` steps after one that warms the profiler up: the parts of this process's replicas, which are `ranks`.
-    As in a timed window, replicas meet before the first step and after the last, and nowhere between.
-    """
+    """Trace `run.traced_steps` steps after one to warm up: parts of replicas `ranks`, which meet before the first and after the last."""
     global _tracing
     first, cuda = advance(run, step, first), run.device_type == "cuda"
     if "captured" in run.execution:
