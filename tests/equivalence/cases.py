@@ -145,15 +145,15 @@ def all_cases() -> list[Run]:
     return cases
 
 
-def make_context(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Context, Any]:
-    """A replica's context and its source. wire: one that stands in for a process group's."""
+def make_context(run: Run, rank: int, shared: Path) -> tuple[Context, Any]:
+    """A replica's, also of a Run in one process, and its source."""
     source = open_source(run)
     devices = Devices([Device(run, rank, threads=1)])
-    return Context(run, devices, wire or Wire(rank, run.devices), source.capacity, shared, 60.0), source
+    return Context(run, devices, Wire(rank, run.devices), source.capacity, shared, 60.0), source
 
 
-def replica(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Any, Feed]:
-    context, source = make_context(run, rank, shared, wire)
+def replica(run: Run, rank: int, shared: Path) -> tuple[Any, Feed]:
+    context, source = make_context(run, rank, shared)
     return build_trainer(context), Feed(source, run.copy_of(rank), context.device)
 
 
