@@ -1,7 +1,4 @@
-"""What travels together in buckets of the written-out overlapped all-reduce, and what fp16's scaled loss trains.
-
-One replica's overflow leaves out the step of all.
-"""
+"""What travels together in buckets of the written-out overlapped all-reduce, and what fp16's scaled loss trains."""
 
 import gc
 import weakref

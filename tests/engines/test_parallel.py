@@ -1,6 +1,4 @@
-"""One PyTorch process that dispatches for all devices, make_parallel among them. That it trains as its row says is tested with all
-placements.
-"""
+"""One PyTorch process for all devices, make_parallel among its placements; all are tested to train as their rows say."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -55,7 +55,6 @@ def batch_of(model: Model, lengths: tuple[list[int], list[int]] | None) -> dict[
 
 def written_lstm(*, input: Any, input_h: Any, input_c: Any, params: Any, **rest: Any) -> tuple[Any, Any, Any]:
     """What cuDNN's manual says of its LSTM, for sequences of one length, (T, B, features): y, and the last hidden and cell states.
-
     params: of each layer W of i, f, g, o [units, features] and R of these [units, units]; then of each layer their biases, W's and R's.
     """
     import tensorflow as tf

@@ -169,7 +169,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
 
 def trained(run: Run, trainer: Any, feeds: list[Feed], ranks: Iterable[int]) -> list[dict[str, Any]]:
     """Of each replica: variables, losses, and the bytes of the first step or cycle, which the first tells for all of this process."""
-    losses: list[list[float]] = []
+    losses: list[list[torch.Tensor]] = []
     counted = Counter[str]()
     for step in range(steps_of(run)):
         shards = [feed.shard(step) for feed in feeds]
@@ -178,11 +178,11 @@ def trained(run: Run, trainer: Any, feeds: list[Feed], ranks: Iterable[int]) -> 
             counted.update(own)
         else:
             shares = trainer.step(shards)
-        losses.append([float(share) for share in shares])
+        losses.append(shares)  # nobody waits for the devices between steps
     found = []
     for place, (rank, feed) in enumerate(zip(ranks, feeds, strict=True)):
         kept = {"values": trainer.full_values(rank), "lookups": feed.source.batch(0, run.copy_of(rank)).lookups}
-        found.append({**kept, "losses": [shares[place] for shares in losses], "counted": {} if place else dict(counted)})
+        found.append({**kept, "losses": [float(shares[place]) for shares in losses], "counted": {} if place else dict(counted)})
         feed.close()
     trainer.context.closing.close()
     return found

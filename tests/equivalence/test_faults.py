@@ -87,11 +87,9 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
     found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": feed.source.batch(0, rank).lookups}
     if name in ("zero1", "fsdp2"):
-        slots = [value for state in trainer.optimizer.state.values() for value in state.values() if value.dim()]
-        found |= {
-            "slots": sum(slot.nbytes for slot in slots),
-            "own": sum(own.nbytes for group in trainer.optimizer.param_groups for own in group["params"]),
-        }
+        states, groups = trainer.optimizer.state.values(), trainer.optimizer.param_groups
+        found["slots"] = sum(value.nbytes for state in states for value in state.values() if value.dim())
+        found["own"] = sum(own.nbytes for group in groups for own in group["params"])
     feed.close()
     trainer.close()
     return found
@@ -99,12 +97,7 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
 
 def every_fault(rank: int, folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """What one replica keeps, by run and fault."""
-    results = {}
-    for index, (name, fault) in enumerate(EVERY):
-        shared = folder / f"shared{index}"
-        shared.mkdir(exist_ok=True)
-        results[name, fault] = trained(name, fault, rank, shared)
-    return results
+    return {(name, fault): trained(name, fault, rank, folder) for name, fault in EVERY}
 
 
 @pytest.fixture(scope="module")

@@ -192,8 +192,5 @@ def _device_activity(event: Event, rank: int, step: int | None, names: Names, la
 
 def _profile_start(space: Any) -> int:
     """The host's real-time clock in ns when the profile began; 0 where the trace does not say."""
-    for plane in space.planes:
-        for stat in plane.stats:
-            if plane.stat_metadata[stat.metadata_id].name == "profile_start_time":
-                return int(stat.uint64_value or stat.int64_value)
-    return 0
+    named = ((plane.stat_metadata[stat.metadata_id].name, stat) for plane in space.planes for stat in plane.stats)
+    return next((int(stat.uint64_value or stat.int64_value) for name, stat in named if name == "profile_start_time"), 0)

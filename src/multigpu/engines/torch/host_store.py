@@ -96,13 +96,8 @@ class HostMasters:
         self.dense = self.tensors["dense"]
         self.memory.lock(self.dense)
         # rows are gathered here on their way to each device
-        self.outgoing = {
-            (rank, t.variable.name): torch.empty(
-                context.capacity[t.variable.name], t.variable.shape[1], dtype=dtype, pin_memory=devices.cuda
-            )
-            for rank in store.ranks
-            for t in store.tables
-        }
+        looked_up = [(rank, t.variable, context.capacity[t.variable.name]) for rank in store.ranks for t in store.tables]
+        self.outgoing = {(rank, v.name): torch.empty(rows, v.shape[1], dtype=dtype, pin_memory=devices.cuda) for rank, v, rows in looked_up}
         if devices.process == 0:
             self.dense.copy_(store.values[0])
             for table in store.tables:
