@@ -1,10 +1,8 @@
-"""What travels together in buckets of the written-out overlapped all-reduce, and what fp16's scaled loss trains.
-
-One replica's overflow leaves out the step of all.
-"""
+"""What travels together in buckets of the written-out overlapped all-reduce, and what fp16's scaled loss trains."""
 
 import gc
 import weakref
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from multigpu.collectives import find_algorithm
 from multigpu.engines.torch import buckets
 from multigpu.engines.torch.buckets import BucketReducer, group_by_size, with_small_last
 from multigpu.engines.torch.loss_scale import FIRST_SCALE, LossScale
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
 from multigpu.run import Run
-from tests.collectives.memory import MemoryTransport, run_ranks
-from tests.equivalence.cases import replica
+from tests.equivalence.cases import answers, replica
 from tests.refusals import refused
 
 
@@ -114,31 +110,18 @@ def test_a_scaled_loss_waits_for_all_buckets() -> None:
     refused("checked for overflows over all buckets", BucketReducer, parameters(1), torch.optim.SGD, Wire(0, 1), **more)
 
 
-class ThreadWire(Wire):
-    """A replica's wire among threads of this process."""
-
-    def __init__(self, transport: MemoryTransport) -> None:
-        super().__init__(transport.rank, transport.size)
-        self.transport = transport
-
-    def all_reduce(self, tensor: torch.Tensor) -> None:
-        self.count_all_reduce(tensor.nbytes)
-        if self.replicas > 1:
-            find_algorithm("everyone").all_reduce(tensor, self.transport)
-
-
 def make_run(precision: str = "fp16", devices: int = 2, **more: Any) -> Run:
     common = {"workload": "cnn", "model": "resnet_tiny", "device_type": "cpu", "batch_size": 4, "optimizer": "momentum"}
     return Run(placement="replicated_allreduce", devices=devices, precision=precision, **common | more)  # type: ignore[arg-type]
 
 
-def train(transport: MemoryTransport, run: Run, overflow_in: tuple[int, ...], overflow_on: int) -> list[dict[str, Any]]:
-    """Three steps of one replica; in those of `overflow_in`, replica `overflow_on` gets an infinite gradient."""
-    trainer, feed = replica(run, transport.rank, Path(), ThreadWire(transport))
+def train(rank: int, folder: Path, run: Run, overflow_in: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+    """Three steps of one replica; in those of `overflow_in`, replica 1 gets an infinite gradient."""
+    trainer, feed = replica(run, rank, folder)
     parameter = next(trainer.module.parameters())
     found = []
     for step in range(3):
-        infinite = step in overflow_in and transport.rank == overflow_on
+        infinite = step in overflow_in and rank == 1
         hook = parameter.register_hook(lambda gradient: gradient * float("inf")) if infinite else None
         (loss,) = trainer.step([feed.shard(step)])
         if hook:
@@ -153,7 +136,7 @@ def train(transport: MemoryTransport, run: Run, overflow_in: tuple[int, ...], ov
 def test_one_replicas_overflow_leaves_out_the_step_of_all(optimizer: str, overflows: tuple[int, ...], left_out: list[int]) -> None:
     """The second step overflows on replica 1; the first one too where the rule keeps momentum, which nobody has written then."""
     run = make_run(optimizer=optimizer, loss_scale=128)
-    (first, second), _ = run_ranks(2, lambda transport: train(transport, run, overflows, overflow_on=1))
+    first, second = answers(partial(train, run=run, overflow_in=overflows), 2)
     for steps in (first, second):
         assert [step["skipped"] for step in steps] == left_out and {step["scale"] for step in steps} == {128.0}
         assert torch.equal(steps[0]["values"], steps[1]["values"]), "a step with an overflow changed the variables"
@@ -166,7 +149,7 @@ def test_a_scaled_loss_trains_as_fp32_does() -> None:
     updates = {}
     for scale in (None, 128, 1024):
         run = make_run("fp32" if scale is None else "fp16", 1, loss_scale=scale, batch_size=16)
-        (steps,), _ = run_ranks(1, lambda transport, run=run: train(transport, run, (), 0))  # type: ignore[misc]
+        steps = train(0, Path(), run)
         assert steps[0]["skipped"] == (None if scale is None else 0)
         start = initial_values(run.description, run.seed, torch.device("cpu"), torch.float32)
         updates[scale] = steps[0]["values"] - torch.cat([value.flatten() for _, value in start])
@@ -177,7 +160,7 @@ def test_a_scaled_loss_trains_as_fp32_does() -> None:
 
 def test_a_scale_that_is_found_falls_until_nothing_overflows_and_grows_after_many_steps() -> None:
     """A batch of 4 gives gradients too large for 2^16 in fp16: real overflows, none planted."""
-    (steps,), _ = run_ranks(1, lambda transport: train(transport, make_run(devices=1), (), 0))
+    steps = train(0, Path(), make_run(devices=1))
     assert steps[0]["skipped"] == 1 and all(step["scale"] == FIRST_SCALE / 2 ** step["skipped"] for step in steps)
     scale = LossScale(torch.device("cpu"), None)
     for _ in range(2000):

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch import split
-from multigpu.engines.torch.host_memory import SharedMemory
+from multigpu.engines.torch.host_store import SharedMemory
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.split import Group
 from multigpu.engines.torch.trainer import Context
@@ -66,7 +66,7 @@ def build(run: Run, folder: Path) -> Session:
 
 
 # calls that come after the store has stood, and within its building, when its pages are locked already
-PLACES = ["multigpu.engines.torch.server.materialise", "multigpu.engines.torch.host_memory.HostBarrier.wait"]
+PLACES = ["multigpu.engines.torch.server.materialise", "multigpu.engines.torch.host_store.HostBarrier.wait"]
 TRAINED = [{"devices": 1}, {"devices": 2, "processes": "one"}]
 OPENED: list[tuple[str, Callable[[Path], Session]]] = [
     *((place, partial(build, host_run(placement))) for placement in ("exp1", "exp2") for place in PLACES),

@@ -104,7 +104,6 @@ def test_those_that_say_nothing_of_use_keep_no_member_out(met: Any, monkeypatch:
 
 def test_who_does_not_know_the_launch_is_not_let_in(met: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gathering = met[0]
-
     monkeypatch.setenv(KEY_VARIABLE, "another")
     with ThreadPoolExecutor(1) as pool:
         stranger = pool.submit(refused, "rejected", join, gathering.place, 1, error=AuthenticationError)

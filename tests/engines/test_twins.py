@@ -36,6 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
     "stack_convolution_tiny as on GPUs": {"model": "stack_convolution_tiny", "precision": "fp32", "as_on_gpus": True},
 }
 TOLERANCE = {"fp64": 1e-6, "fp32": 1e-4}
+Arrays = dict[str, np.ndarray]
 
 
 def described(name: str) -> Model:
@@ -54,7 +55,6 @@ def batch_of(model: Model, lengths: tuple[list[int], list[int]] | None) -> dict[
 
 def written_lstm(*, input: Any, input_h: Any, input_c: Any, params: Any, **rest: Any) -> tuple[Any, Any, Any]:
     """What cuDNN's manual says of its LSTM, for sequences of one length, (T, B, features): y, and the last hidden and cell states.
-
     params: of each layer W of i, f, g, o [units, features] and R of these [units, units]; then of each layer their biases, W's and R's.
     """
     import tensorflow as tf
@@ -79,10 +79,10 @@ def written_lstm(*, input: Any, input_h: Any, input_c: Any, params: Any, **rest:
     return x, tf.stack([h for h, _ in ends]), tf.stack([c for _, c in ends])
 
 
-def in_tensorflow(
-    tf: Any, fields: dict[str, Any], values: dict[str, np.ndarray], batch: dict[str, np.ndarray]
-) -> tuple[float, dict[str, np.ndarray]]:
+def in_tensorflow(tf: Any, fields: dict[str, Any], values: Arrays, batch: Arrays) -> tuple[float, Arrays]:
     """Loss and gradients from these values and this batch, in the description's layout."""
+    from multigpu.engines.tensorflow.checked import shard_gradients
+    from multigpu.engines.tensorflow.feed import Shard
     from multigpu.engines.tensorflow.module import Form, build_module
     from multigpu.engines.tensorflow.variables import from_stored, to_stored
 
@@ -92,32 +92,18 @@ def in_tensorflow(
     dtype = tf.float64 if fields["precision"] == "fp64" else tf.float32
     form = Form(as_on_gpus, dtype, dtype, fields.get("lengths") == EVEN, False, run.layout, run.recurrence or "fused")
     module = build_module(run, form)
-    stored = {v.name: to_stored(module, v, values[v.name]) for v in model.variables}
-    dense = {name: tf.constant(value, dtype) for name, value in stored.items() if name not in module.lookup_arrays}
     placed = {name: tf.constant(array, dtype if array.dtype.kind == "f" else None) for name, array in batch.items()}
     if "source_length" in placed:
         placed["source_length_host"] = tf.cast(placed["source_length"], tf.int32)
-    rows = {name: tf.constant(stored[name][batch[array]], dtype) for name, array in module.lookup_arrays.items()}
-    statistics = {name: tf.fill(shape, tf.cast(start, dtype)) for name, (shape, start) in module.statistics.items()}
-
-    def passes() -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch([*dense.values(), *rows.values()])
-            loss, _ = module.loss(dense, placed, rows, statistics)
-        return loss, *tape.gradient(loss, (dense, rows))
-
+    stored = {v.name: to_stored(module, v, values[v.name]) for v in model.variables}
     try:
         with patch.object(tf.raw_ops, "CudnnRNNV3", written_lstm):  # no CPU has it
-            loss, of_dense, of_rows = passes()
+            loss, found = shard_gradients(module, stored, Shard(None, placed), dtype)  # type: ignore[arg-type]
     except tf.errors.OpError as error:
         if as_on_gpus and "NHWC" in str(error):
             pytest.skip("TensorFlow's convolutions of channels first run on CPUs through oneDNN alone")
         raise
-    found = {name: gradient.numpy() for name, gradient in of_dense.items()}
-    for name, gradient in of_rows.items():
-        found[name] = np.zeros_like(stored[name])
-        np.add.at(found[name], batch[module.lookup_arrays[name]], gradient.numpy())
-    return float(loss), {v.name: from_stored(module, v, found[v.name]) for v in model.variables}
+    return loss, {v.name: from_stored(module, v, found[v.name]) for v in model.variables}
 
 
 @pytest.mark.parametrize("name", CASES)

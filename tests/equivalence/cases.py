@@ -145,15 +145,15 @@ def all_cases() -> list[Run]:
     return cases
 
 
-def make_context(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Context, Any]:
-    """A replica's context and its source. wire: one that stands in for a process group's."""
+def make_context(run: Run, rank: int, shared: Path) -> tuple[Context, Any]:
+    """A replica's, also of a Run in one process, and its source."""
     source = open_source(run)
     devices = Devices([Device(run, rank, threads=1)])
-    return Context(run, devices, wire or Wire(rank, run.devices), source.capacity, shared, 60.0), source
+    return Context(run, devices, Wire(rank, run.devices), source.capacity, shared, 60.0), source
 
 
-def replica(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Any, Feed]:
-    context, source = make_context(run, rank, shared, wire)
+def replica(run: Run, rank: int, shared: Path) -> tuple[Any, Feed]:
+    context, source = make_context(run, rank, shared)
     return build_trainer(context), Feed(source, run.copy_of(rank), context.device)
 
 
@@ -169,7 +169,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
 
 def trained(run: Run, trainer: Any, feeds: list[Feed], ranks: Iterable[int]) -> list[dict[str, Any]]:
     """Of each replica: variables, losses, and the bytes of the first step or cycle, which the first tells for all of this process."""
-    losses: list[list[float]] = []
+    losses: list[list[torch.Tensor]] = []
     counted = Counter[str]()
     for step in range(steps_of(run)):
         shards = [feed.shard(step) for feed in feeds]
@@ -178,11 +178,11 @@ def trained(run: Run, trainer: Any, feeds: list[Feed], ranks: Iterable[int]) -> 
             counted.update(own)
         else:
             shares = trainer.step(shards)
-        losses.append([float(share) for share in shares])
+        losses.append(shares)  # nobody waits for the devices between steps
     found = []
     for place, (rank, feed) in enumerate(zip(ranks, feeds, strict=True)):
         kept = {"values": trainer.full_values(rank), "lookups": feed.source.batch(0, run.copy_of(rank)).lookups}
-        found.append({**kept, "losses": [shares[place] for shares in losses], "counted": {} if place else dict(counted)})
+        found.append({**kept, "losses": [float(shares[place]) for shares in losses], "counted": {} if place else dict(counted)})
         feed.close()
     trainer.context.closing.close()
     return found

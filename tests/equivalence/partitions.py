@@ -15,15 +15,10 @@ POINTS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("stacks", "stack_recurrent_tiny", 9, {}),
 ]
 
+COPIES: dict[str, Any] = {"devices": 4, "model_parallel": 2}  # two of two devices
 SHAPES: dict[str, list[dict[str, Any]]] = {
-    # 4 devices are two copies of two
-    "sections": [
-        {"devices": 1},
-        {"devices": 2},
-        {"devices": 3, "micro_batches": 4},
-        {"devices": 4, "model_parallel": 2, "micro_batches": 2},
-    ],
-    "split": [{"devices": 1}, {"devices": 2}, {"devices": 3}, {"devices": 4, "model_parallel": 2}],
+    "sections": [{"devices": 1}, {"devices": 2}, {"devices": 3, "micro_batches": 4}, COPIES | {"micro_batches": 2}],
+    "split": [{"devices": 1}, {"devices": 2}, {"devices": 3}, COPIES],
 }
 RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"))
 

@@ -1,7 +1,5 @@
 """Training every TensorFlow placement for a few steps on logical CPU devices, beside the reference.
-
-Runs over several processes are driven from the process of the tests, as a launch drives them. `python -m
-tests.equivalence.tensorflow_cases cuda:4 FILE` runs `device_cases` on so many devices of a kind, in a process that fixes them.
+`python -m tests.equivalence.tensorflow_cases cuda:4 FILE` runs `device_cases` on so many devices of a kind, in a process that fixes them.
 """
 
 import os
@@ -62,10 +60,8 @@ EVEN = {"mirrored_hierarchical": 4}  # replicas of those that refuse three
 
 def all_cases() -> list[Run]:
     """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices (plain images where only these have
-    predictions) in float64, with momentum on one device and with Adam on two and three; the same in bfloat16 on two; in float32 residual
-    images on three or, with every other placement, translation on two. Each other form of execution, length and gradient once, translation
-    in bfloat16, whose loops cost five times as much to trace, among them; each kind of stack under two placements. Joined batches of 7 and
-    13 do not divide by 2 or 3.
+    predictions) in float64 by two rules and in bfloat16; in float32 residual images on three or, with every other placement, translation
+    on two; and `MORE`. Joined batches of 7 and 13 do not divide by 2 or 3.
     """
     cases = []
     for number, placement in enumerate(in_graph()):

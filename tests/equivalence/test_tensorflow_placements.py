@@ -1,5 +1,4 @@
 """Every TensorFlow placement trains as its semantics says, moves what its row predicts, and runs each part where the row says.
-
 MULTIGPU_STAND_INS=3 runs what is for GPUs on so many stand-ins of a CPU, where there is none.
 """
 

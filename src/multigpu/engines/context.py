@@ -121,8 +121,7 @@ class RunSession:
 
 
 STEPS = 3
-SAMPLES = 4
-"""Of a shard of the compared steps, where the model takes batches of any size."""
+SAMPLES = 4  # of a shard of the compared steps, where the model takes batches of any size
 
 TOLERANCE = {("fp64", "sgd"): 1e-8, ("fp64", "adam"): 1e-5, ("fp32", "sgd"): 1e-3, ("fp32", "adam"): 5e-2}
 """How far variables may be from the reference's over how far it moved, by precision and rule (Adam errs at next to no gradient)."""

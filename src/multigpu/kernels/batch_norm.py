@@ -1,7 +1,6 @@
 """Batch norm with what follows it, a sum, ReLU and max-pooling, as PyTorch operators: `torch.ops.multigpu.batch_norm` and its backward
-pass, written out for CPUs, as Triton's kernels (`batch_norm_triton.py`) on GPUs.
-
-Images are (B, C, H, W) with channels last in memory. The exact type is float32 where they have 16 bits, else their own.
+pass, written out for CPUs, as Triton's kernels (`batch_norm_triton.py`) on GPUs. Images are (B, C, H, W) with channels last in memory.
+The exact type is float32 where they have 16 bits, else their own.
 """
 
 import functools
@@ -18,10 +17,8 @@ from multigpu.kernels.batch_norm_launch import Norm, Pool
 from multigpu.kernels.lstm import exact_type, stand_in
 
 LAST = torch.channels_last
-KINDS = (torch.float32, torch.bfloat16, torch.float16)
-"""What the kernels read and write on GPUs."""
-MOST = 2**31
-"""Numbers that a tensor which is pooled may have on a GPU: places in it are counted in 32 bits."""
+KINDS = (torch.float32, torch.bfloat16, torch.float16)  # what the kernels read and write on GPUs
+MOST = 2**31  # numbers that a tensor which is pooled may have on a GPU: places in it are counted in 32 bits
 
 
 @functools.cache
@@ -66,8 +63,7 @@ def check_arguments(x: Tensor, vectors: dict[str, Tensor], after: Tensor | None 
 def batch_moments(
     x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
-    """Mean and inverse deviation of each of x's channels, both (C,) in the exact type, in one reading of x.
-    running_mean, running_var: (C,) in the exact type; moved by `momentum` towards the batch's.
+    """Mean and inverse deviation of each of x's channels, (C,) in the exact type; running ones, too, move by `momentum` towards them.
     arrivals: (C,) int32 zeros, and zeros again afterwards: no two calls may use it at once.
     """
     check_arguments(x, {"running_mean": running_mean, "running_var": running_var})

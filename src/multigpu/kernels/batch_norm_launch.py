@@ -12,10 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-MOST_SHARES = 128
-"""Into how many shares the rows are cut for a sum: the last program to finish puts all of them together."""
-PART = 64
-"""Shares that it reads at once."""
+MOST_SHARES = 128  # into how many shares the rows are cut for a sum: the last program to finish puts all of them together
+PART = 64  # shares that it reads at once
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from pathlib import Path
 from multigpu.writing import check_room, write_whole
 
 SOURCES = Path(__file__).parent
-CUDA = 13
-"""The major version of CUDA whose NVRTC is asked; the kernels were tried with no other."""
+CUDA = 13  # the major version of CUDA whose NVRTC is asked; the kernels were tried with no other
 
 
 class Unavailable(Exception):

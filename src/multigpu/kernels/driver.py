@@ -13,8 +13,7 @@ from multigpu.kernels.build import Unavailable, built
 MAX_DYNAMIC_SHARED_SIZE, NON_PORTABLE_CLUSTER_SIZE = 8, 14  # CUfunction_attribute
 CLUSTER_DIMENSION, PRIORITY = 4, 8  # CUlaunchAttributeID
 PORTABLE_CLUSTER = 8
-FIRST = -5
-"""The priority of launches: before those of ordinary streams, of which many blocks wait where these few need a place each."""
+FIRST = -5  # the priority of launches: before those of ordinary streams, of which many blocks wait where these few need a place each
 
 
 class Dimensions(ctypes.Structure):
@@ -66,9 +65,9 @@ def check(result: int, what: str) -> None:
 
 
 class Kernel:
-    """One function of a built source on one GPU; `Unavailable` where it cannot be built, RuntimeError where the driver does not take it.
-    device: its index; PyTorch has made its context. source, name, options: a file of this package, a function in it, and NVRTC's options.
-    threads, shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
+    """One function of a built source on GPU number `device`, whose context PyTorch has made; `Unavailable` where it cannot be built.
+    source, name, options: a file of this package, a function in it, NVRTC's options. threads, shared_bytes: of a block. cluster: its
+    blocks.
     """
 
     def __init__(self, device: int, source: str, name: str, options: Sequence[str], threads: int, shared_bytes: int = 0, cluster: int = 1):

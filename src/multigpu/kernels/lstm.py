@@ -1,8 +1,6 @@
 """An LSTM layer as PyTorch operators: `torch.ops.multigpu.lstm` and its backward pass, written out for CPUs, as persistent kernels
-(`lstm.cu`) on GPUs that have thread block clusters of 16.
-
-Shapes: T positions, B sentences, n units. Gates are kept interleaved by unit, i g f o: (T, B, 4 n). The exact type is float32 where
-`x` has 16 bits, and `x`'s own where it has more.
+(`lstm.cu`) on GPUs that have thread block clusters of 16. Shapes: T positions, B sentences, n units; gates interleaved by unit, i g f o:
+(T, B, 4 n). The exact type is float32 where `x` has 16 bits, and `x`'s own where it has more.
 """
 
 from typing import Any
@@ -12,11 +10,9 @@ from torch import Tensor
 
 from multigpu.kernels import lstm_launch
 
-UNITS = 512
-"""What the GPU's kernels hold in registers."""
+UNITS = 512  # what the GPU's kernels hold in registers
 
-ENDED = 32768.0
-"""Far enough out that a sigmoid of it is exactly 1, of its negative exactly 0."""
+ENDED = 32768.0  # far enough out that a sigmoid of it is exactly 1, of its negative exactly 0
 
 
 def exact_type(dtype: torch.dtype) -> torch.dtype:

@@ -42,27 +42,19 @@ def shard_gradients(module: StepModule, values: Arrays, shard: Shard, dtype: tf.
     return float(loss), gradients
 
 
-class PlainRule:
-    """PyTorch's rules, written out."""
-
-    def __init__(self, rule: Optimizer) -> None:
-        self.rule, self.steps = rule, 0
-        self.slots: dict[str, list[np.ndarray]] = {}
-
-    def apply(self, values: Arrays, gradients: Arrays) -> None:
-        rule = self.rule
-        self.steps += 1
-        for name, value in values.items():
-            gradient = gradients[name] + rule.weight_decay * value
-            slots = self.slots.setdefault(name, [np.zeros_like(value) for _ in range(2)])
-            if rule.name == "adam":
-                slots[0] = rule.beta1 * slots[0] + (1 - rule.beta1) * gradient
-                slots[1] = rule.beta2 * slots[1] + (1 - rule.beta2) * gradient**2
-                mean, square = slots[0] / (1 - rule.beta1**self.steps), slots[1] / (1 - rule.beta2**self.steps)
-                value -= rule.rate * mean / (np.sqrt(square) + rule.epsilon)
-            else:
-                slots[0] = rule.momentum * slots[0] + gradient
-                value -= rule.rate * slots[0]
+def update_plainly(rule: Optimizer, step: int, values: Arrays, gradients: Arrays, slots: dict[str, list[np.ndarray]]) -> None:
+    """PyTorch's rules, written out; step: from 1 on."""
+    for name, value in values.items():
+        gradient = gradients[name] + rule.weight_decay * value
+        own = slots.setdefault(name, [np.zeros_like(value) for _ in range(2)])
+        if rule.name == "adam":
+            own[0] = rule.beta1 * own[0] + (1 - rule.beta1) * gradient
+            own[1] = rule.beta2 * own[1] + (1 - rule.beta2) * gradient**2
+            mean, square = own[0] / (1 - rule.beta1**step), own[1] / (1 - rule.beta2**step)
+            value -= rule.rate * mean / (np.sqrt(square) + rule.epsilon)
+        else:
+            own[0] = rule.momentum * own[0] + gradient
+            value -= rule.rate * own[0]
 
 
 def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[int]) -> tuple[Arrays, list[float]]:
@@ -73,7 +65,8 @@ def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[
     module = build_module(context.run, form_of(context.run, devices, context.even))
     initial = list(initial_values(context.model, context.run.seed))
     values = {variable.name: to_stored(module, variable, value).astype(kind) for variable, value in initial}
-    rule, losses = PlainRule(context.rule), []
+    slots: dict[str, list[np.ndarray]] = {}
+    losses: list[float] = []
     with devices.at(0):
         for shards in steps:
             terms = sum(shards[rank].batch.loss_terms[rank] for rank in ranks)
@@ -83,8 +76,8 @@ def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[
                 total += loss / terms
                 for name, gradient in gradients.items():
                     joined[name] += gradient / terms
-            rule.apply(values, joined)
             losses.append(total)
+            update_plainly(context.rule, len(losses), values, joined, slots)
     return {variable.name: from_stored(module, variable, values[variable.name]) for variable, _ in initial}, losses
 
 

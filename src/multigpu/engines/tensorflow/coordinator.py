@@ -23,8 +23,7 @@ from multigpu.run import Run
 
 SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
 
-AHEAD = 8
-"""Steps scheduled before the results of the first are there: enough that no worker ever waits for the coordinator."""
+AHEAD = 8  # steps scheduled before the results of the first are there: enough that no worker ever waits for the coordinator
 
 
 class ClusterDevices(Devices):
@@ -58,15 +57,11 @@ class ShardFeed:
         self.waits: dict[int, float] = {}
 
     def shards(self, step: int) -> list[Shard]:
-        if not self.source.period:
-            return self._make(step)
-        index = step % self.source.period
-        if index not in self.kept:
-            self.kept[index] = self._make(index)
-        return self.kept[index]
-
-    def _make(self, step: int) -> list[Shard]:
-        return [self._shard(self.source.batch(step, rank)) for rank in range(self.replicas)]
+        index = step % self.source.period if self.source.period else step
+        found = self.kept.get(index) or [self._shard(self.source.batch(index, rank)) for rank in range(self.replicas)]
+        if self.source.period:
+            self.kept[index] = found
+        return found
 
     @staticmethod
     def _shard(batch: Batch) -> Shard:

@@ -41,8 +41,7 @@ def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
     return Graphs(nodes, known)
 
 
-ENDS = ("tensor_name", "send_device", "recv_device")
-"""What a send and its receive have in common."""
+ENDS = ("tensor_name", "send_device", "recv_device")  # what a send and its receive have in common
 
 
 def _source(of: str, nodes: dict[str, Any]) -> str:
@@ -56,10 +55,9 @@ def _source(of: str, nodes: dict[str, Any]) -> str:
 
 
 def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | None]:
-    """The shape of a tensor whose node an optimiser made, so that the trace lacks it: a cast that changed places with a reshape (as of rows
-    that leave their tower under bf16), two sums made one, a folded constant.
-
-    TensorFlow infers it from the nodes before it, back to what the trace knows. LookupError: no shape follows; the sentence names the node.
+    """The shape of a tensor whose node an optimiser made (a cast and a reshape that changed places, as under bf16, two sums in one, a
+    folded constant), inferred from the nodes before it, back to what the trace knows. LookupError: no shape follows; the sentence names the
+    node.
     """
     copied = tf.compat.v1.GraphDef()
     known: dict[str, tf.Tensor] = {}
@@ -110,23 +108,17 @@ def _size(source: str, nodes: dict[str, Any], graphs: Graphs, dtype: tf.DType, u
     else:
         shape = _inferred(source, nodes, graphs)
     if None in shape:  # distinct rows: as many as the batch's ids say
-        table = next((key for key in unknown if _belongs(name, key)), None)
+        towers = ((key, *key.rpartition("_")[::2]) for key in unknown)
+        table = next((key for key, own, rank in towers if f"/{rank}/" in f"/{name}" and own in name), None)
         if table is None or shape.count(None) > 1:
             raise LookupError(f"{name!r} has the shape {shape}")
         shape = [unknown[table] if size is None else size for size in shape]
     return dtype.size * math.prod(shape)
 
 
-def _belongs(node: str, key: str) -> bool:
-    """Whether a node of replica r's tower deduplicates table t, where `key` is "t_r"."""
-    table, _, rank = key.rpartition("_")
-    return f"/{rank}/" in f"/{node}" and table in node
-
-
 def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[str, int]) -> dict[str, int]:
-    """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its partitioned graphs.
-    Copies of arguments are feeding, not placement, but for those named in `ids`, which are looked up. unknown: "<table>_<replica>" ->
-    distinct rows, for what the trace cannot size. LookupError: the size of something that travels cannot be known; the sentence names it.
+    """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its graphs; copies of arguments are feeding,
+    but for `ids`. unknown: "<table>_<replica>" -> distinct rows, which no trace knows. LookupError names what cannot be sized.
     """
     nodes = {node.name: node for node in graphs.nodes}
     moved = Counter[str]()

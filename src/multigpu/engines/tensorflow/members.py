@@ -66,11 +66,8 @@ def end_members(processes: Processes) -> None:
         until = time.monotonic() + 5.0
 
 
-ENTRY_S = 120.0
-"""How long programs and members may take to come."""
-
-GREETING_S = 5.0
-"""Who has connected may take so long for each word of its greeting; then the next is heard."""
+ENTRY_S = 120.0  # how long programs and members may take to come
+GREETING_S = 5.0  # who has connected may take so long for each word of its greeting; then the next is heard
 
 KEY_VARIABLE = "MULTIGPU_LAUNCH"
 """In the environment of a host's program and of its members: the launch's name, by which connections to host 0 are let in."""

@@ -41,9 +41,7 @@ class StepModule(ABC):
 
     @abstractmethod
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics that it brought forward.
-        values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).
-        """
+        """The sum of the shard's loss, float32 or 64, and the running statistics. rows: table -> rows looked up, (B, T, width)."""
 
 
 def form_of(run: Run, devices: Devices, even: bool) -> Form:

@@ -17,14 +17,9 @@ from multigpu.measure.session import Stage
 from multigpu.placements import find_placement
 from multigpu.run import Run
 
-SHARE = 0.9
-"""Of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the program's own watch ends it all."""
-
-ECHO_S = 2.0
-"""After the first failure, members have so long to say theirs: a death is often told by its echoes first."""
-
-LOOK_S = 5.0
-"""While workers on other hosts are awaited, their hosts are asked so often whether one has ended."""
+SHARE = 0.9  # of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the program's own watch ends it all
+ECHO_S = 2.0  # after the first failure, members have so long to say theirs: a death is often told by its echoes first
+LOOK_S = 5.0  # while workers on other hosts are awaited, their hosts are asked so often whether one has ended
 
 ECHOES = ("UnavailableError", "AbortedError", "CancelledError", "ClosureInputError", "WorkerPreemptionError", "PSUnavailableError")
 """Names of TensorFlow's errors that say that another process has gone."""

@@ -15,8 +15,7 @@ from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer, dedupli
 from multigpu.engines.tensorflow.variables import make_variable
 from multigpu.workloads.base import Variable
 
-GROUP = 1000
-"""Keys of collectives: the group's is GROUP + its size, since one key may never name groups of two sizes."""
+GROUP = 1000  # keys of collectives: the group's is GROUP + its size, since one key may never name groups of two sizes
 
 INSTANCES = itertools.count(1)
 """One key a collective that this process traces: an instance keeps its first shape for as long as the process lives."""

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from multigpu.workloads.base import Optimizer
 
-STEP, RATE, EPSILON, TERMS = 0, 1, 2, 3
-"""Where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica."""
+STEP, RATE, EPSILON, TERMS = 0, 1, 2, 3  # where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica
 
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
@@ -64,9 +63,7 @@ def apply(
 def apply_rows(
     rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], ids: tf.Tensor, rows: tf.Tensor, numbers: tf.Tensor
 ) -> None:
-    """The same result where only `rows` (n, width) at the distinct `ids` (n,) have a gradient, with no array of zeros. Slots of other rows
-    decay too. NotImplementedError: the rule decays weights, which moves every row anyway.
-    """
+    """The dense rule's result where only `rows` (n, width) at distinct `ids` (n,) have a gradient; slots of other rows decay too."""
     if rule.weight_decay:
         raise NotImplementedError("weight decay with sparse gradients: choose embedding_gradients 'dense'")
     dtype = rows.dtype

@@ -110,9 +110,8 @@ class ServerTrainer(Trainer):
 
 
 class ParallelTrainer(ServerTrainer):
-    """make_parallel (Keras' multi_gpu_model) in one graph: the joined batch on the first device, one loss over all towers' predictions.
-    PyTorch's twin says more (`engines.torch.server`). Shards are joined: see `feed.join_shards`. The module says `logits(values, images,
-    statistics)`, (B, classes) in the type of products with the running statistics, and `loss_of(logits, labels)`, the sum of the loss.
+    """make_parallel in one graph (PyTorch's twin in `engines.torch.server` says more); shards are joined (`feed.join_shards`). The module
+    says `logits(values, images, statistics)`, (B, classes) with the running statistics, and `loss_of(logits, labels)`, the sum.
     """
 
     module: Any

@@ -19,15 +19,14 @@ from multigpu.stages.cost import CopyCost, Costs, HostModel, Part, StageCost
 from multigpu.stages.graph import Stage
 from multigpu.workloads import open_source
 
-MORE = 4
-"""Further passes in the longer of two graphs, whose difference is their cost."""
+MORE = 4  # further passes in the longer of two graphs, whose difference is their cost
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
-    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes.
-    On a GPU the host's part of a pass is what the same operations take on one row, the device's what they take on all: the longer hides the
-    other. Op by op, and on CPUs, one thread does everything. Which threads of a graph start work on several devices is told by measured
-    steps (`cost.host_model_errors`); until there are any, one for each.
+    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a GPU the host's part of a pass is what it
+    takes on one row, the device's what it takes on all: the longer hides the other. Op by op, and on CPUs, one thread does everything.
+    Which threads of a graph start work on several devices is told by measured steps (`cost.host_model_errors`); until there are any, one
+    for each.
     """
     prepare(run.device_type, 2)
     source = open_source(run)

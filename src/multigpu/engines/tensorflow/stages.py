@@ -24,8 +24,7 @@ from multigpu.workloads.base import Variable
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
 """Operations of stages that may run on the host, and why. Soft placement is off: any other one without a GPU kernel is an error."""
 
-NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")
-"""How the names of operations begin that compute nothing."""
+NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")  # how the names of operations begin that compute nothing
 
 
 def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:

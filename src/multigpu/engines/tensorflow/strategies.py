@@ -28,13 +28,9 @@ class Mirrored(tf.distribute.MirroredStrategy):
 
 
 def strategy_of(placement: Placement, devices: Devices) -> Any:
-    """The strategy of a placement that one process carries out.
-
-    Raises:
-        Unsupported: hierarchical copy on an odd number of devices. Its source (TensorFlow 2.21,
-            `cross_device_utils.aggregate_gradients_using_hierarchical_copy`) makes two groups of devices // 2: the last device of an odd
-            number would belong to neither, and its gradients would be left out without a word. On 2 devices it is the reduction to the
-            first; on 4 and 8, halves and then the first of all. It packs gradients into one message, with roots 0 and devices // 2.
+    """The strategy of a placement that one process carries out; `Unsupported`: hierarchical copy on an odd number of devices. Its source
+    (TensorFlow 2.21, `cross_device_utils.aggregate_gradients_using_hierarchical_copy`) makes two groups of devices // 2 and would leave out
+    the last one's gradients without a word. On 2 devices it is the reduction to the first; on 4 and 8, halves and then the first of all.
     """
     names = [devices.name(place) for place in range(devices.count)]
     if placement.variables == "host":

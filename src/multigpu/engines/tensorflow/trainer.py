@@ -18,8 +18,7 @@ from multigpu.engines.tensorflow.variables import from_stored, initial_values, m
 from multigpu.measure.timing import most_steps
 from multigpu.workloads.base import Variable
 
-TRACES = itertools.count()
-"""A number for each program that this process traces, by which its graph is found again."""
+TRACES = itertools.count()  # a number for each program that this process traces, by which its graph is found again
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,8 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.module import StepModule
 from multigpu.workloads.base import Model, Variable
 
-AHEAD = 4
-"""Initial values that are drawn at the same time."""
-
-CHUNK = 1 << 18
-"""Values at a time in float64: they stay in the cache, where a whole table in float64 would be new memory of twice its size."""
+AHEAD = 4  # initial values that are drawn at the same time
+CHUNK = 1 << 18  # values at a time in float64: they stay in the cache, where a whole table in float64 would be new memory of twice its size
 
 
 def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:

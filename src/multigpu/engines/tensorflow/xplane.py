@@ -1,8 +1,7 @@
-"""A profile of TensorFlow (an XSpace) read as what each device did and in which phase of the step. Imports no TensorFlow.
-A step is one graph, so phases come from the names of its operations: towers stand in name scopes (`graphs.PARTS`) and gradients in
-TensorFlow's "gradient_tape". GPUs' planes say which operation launched each kernel; on CPUs the host's plane holds the operations, and
-the partitioned graph says which stand-in ran them. TensorFlow's executor starts whatever is ready: small operations of backward run
-before the loss is there. So a phase reaches over the middle of its work, STRAY of it left out at either end, and phases overlap.
+"""A profile of TensorFlow (an XSpace) read as what each device did and in which phase of the step. Imports no TensorFlow. A step is one
+graph, so phases come from its operations' names: towers stand in name scopes (`graphs.PARTS`), gradients in "gradient_tape". GPUs' planes
+say which operation launched a kernel; on CPUs the host's plane holds operations, and the graph says which stand-in ran them. TensorFlow's
+executor starts whatever is ready: so a phase reaches over the middle of its work, STRAY left out at either end, and they overlap.
 """
 
 import re
@@ -24,15 +23,12 @@ NO_WORK = {
     *("Reshape", "Shape", "ShapeN", "ExpandDims", "Squeeze", "EnsureShape", "VarHandleOp", "PartitionedCall", "StatefulPartitionedCall"),
 }
 """Operations that compute nothing, move nothing, or only contain others."""
-STRAY = 0.02
-"""Of a phase's work on one device, the share at either end that may be out of order."""
+STRAY = 0.02  # of a phase's work on one device, the share at either end that may be out of order
 NUMBERS = "strided_slice"
 """What cuts an update's rate and epsilon out of the step's numbers: done as soon as these are there, long before any gradient."""
 PASSES = ("forward", "backward", "forward_backward")
-SMALLEST_GRADIENT = 1024
-"""Bytes; smaller copies out of a tower's passes are conditions of loops and single numbers, and are in no phase."""
-KEPT = "kept"
-"""The name scope of what a step does beside its phases: statistics, losses, ids."""
+SMALLEST_GRADIENT = 1024  # bytes; smaller copies out of a tower's passes are conditions of loops and single numbers, and are in no phase
+KEPT = "kept"  # the name scope of what a step does beside its phases: statistics, losses, ids
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,9 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
                     leads[rank] = min(leads.get(rank, event.start_ns - launch.start_ns), event.start_ns - launch.start_ns)
                 index = step_of(launch.start_ns if launch else event.start_ns)
                 activities[rank].append(_device_activity(event, rank, index, names, correlation if launch else None))
-    for number, (event, node, op) in enumerate(_operations(host)):
+    operations = ((event, found) for event in host if (found := NODE.match(event.name)) and found[2] not in NO_WORK)
+    for number, (event, match) in enumerate(operations):
+        node, op = match.groups()
         place, index, phase = names.place(node), step_of(event.start_ns), names.phase(node)
         if place == HOST and phase and index is not None:
             shared.append(Activity(op, "compute", event.start_ns, event.end_ns, index, phase))
@@ -177,14 +175,6 @@ def without_strays(activities: list[Activity], share: float = STRAY) -> list[Act
     return found
 
 
-def _operations(host: list[Event]) -> Iterator[tuple[Event, str, str]]:
-    """The host's events that are operations which work: event, node, kind of operation."""
-    for event in host:
-        found = NODE.match(event.name)
-        if found and found[2] not in NO_WORK:
-            yield event, found[1], found[2]
-
-
 def _device_activity(event: Event, rank: int, step: int | None, names: Names, launch: Any) -> Activity:
     details = str(event.stats.get("memcpy_details", ""))
     found = NODE.match(str(event.stats.get("tf_op", "")))
@@ -202,8 +192,5 @@ def _device_activity(event: Event, rank: int, step: int | None, names: Names, la
 
 def _profile_start(space: Any) -> int:
     """The host's real-time clock in ns when the profile began; 0 where the trace does not say."""
-    for plane in space.planes:
-        for stat in plane.stats:
-            if plane.stat_metadata[stat.metadata_id].name == "profile_start_time":
-                return int(stat.uint64_value or stat.int64_value)
-    return 0
+    named = ((plane.stat_metadata[stat.metadata_id].name, stat) for plane in space.planes for stat in plane.stats)
+    return next((int(stat.uint64_value or stat.int64_value) for name, stat in named if name == "profile_start_time"), 0)

@@ -1,6 +1,6 @@
-"""Overlapped all-reduce written out: gradients leave in buckets while backward still runs, and each bucket is updated as it returns.
-The schedule of DistributedDataParallel without its state on the host, so that a step can be one CUDA graph. Updates follow backward, or
-run beside it (`in_backward`): when all gradients of a bucket are there, this step has used its variables for the last time.
+"""Overlapped all-reduce written out: gradients leave in buckets while backward still runs, each updated as it returns. The schedule is
+DistributedDataParallel's, without state on the host, so that a step can be one CUDA graph. An update may run beside backward
+(`in_backward`): when all gradients of a bucket are there, this step has used its variables for the last time.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,11 +15,8 @@ from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import Wire
 
-FIRST_BUCKET_MIB = 1.0
-"""The library's own choice: a small first bucket starts the wire early."""
-
-LAST_BUCKET_MIB = 1.0
-"""Where the small bucket is the last one, whose travel nothing can hide."""
+FIRST_BUCKET_MIB = 1.0  # the library's own choice: a small first bucket starts the wire early
+LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel nothing can hide
 
 BUCKET_MIB = 25.0
 
@@ -44,9 +41,9 @@ class Bucket:
         self.kept: list[Tensor] = []
 
     def note_arrival(self) -> None:
-        """A gradient is there, on the current stream; with the last one, this stream waits for all others.
-        In a captured step each wait is an edge of the graph, and more edges take longer: a grouped bucket waits once a stream. Packed ones
-        wait for each gradient, so that their Records go on meaning one thing.
+        """A gradient is there, on the current stream; with the last, this waits for all others. Each wait is an edge of a captured graph,
+        and edges cost time: a grouped bucket waits once a stream, a packed one for each gradient, so that its Records go on meaning one
+        thing.
         """
         stream = torch.cuda.current_stream()
         if self.missing:

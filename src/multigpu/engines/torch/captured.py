@@ -1,6 +1,5 @@
-"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels.
-Sentences of different lengths come in few shapes, so that a graph can take them: padded to a coarse grid of widths, with lengths and
-numbers of loss terms on the device, where a graph reads them anew in every step.
+"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels. Sentences of different lengths
+are padded to few widths, with lengths and numbers of terms on the device, where a graph reads them anew.
 """
 
 from collections.abc import Hashable
@@ -16,18 +15,10 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import Trainer
 from multigpu.workloads.tensors import to_device
 
-EAGER_STEPS = 2
-"""Steps of each new shape that run eagerly before its capture: libraries choose algorithms and allocate what they keep."""
-
-MOST_GRAPHS = 8
-"""Shapes of batches that one Run may have: each graph keeps its own plan of memory."""
-
-
-WIDTH = 10
-"""Widths are multiples of this, as document 000's buckets are wide: its own lengths then have six or seven shapes."""
-
-SIDES = {"source": ("source",), "target": ("target_input", "target_output")}
-"""Which arrays a side's lengths are of."""
+EAGER_STEPS = 2  # steps of each new shape that run eagerly before its capture: libraries choose algorithms and allocate what they keep
+MOST_GRAPHS = 8  # shapes of batches that one Run may have: each graph keeps its own plan of memory
+WIDTH = 10  # widths are multiples of this, as document 000's buckets are wide: its own lengths then have six or seven shapes
+SIDES = {"source": ("source",), "target": ("target_input", "target_output")}  # which arrays a side's lengths are of
 
 
 def is_ragged(shard: Shard) -> bool:

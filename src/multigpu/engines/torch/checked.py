@@ -57,10 +57,9 @@ def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> f
 def train_reference(
     context: Context, source: Source, steps: int, shards: list[int], stale: int = 0
 ) -> tuple[dict[str, Tensor], list[float]]:
-    """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and the loss of each step.
-    With all shards this is training on the joined batch (batch norm sees each shard, and each micro-step, by itself, as on replicas); with
-    one, what an independent replica does. With `stale`, step t computes gradients and loss at the variables that step t - stale began with
-    (before the first, those of the first), and its rule changes the newest.
+    """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and each loss: training on the joined batch
+    (batch norm sees each shard, and micro-step, by itself), or of one independent replica. With `stale`, step t computes at the variables
+    that step t - stale began with (before the first, those of the first), and its rule changes the newest.
     """
     module = _module(context)
     newest = _module(context) if stale else module

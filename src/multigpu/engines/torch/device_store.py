@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.devices import Point
-from multigpu.engines.torch.host_memory import HostMasters
+from multigpu.engines.torch.host_store import HostMasters
 from multigpu.engines.torch.stores import Ids, Store, gradient_of, leaf, parts_by_place
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Rows

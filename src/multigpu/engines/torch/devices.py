@@ -16,8 +16,7 @@ from multigpu.run import Run
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp16": torch.float32}
 """The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits."""
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precision -> the type that autocast computes in."""
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}  # precision -> the type that autocast computes in
 
 
 def random_seed(seed: int, rank: int) -> int:
@@ -93,8 +92,7 @@ class Device:
         return device_state(self.index) if self.cuda else None
 
 
-Point = tuple[int, Any]
-"""A replica, and an event on its device's stream."""
+Point = tuple[int, Any]  # a replica, and an event on its device's stream
 
 
 class Devices:

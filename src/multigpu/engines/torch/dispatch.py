@@ -97,8 +97,7 @@ class CopiesTrainer(DispatchedTrainer):
 
 @dataclass
 class Pass:
-    """One micro-batch of one copy of the model on its way through the stages.
-    arrays: [stage] of the batch, on its device. received: [stage] leaves that earlier stages sent, which collect gradients.
+    """One micro-batch of one copy of the model on its way through the stages. arrays, received: [stage] of the batch, and leaves that came.
     given: tensors that cross, as their own stage holds them. returned: their gradients from each stage that took them.
     """
 
@@ -110,9 +109,8 @@ class Pass:
 
 
 class PipelineTrainer(DispatchedTrainer):
-    """Copies of a model whose sections are spread over `degree` devices each.
-    All micro-batches pass forward, then all back (GPipe's schedule, without recomputing): a device that has handed one on takes the next,
-    and gradients add up in place. Stages are dispatched one after another; a GPU's queue runs on by itself.
+    """Copies of a model whose sections are spread over `degree` devices each. All micro-batches pass forward, then all back (GPipe's
+    schedule, without recomputing), stage after stage; a GPU's queue runs on by itself, and gradients add up in place.
     """
 
     def __init__(self, context: Context) -> None:

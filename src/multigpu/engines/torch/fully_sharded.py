@@ -44,9 +44,8 @@ class CountedScatter(Counted):
 
 
 class FullyShardedTrainer(ReplicatedTrainer):
-    """Every replica keeps a piece of each variable, of its gradient and of the optimizer's states: a stretch of the first dimension.
-    The library gathers the variables of a part (a layer of a sequence; else the model) before its forward and again before its backward,
-    frees them after each, and scatters the summed gradients. A lone replica keeps all.
+    """Every replica keeps a piece of each variable, its gradient and its states: a stretch of the first dimension. The library gathers a
+    part (a layer of a sequence; else the model) before its forward and its backward, frees it after, and scatters summed gradients.
     """
 
     def _flatten_gradients(self) -> None:

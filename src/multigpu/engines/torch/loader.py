@@ -14,14 +14,12 @@ from multigpu.inputs.batch import Batch, Source
 from multigpu.run import Run
 from multigpu.workloads import open_source
 
-AHEAD_OF_EACH = 1
-"""Batches that each worker has ready or in the making. More would let a timed window live for longer on earlier work."""
+AHEAD_OF_EACH = 1  # batches that each worker has ready or in the making. More would let a timed window live for longer on earlier work.
 
 PRELOADED = ["__main__", "multigpu.engines.torch.loader", "multigpu.workloads.cnn", "multigpu.inputs.encoded", "PIL.JpegImagePlugin"]
 """What the server of processes imports once, so that each worker need not."""
 
-Ready = tuple[dict[str, Tensor], Batch]
-"""A shard's arrays on the host, page-locked where a GPU will read them, and its counts."""
+Ready = tuple[dict[str, Tensor], Batch]  # a shard's arrays on the host, page-locked where a GPU will read them, and its counts
 
 
 class Shards(Dataset[Any]):

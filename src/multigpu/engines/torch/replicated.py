@@ -53,9 +53,8 @@ class Messages:
 
 
 class ReplicatedTrainer(Trainer):
-    """Variables, slots and update on every replica.
-    merge = "all_reduce" with overlap: the library's DistributedDataParallel, or its schedule written out where the step is to be captured;
-    without: one all-reduce after backward, or the messages that the Run asks for (`Messages`), by the library or an algorithm written out;
+    """Variables, slots and update on every replica. merge = "all_reduce" with overlap: the library's DistributedDataParallel, or its
+    schedule written out for captured steps; without: one all-reduce after backward, or the messages that the Run asks for (`Messages`);
     "copy": every replica receives every other's gradients and adds them up itself; "none": nothing travels.
     """
 
@@ -257,8 +256,7 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
         return losses
 
 
-TRAINED = "steps_since_average"
-"""Kept among the optimizer's own settings, so that a checkpoint of these holds it."""
+TRAINED = "steps_since_average"  # kept among the optimizer's own settings, so that a checkpoint of these holds it
 
 
 class AveragedTrainer(ReplicatedTrainer):

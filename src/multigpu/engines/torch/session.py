@@ -139,8 +139,7 @@ class Session(RunSession):
             give_back_memory(self.devices.cuda)
 
 
-SPARE = 1.1
-"""Steps beyond those that the last ones say fill the window: some may be faster."""
+SPARE = 1.1  # steps beyond those that the last ones say fill the window: some may be faster
 
 
 def measure_energy(
@@ -150,9 +149,8 @@ def measure_energy(
     counter: Callable[[int], float | None] = total_energy_j,
     clock: Callable[[], float] = time.perf_counter,
 ) -> EnergyWindow:
-    """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock; all take the same number of steps.
-    Where steps turn out faster than the timed ones, all train on until the shortest window, which each of them knows, is long enough.
-    step_time_s: of a timed step, equal on all replicas. counter: device -> joules so far, None where it counts none (`Unsupported`).
+    """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock, all the same number of steps, which the
+    shortest window decides. step_time_s: of a timed step, equal on all. counter: device -> joules so far; None (`Unsupported`): none.
     """
     wanted = session.run.energy_window_s
     assert wanted

@@ -1,8 +1,7 @@
-"""A few steps under PyTorch's profiler (kineto), read back as what each device did and in which phase it was launched.
-A kernel belongs to the phase in whose range on the host it was launched, found by the correlation id that both events carry, whichever
-thread launched it. All timestamps of a machine are on one clock, the host's real-time clock as kineto derives it from the processor's
-counter. On CPUs six profiles in three processes lay 15 to 26 µs after the middle of two readings of `time.time_ns` 70 to 115 µs apart
-(medians of 300 ranges), so processes agree to about 10 µs; on GPUs `launch_lead_s` shows a difference between host and device if any.
+"""A few steps under PyTorch's profiler (kineto), read back as what each device did and in which phase it was launched: that in whose range
+on the host the launch lies, found by the correlation id of both events. All timestamps of a machine are on one clock, the host's real-time
+clock as kineto derives it from the processor's counter: six profiles in three processes lay 15 to 26 µs after the middle of two readings of
+`time.time_ns` 70 to 115 µs apart, so processes agree to about 10 µs. On GPUs `launch_lead_s` shows how far host and device differ.
 """
 
 import bisect
@@ -83,9 +82,8 @@ def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
 
 
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
-    """One replica's part (see `measure.traced`) from a trace in Chrome's format.
-    cuda: read what GPUs did; else the host's own operations stand for kernels, and gloo's ranges for collectives.
-    shared: the trace holds several replicas' devices; this one's is number `rank`. update_in_backward: see `named_phases`.
+    """One replica's part (see `measure.traced`) of a Chrome trace. cuda: of GPUs; else the host's operations and gloo's ranges stand for
+    kernels. shared: of several replicas' devices, of which this one's is number `rank`. update_in_backward: see `named_phases`.
     """
     base = int(trace.get("baseTimeNanoseconds", 0))
 
@@ -119,21 +117,10 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
                 leads.append(start - moment)
             # without its launch an activity is the latest step's that had begun by then
             index = step_at(moment) if launch else _latest(steps, start)
-            activities.append(
-                Activity(
-                    event["name"],
-                    device_kind(event),
-                    start,
-                    end,
-                    index,
-                    phase_at(moment) if launch else None,
-                    arguments.get("correlation") if launch else None,
-                    int(arguments.get("bytes", 0)),
-                    event["cat"] == "kernel",
-                )
-            )
-        graphs = any(GRAPH_LAUNCH.search(event["name"]) for event in launched.values())
-        if graphs:
+            part, correlation = (phase_at(moment), arguments.get("correlation")) if launch else (None, None)
+            size, kernel = int(arguments.get("bytes", 0)), event["cat"] == "kernel"
+            activities.append(Activity(event["name"], device_kind(event), start, end, index, part, correlation, size, kernel))
+        if any(GRAPH_LAUNCH.search(event["name"]) for event in launched.values()):
             activities, missing = named_phases(activities, update_in_backward)
         return replica_trace(rank, activities, host, steps, "kineto", missing, min(leads, default=None))
     if shared:

@@ -57,9 +57,8 @@ def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], sh
 
 
 def build_module(run: Run) -> Any:
-    """The Run's model, an `nn.Module` on the meta device: shapes and layouts, no memory. `build` names the fields of the Run that it obeys.
-    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss. `lookups(batch)`: which rows that looks up,
-    embedding variable -> ids. `compile_parts()` has the library compile what it can, at the first call.
+    """The Run's model, an `nn.Module` on the meta device: a batch (and rows looked up elsewhere) -> the sum of its loss. `build` names the
+    Run's fields that it obeys. `lookups(batch)`: embedding variable -> ids; `compile_parts()`: the library compiles what it can.
     """
     build = importlib.import_module(part_of(run.workload, "torch")).build
     _, *fields = inspect.signature(build).parameters
@@ -83,8 +82,7 @@ def total_of(losses: list[Tensor]) -> Tensor:
     return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
 
 
-Rows = dict[str, Tensor]
-"""Embedding variable -> rows that one replica looked up, leaves that collect a gradient."""
+Rows = dict[str, Tensor]  # embedding variable -> rows that one replica looked up, leaves that collect a gradient
 
 
 class Trainer(ABC):

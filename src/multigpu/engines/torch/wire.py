@@ -18,8 +18,7 @@ gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-ELSEWHERE = torch.empty(0, device="meta")
-"""Stands in a `Copy` for a tensor that another process has."""
+ELSEWHERE = torch.empty(0, device="meta")  # stands in a `Copy` for a tensor that another process has
 
 
 @dataclass(frozen=True)
