@@ -237,4 +237,5 @@ def test_runs_on_devices_stand_beside_predictions_and_servers_beside_the_hosts()
     assert late["gradients_per_s"].tolist() == pytest.approx([5.0, 12.5]) == late["predicted_per_s"].round(1).tolist()
     assert devices_frame(host[3:])["predicted_per_s"].isna().all()
     # they are no part of the figures on the virtual clock
-    assert (synchrony.curves_frame(host)["clock"] == "real").all() and synchrony_frame(host)["theory_s"].isna().all()
+    assert synchrony.curves_frame(host)["clock"].tolist() == ["real"] * 8 and synchrony_frame(host)["theory_s"].isna().all()
+    assert set(frame["problem"]) == {"images (tiny ResNet), batch 32"} and set(frame["machine"]) == {host[0].machine.name}

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.analysis.words import device_word, devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
 from multigpu.measure.machine import this_machine
-from multigpu.run import Run, build_run
+from multigpu.run import build_run
 from multigpu.workloads import workloads
 
 
@@ -164,7 +165,10 @@ def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, m
     found, rest = rankings(frames(runs)[1], fields, machine, most)
     ahead = None if found else expected(runs, fields, machine)
     short = [row for one in found for _, row in where(one.failed, status="out_of_memory").head(1).iterrows()]
-    planned = [ahead.run] if ahead else [] if found else _planned(fields)
+    planned = [ahead.run] if ahead else []
+    if not found and not ahead and "model" in fields:
+        with suppress(ValueError):  # such a Run cannot be
+            planned = [build_run(**{**DEFAULTS, **fields})]
     rooms = [room_for(runs, run, machine) for run in (*map(run_of, short), *planned)]
     memory = [room.text() for room in rooms if room]
     if form == "json":
@@ -172,11 +176,3 @@ def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, m
             {"jobs": [as_dict(one) for one in found], "note": rest, "forecast": ahead and ahead.as_dict(), "memory": memory}, indent=1
         )
     return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else "", *memory]))
-
-
-def _planned(fields: Mapping[str, Any]) -> list[Run]:
-    """The Run that these fields describe where they name a model and it can be."""
-    try:
-        return [build_run(**{**DEFAULTS, **fields})] if "model" in fields else []
-    except ValueError:
-        return []

@@ -24,8 +24,6 @@ from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import this_machine
 from multigpu.record import Record
 
-TRACED_STEPS = 3
-
 WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copies", "host_copies")
 """Parts of a step in which the device does not compute."""
 
@@ -153,13 +151,6 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
     return found[found["changed"].map(len).eq(1) | found.index.isin(found.index[:1])].head(5)
 
 
-def bounds_s(rows: pd.DataFrame, row: Any) -> dict[str, float]:
-    """The least that a step can take by arithmetic, memory and traffic, s, of the point's own Records; unknown ones left out."""
-    limits, units = bounds(rows), float(row["rate"] * row["step_time_s"])
-    names = {"arithmetic": "compute_bound", "memory": "memory_bound", "traffic": "communication_bound"}
-    return {name: units / float(limits[column].mean()) for name, column in names.items() if limits[column].notna().any()}
-
-
 def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any) -> Explanation:
     """What the Records of one machine say of `row`, a measured point; table: the machine's points."""
     keys = set(str(row["keys"]).split(", "))
@@ -167,15 +158,21 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
     traces, beside = _traces(records, row), baselines(table, row)
     alone = beside.get("independent")
     parts_alone = None if alone is None else step_parts(_traces(records, alone), float(alone["step_time_s"]))
+    limits, units = bounds(frame[frame["key"].isin(keys)]), float(row["rate"] * row["step_time_s"])
+    least = {"arithmetic": "compute_bound", "memory": "memory_bound", "traffic": "communication_bound"}
+    try:
+        trace = "" if len(traces) else measure_command(run_of(row), traced_steps=3)
+    except ValueError as error:
+        trace = f"cannot be: {error}"
     return Explanation(
         row=row,
         baselines=beside,
         parts=step_parts(traces, float(row["step_time_s"]), wait_of(own)),
         traces=tuple(traces["key"]),
         launches=float(traces["launches"].mean()),
-        bounds_s=bounds_s(frame[frame["key"].isin(keys)], row),
+        bounds_s={name: units / float(limits[column].mean()) for name, column in least.items() if limits[column].notna().any()},
         faster=faster(table, row),
-        trace="" if len(traces) else _command(row, traced_steps=TRACED_STEPS),
+        trace=trace,
         alone_s=parts_alone["compute"] if parts_alone else None,
     )
 
@@ -185,14 +182,6 @@ def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
     wanted = {name: row[name] for name in ("model", "placement", "devices", "batch_size", "precision", "framework")}
     own = [record for record in records if all(getattr(record.run, name) == value for name, value in wanted.items())]
     return alike(causes_frame([record for record in with_untraced_steps(own) if record.run.traced_steps]), row, SAME_POINT)
-
-
-def _command(row: Any, **other: Any) -> str:
-    """The command that measures such a Run, or why there can be none."""
-    try:
-        return measure_command(run_of(row), **other)
-    except ValueError as error:
-        return f"cannot be: {error}"
 
 
 def explain_fields(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -149,12 +149,6 @@ def bound_units_per_s(
     return Bound._make(amount / s if s else math.inf for amount, s in least)
 
 
-def smallest_group(row: Any) -> int | None:
-    """The devices of a Run's smallest collective where some share a copy of the model and some hold others; None: all take part."""
-    shared = row["model_parallel"]
-    return None if pd.isna(shared) else min((count for count in (int(shared), row["devices"] // int(shared)) if count > 1), default=None)
-
-
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
     """Each ok row of the frame with its bounds (units/s): key, *_bound, bound (the least), binding (which), share_of_bound."""
     ok = frame[frame["status"] == "ok"]
@@ -162,8 +156,10 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
     for row in ok.to_dict("records"):
         # what was not counted bounds nothing
         moved = {kind: float(row[f"moved_bytes_{kind}"]) for kind in KINDS if pd.notna(row[f"moved_bytes_{kind}"])}
-        model, units = find_model(row["workload"], row["model"]), row["units"] / row["timed_steps"]
-        found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group=smallest_group(row))
+        model, units, shared = find_model(row["workload"], row["model"]), row["units"] / row["timed_steps"], row["model_parallel"]
+        # where some devices share a copy of the model and some hold others, the smallest collective; else all take part
+        group = None if pd.isna(shared) else min((n for n in (int(shared), row["devices"] // int(shared)) if n > 1), default=None)
+        found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group)
         rows.append((row["key"], *found, found.units_per_s, found.binding))
     columns = ["key", "compute_bound", "memory_bound", "communication_bound", "bound", "binding"]
     table = pd.DataFrame(rows, columns=columns).replace({np.inf: np.nan})

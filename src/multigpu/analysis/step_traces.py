@@ -26,9 +26,6 @@ from multigpu.record import Record
 PARTS = ("computation", "merge", "update")
 """The spans whose sum the document calls total."""
 
-PROFILED_BATCH = 128
-"""Pairs of sentences a GPU in the document's profile."""
-
 PROFILE_QUANTITIES = (
     *("forward_s", "backward_s", "backward_over_forward", "forward_imbalance"),
     *("computation_share", "merge_share", "launch_skew_s"),
@@ -125,7 +122,7 @@ def document_whole() -> pd.DataFrame:
     found["launch_skew_s"] = found["computation_s"] - by_gpus["passes_s"].max()
     found["forward_imbalance"] = by_gpus["forward_s"].max() / by_gpus["forward_s"].mean()
     experiments = load_published("000_experiments")
-    fixed = experiments[(experiments["experiment"] == "Exp5") & (experiments["batch_size"] == PROFILED_BATCH)]
+    fixed = experiments[(experiments["experiment"] == "Exp5") & (experiments["batch_size"] == 128)]
     found["timed_step_s"] = fixed.set_index("gpus")["total_time_s"] / published_value("000_statements", "mini_batches")
     return found.reset_index().reindex(columns=["devices", *WHOLE, "timed_step_s"])
 

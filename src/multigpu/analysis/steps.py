@@ -170,15 +170,10 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
 
 # --- the translator's batches, as timed and as counted ---------------------------------------------------------------------------
 
-BATCHES = 50
-"""Batches that the study timed."""
-
 _NOTHING_COUNTED = pd.DataFrame({"key": pd.Series(dtype="string"), "step": pd.Series(dtype="int64"), "units": pd.Series(dtype="int64")})
 
 
-def as_published(
-    frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, counted: pd.DataFrame = _NOTHING_COUNTED
-) -> pd.DataFrame:
+def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = 50, counted: pd.DataFrame = _NOTHING_COUNTED) -> pd.DataFrame:
     """The rows of `frame` with the units, wall time (s) and rate of their first `batches` steps, warm-up included.
     A Record of fewer steps counts as if it had gone on to `batches` at the pace of its timed ones: its warm-up would else weigh more, and
     Records of different lengths would not compare. A step (`frame.step_times`) lasts until its slowest replica has ended it. Rows whose
