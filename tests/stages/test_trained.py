@@ -1,6 +1,9 @@
 """Every placement of a model's stages trains as the whole model on one device does, and moves the bytes that its graph predicts."""
 
+import importlib
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,24 +15,65 @@ from multigpu.measure.session import measurement, open_session
 from multigpu.measure.timing import most_steps
 from multigpu.paths import STAGES
 from multigpu.record import RecordStore
+from multigpu.run import Run
 from multigpu.stages.check import graph_of, predicted_moves
 from multigpu.stages.cost import NOTHING, CopyCost, Costs, HostModel, Part, StageCost
 from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, measured_s, planned, profile_run
-from multigpu.stages.record import StageRecord, StageStore
+from multigpu.stages.record import StageRecord, StageStore, stage_key
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
 from tests.refusals import refused
-from tests.stages.trained import (
-    CASES,
-    STEPS,
-    TENSORFLOW_ALONE,
-    measured_costs,
-    record_of,
-    run_of,
-    tensorflow_cases,
-    train,
-    train_tensorflow,
-)
+
+STEPS = 3
+CASES: dict[str, dict[str, Any]] = {
+    "single": {"placement": "single", "devices": 1},
+    "tower_per_gpu": {"placement": "tower_per_gpu", "devices": 2},
+    "alternating": {"placement": "alternating", "devices": 2, "feed": "arrays"},
+    "searched": {"placement": "searched", "devices": 2, "stage_devices": "11010101100", "feed": "pipeline"},
+    "replicated_allreduce": {"placement": "replicated_allreduce", "devices": 2, "feed": "arrays"},
+}
+TENSORFLOW_ALONE: dict[str, dict[str, Any]] = {
+    "strings": {"placement": "alternating", "devices": 2, "feed": "strings"},
+    "sparse": {"placement": "tower_per_gpu", "devices": 2, "embedding_gradients": "sparse"},
+    "op by op": {"placement": "tower_per_gpu", "devices": 2, "execution": "eager"},
+}
+
+
+TENSORFLOW = [
+    *(("deepconn_tiny", name, fields) for name, fields in (CASES | TENSORFLOW_ALONE).items()),
+    *(("deepconn_fm_tiny", name, CASES[name]) for name in ("single", "alternating")),
+]
+"""(model, name, fields)."""
+
+
+def run_of(model: str, framework: str, **fields: Any) -> Run:
+    """Rows of planted reviews: a joined batch of 11 is the same 11 rows however it is split."""
+    common = {"workload": "deepconn", "model": model, "framework": framework, "inputs": "planted_reviews", "device_type": "cpu"}
+    form = {"execution": "graph"} if framework == "tensorflow" else {}
+    steps = {"warmup_steps": 1, "timed_steps": STEPS - 1}
+    return Run(**(common | form | steps | fields), processes="one", batch_size=11, scaling="strong", precision="fp64")
+
+
+def train(run: Run) -> dict[str, Any]:
+    """All variables, the losses, and what the first step moved."""
+    session: Any = open_session(run, 0, 1, Path(tempfile.gettempdir()), 60.0, 0.0, lambda stage: None)
+    try:
+        session.warm_up()
+        parts = session.time()
+        values = session.trainer.full_values()
+        losses = [sum(shares) for shares in zip(*(part["losses"] for part in parts), strict=True)]
+        moved = {kind: count for kind, count in session.moved.items() if count}
+        found = {"values": {name: value if run.framework == "tensorflow" else value.numpy() for name, value in values.items()}}
+        return found | {"losses": losses, "moved": moved, "units": [part["units"] for part in parts]}
+    finally:
+        session.close()
+
+
+def measured_costs(framework: str) -> Any:
+    """Costs of the tiny model's stages, of two calls each."""
+    engine = importlib.import_module(f"multigpu.engines.{framework}.stage_costs")
+    return engine.measure_costs(run_of("deepconn_tiny", framework, placement="single", devices=1), [4, 1 << 16], 2)
+
 
 TOLERANCE = 1e-9
 MODELS = ("deepconn_tiny", "deepconn_fm_tiny")
@@ -69,11 +113,11 @@ def test_torch_trains_as_one_device_does(name: str, model: str, references: dict
 
 @pytest.fixture(scope="module")
 def tensorflow(tf: Any) -> dict[Any, Any]:
-    return train_tensorflow()
+    return {(model, name): train(run_of(model, "tensorflow", **fields)) for model, name, fields in TENSORFLOW}
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("model", "name", "fields"), tensorflow_cases(), ids=lambda part: part if isinstance(part, str) else "")
+@pytest.mark.parametrize(("model", "name", "fields"), TENSORFLOW, ids=lambda part: part if isinstance(part, str) else "")
 def test_tensorflow_trains_as_one_device_does(
     model: str, name: str, fields: dict[str, Any], tensorflow: dict[tuple[str, str], Any]
 ) -> None:
@@ -91,12 +135,26 @@ def test_words_as_strings_are_looked_up_on_the_host(tensorflow: dict[tuple[str, 
     assert TENSORFLOW_ALONE["strings"]["feed"] == "strings"
 
 
-def test_an_operation_that_strays_to_the_host_is_found(tensorflow: dict[Any, Any]) -> None:
-    assert tensorflow["strays"] == ["Conv2D compute/0/user_conv/Conv2D"]
+def test_an_operation_that_strays_to_the_host_is_found(tf: Any) -> None:
+    from multigpu.engines.tensorflow.stages import stray_ops
+
+    device = "/job:localhost/replica:0/task:0/device:CPU:0"
+    named = [("compute/0/user_conv/Conv2D", "Conv2D"), ("compute/-1/user_ids/find", "LookupTableFindV2"), ("compute/0/x/Const", "Const")]
+    graphs: Any = SimpleNamespace(nodes=[SimpleNamespace(name=name, op=op, device=device) for name, op in named], shapes={})
+    devices: Any = SimpleNamespace(place=lambda name: -1)
+    assert stray_ops(graphs, devices) == ["Conv2D compute/0/user_conv/Conv2D"]
 
 
-def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tensorflow: dict[Any, Any]) -> None:
-    alone, among = tensorflow["passes"]
+def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tf: Any) -> None:
+    """A product called op by op, and one among several in a graph, where nothing reads what comes of it."""
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.stage_costs import PassClock, as_written
+
+    devices = Devices(run_of("deepconn_tiny", "tensorflow", placement="single", devices=1))
+    with devices.at(0), as_written():
+        matrix = tf.ones([500, 500], tf.float64)
+        clock = PassClock(devices, True, 3)
+        alone, among = clock.each(lambda: matrix @ matrix), clock.seconds(lambda one: one @ one, matrix)
     assert 0.1 < among / alone < 10
 
 
@@ -104,13 +162,15 @@ def test_passes_of_a_graph_are_timed_although_nothing_reads_them(tensorflow: dic
 def test_measured_costs_make_a_record_with_the_best_placement(framework: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """On a CPU nothing runs side by side, so the whole model on one device is what is found."""
     run = run_of("deepconn_tiny", framework, placement="single", devices=1)
-    costs = measured_costs("torch") if framework == "torch" else request.getfixturevalue("tensorflow")["costs"]
+    if framework == "tensorflow":
+        request.getfixturevalue("tf")
+    costs = measured_costs(framework)
     graph = graph_of(run)
     assert [one.name for one in costs.stages] == [stage.name for stage in graph.placed]
     assert (costs.call_s > 0) == (framework == "tensorflow")
     assert sum(one.forward.host_s + one.backward.host_s for one in costs.stages) > 0
     assert all(one.update.host_s == 0 or one.name in graph.variables.values() for one in costs.stages)
-    record = planned(record_of(run, costs, make_machine(2)), {})
+    record = planned(record_of(costs, framework), {})
     assert [one.name for one in record.predictions] == ["single", "tower_per_gpu", "alternating", "searched"]
     assert record.complete and record.tried >= 512 and record.costs == costs
     assert record.found.step_time_s <= min(one.step_time_s for one in record.predictions) * (1 + 1e-6)
@@ -120,12 +180,20 @@ def test_measured_costs_make_a_record_with_the_best_placement(framework: str, re
     assert found_run(record).stage_devices == record.found.stage_devices
 
 
+def record_of(costs: Costs, framework: str = "torch") -> StageRecord:
+    """Measured costs of the tiny model for two devices, nothing planned yet."""
+    run, machine = run_of("deepconn_tiny", framework, placement="single", devices=1), make_machine(2)
+    made = {"machine": machine, "versions": {}, "measured_at": "", "commit": "", "clean_tree": True}
+    fields = {"run": run, "devices": 2, "repeats": 2, "costs": costs, "predictions": [], "tried": 0, "complete": False}
+    return StageRecord(key=stage_key(run, 2, machine.name, "1"), **fields, **made)
+
+
 def costed(part: Part, update: Part = NOTHING, copy_s: float = 1e-6, threads: HostModel = "one") -> StageRecord:
     """Of the tiny model on two devices: every pass costs the same, and starting a copy so much."""
-    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
-    stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=update) for stage in graph_of(run).placed)
+    graph = graph_of(run_of("deepconn_tiny", "torch", placement="single", devices=1))
+    stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=update) for stage in graph.placed)
     copies = (CopyCost(bytes=4, device_s=1e-6, host_s=copy_s),)
-    return record_of(run, Costs(stages=stages, copies=copies, threads=threads), make_machine(2))
+    return record_of(Costs(stages=stages, copies=copies, threads=threads))
 
 
 def planned_again(record: StageRecord, records: RecordStore) -> StageRecord:
@@ -174,13 +242,9 @@ def test_what_is_found_is_measured_and_traced_unless_written_by_hand() -> None:
     assert record.by_hand == "single" and found_runs(record) == ([], [])
     best = record.found.model_copy(update={"stage_devices": "01111000000", "devices": 2})
     record = record.model_copy(update={"predictions": [*record.predictions[:-1], best]})
-    (repeated,), (traced,) = found_runs(record)
-    assert record.by_hand is None and repeated.stage_devices == traced.stage_devices == "01111000000"
-    assert (repeated.traced_steps, repeated.timed_steps) == (0, record.run.timed_steps) and (traced.traced_steps, traced.timed_steps) == (
-        20,
-        100,
-    )
-    assert "what was found is" not in describe(record)
+    found = [(run.stage_devices, run.traced_steps, run.timed_steps) for runs in found_runs(record) for run in runs]
+    assert found == [("01111000000", 0, record.run.timed_steps), ("01111000000", 20, 100)]
+    assert record.by_hand is None and "what was found is" not in describe(record)
 
 
 def test_the_command_refuses_what_is_its_own() -> None:
