@@ -13,6 +13,7 @@ from multigpu.inputs.encoded import made_folder
 from multigpu.inputs.plans import Epochs
 from multigpu.run import build_run
 from multigpu.workloads import workloads
+from multigpu.workloads.deepconn.description import TABLE
 from tests.inputs.stand_ins import make_run, same
 from tests.refusals import refused
 
@@ -71,6 +72,8 @@ def test_every_rank_works_out_the_same_and_a_batch_counts_what_it_holds(opened: 
                 assert batch.units == batch.padded_units == SIZES[rank] and batch.loss_terms == tuple(SIZES)
         assert differ(*batches)
         assert differ(batches[0], other.batch(step, 0)) is (inputs != "catalogs"), "of an order that is the corpus's, whatever the seed"
+        if workload == "deepconn":
+            assert all(batch.lookups[batch.rank] == {TABLE: np.size(batch.arrays["words"])} for batch in batches)
     if source.period:
         assert same(source.batch(1, 1), source.batch(1 + source.period, 1))
     assert source.label and source.fingerprint == twin.fingerprint

@@ -1,4 +1,3 @@
-import logging
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -49,88 +48,59 @@ def check_step(source: Any, step: int, sizes: list[int], vocabularies: tuple[int
     batches = [source.batch(step, rank) for rank in range(len(sizes))]
     counts = [recount(batch) for batch in batches]
     for rank, (batch, count) in enumerate(zip(batches, counts, strict=True)):
-        assert batch.rank == rank
-        assert len(batch.arrays["source"]) == sizes[rank]
+        assert (batch.rank, len(batch.arrays["source"])) == (rank, sizes[rank])
         assert (batch.units, batch.padded_units) == (count["units"], count["padded_units"])
-        assert batch.units <= batch.padded_units
         assert batch.loss_terms == tuple(each["terms"] for each in counts)
         assert batch.lookups == tuple(each["lookups"] for each in counts)
         assert all(rows <= source.capacity[name] for each in batch.lookups for name, rows in each.items())
-        assert batch.arrays["source"].min() >= 0 and batch.arrays["source"].max() < vocabularies[0]
-        assert batch.arrays["target_output"].min() >= 0 and batch.arrays["target_output"].max() < vocabularies[1]
+        for side, entries in zip(("source", "target_output"), vocabularies, strict=True):
+            assert 0 <= batch.arrays[side].min() <= batch.arrays[side].max() < entries
     return batches
 
 
 @given(SIZES, st.integers(2, 30), st.integers(0, 2**31))
 def test_synthetic_sentences_have_the_length_asked_for(sizes: list[int], length: int, seed: int):
     source = synthetic_text(make_run(sizes, sequence_length=length, seed=seed), MODEL)
-    assert (source.label, source.period) == ("synthetic", 1)
-    batches = check_step(source, 0, sizes)
-    for batch, size in zip(batches, sizes, strict=True):
-        assert batch.units == batch.padded_units == size * (2 * length + 1)
-        assert batch.arrays["source"].shape == (size, length)
-        assert batch.arrays["target_output"].shape == (size, length + 1)
-        assert same(batch, source.batch(7, batch.rank))
-        assert batch.arrays["source"].min() > EOS
+    for batch, size in zip(check_step(source, 0, sizes), sizes, strict=True):
+        assert batch.units == batch.padded_units == size * (2 * length + 1) and batch.arrays["source"].shape == (size, length)
+        assert same(batch, source.batch(7, batch.rank)) and batch.arrays["source"].min() > EOS
     assert source.capacity == {"source_embedding": max(sizes) * length, "target_embedding": max(sizes) * (length + 1)}
-
-
-def test_synthetic_default_counts_201_words_a_pair_as_exp5_does():
-    batch = synthetic_text(make_run([128]), MODEL).batch(0, 0)
-    assert batch.units == 201 * 128
-    assert batch.joined_loss_terms == 101 * 128
+    assert synthetic_text(make_run([128]), MODEL).batch(0, 0).units == 201 * 128, "words a pair where no length is given: Exp5's"
 
 
 @settings(max_examples=15)
 @given(SIZES, st.integers(0, 1000))
 def test_lengths_000_counts_and_repeats(sizes: list[int], seed: int):
     source, twin = (lengths_000(make_run(sizes, "lengths_000", seed), MODEL) for _ in range(2))
-    assert (source.label, source.period) == ("synthetic lengths of 000", 30)
-    capacity = {"source_embedding": 0, "target_embedding": 0}
-    for step in range(30):
-        batches = check_step(source, step, sizes)
-        for batch in batches:
-            buckets = bucket_of(batch.arrays["target_length"] - 1)
-            assert len(set(buckets.tolist())) == 1
-            assert same(batch, twin.batch(step + 30, batch.rank))
-            capacity = {name: max(capacity[name], rows) for name, rows in batch.lookups[batch.rank].items()}
-    assert source.capacity == capacity
+    batches = [batch for step in range(30) for batch in check_step(source, step, sizes)]
+    assert all(len(set(bucket_of(batch.arrays["target_length"] - 1))) == 1 for batch in batches)
+    assert all(same(batch, twin.batch(30 + place // len(sizes), batch.rank)) for place, batch in enumerate(batches))
+    assert source.capacity == {name: max(batch.lookups[batch.rank][name] for batch in batches) for name in source.capacity}
 
 
 @given(st.data(), st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_an_epoch_of_a_corpus_covers_it_and_shards_are_disjoint(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sizes: list[int]
 ):
-    joined = sum(sizes)
+    """Every pair's words have one number, by which it is known."""
+    joined, seen, together = sum(sizes), Counter(), set()
     pairs = data.draw(st.lists(st.tuples(st.integers(1, 70), st.integers(1, 70)), min_size=joined, max_size=joined + 40))
     files = corpus_files(tmp_path_factory.mktemp("corpus"), pairs)
-    source = text_files(make_run(sizes, "text_files", data=files), MODEL)
-    assert source.period is None
-    seen: Counter[int] = Counter()
-    together: set[tuple[int, int]] = set()
+    source, again = (text_files(make_run(sizes, "text_files", data=files), MODEL) for _ in range(2))
     for step in range(source.steps_per_epoch):
-        batches = check_step(source, step, sizes)
-        # pair i's words have one number each; the vocabularies order them by length, so decode by length and number
-        of_step = [tuple(row.tolist()) for batch in batches for row in batch.arrays["source"][:, :1]]
-        assert len(set(of_step)) == joined
-        seen.update(number for (number,) in of_step)
-        for batch in batches:
-            lengths = batch.arrays["source_length"].tolist(), (batch.arrays["target_length"] - 1).tolist()
-            together |= set(zip(*lengths, strict=True))
-            for i, (number,) in enumerate(batch.arrays["source"][:, :1].tolist()):
-                assert (batch.arrays["source"][i, : lengths[0][i]] == number).all()
-    assert len(seen) == len(pairs) and together == set(pairs)
-    assert sum(seen.values()) - len(pairs) < joined
-    again = text_files(make_run(sizes, "text_files", data=files), MODEL)
+        arrays = [batch.arrays for batch in check_step(source, step, sizes)]
+        numbers = [int(row[0]) for each in arrays for row in each["source"]]
+        assert len(set(numbers)) == joined
+        seen.update(numbers)
+        together |= {pair for each in arrays for pair in zip(each["source_length"], each["target_length"] - 1, strict=True)}
+    assert len(seen) == len(pairs) and together == set(pairs) and sum(seen.values()) - len(pairs) < joined
     step = data.draw(st.integers(0, 3 * source.steps_per_epoch))
-    for rank in range(len(sizes)):
-        assert same(source.batch(step, rank), again.batch(step % again.steps_per_epoch, rank))
+    assert all(same(source.batch(step, rank), again.batch(step % again.steps_per_epoch, rank)) for rank in range(len(sizes)))
 
 
 def test_empty_sides_are_left_out_and_long_sentences_cut_and_both_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     files = corpus_files(tmp_path, [(3, 3), (0, 4), (2, 0), (150, 100), (101, 101)])
-    with caplog.at_level(logging.WARNING):
-        source = text_files(make_run([3], "text_files", data=files), MODEL)
+    source = text_files(make_run([3], "text_files", data=files), MODEL)
     assert source.steps_per_epoch == 1 and "2 pairs with an empty side left out, 3 sentences cut to 100 words" in caplog.text
     assert source.batch(0, 0).arrays["source_length"].max() == 100
 
