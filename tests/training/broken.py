@@ -1,7 +1,4 @@
-"""Duties of which one is not done, and two that are: one that makes the first necessary, and one that counts.
-
-Of what is not done, `said` is how it is found, and `fields` are those of a run that shows it.
-"""
+"""Duties of which one is not done: `said` is how it is found, `fields` are those of a run that shows it; and one that counts."""
 
 from collections.abc import Callable
 from typing import Any

@@ -39,7 +39,6 @@ FIELDS: dict[str, Any] = {
 
 
 def training(placement: str = "ddp", **more: Any) -> TrainingRun:
-    """A run of a second."""
     return build_training_run(**{**FIELDS, "placement": placement, **more})
 
 
@@ -77,7 +76,7 @@ def session_of(case: Case, rank: int, root: Path) -> TrainingSession:
 
 
 def train_one(case: Case, rank: int, root: Path) -> list[dict[str, Any]]:
-    """What each replica of a process knows at the end: its part of the Record and its variables; or the sentence that refused it."""
+    """What each replica of a process knows at the end, its variables too; or the sentence that refused it."""
     session = session_of(case, rank, root)
     try:
         session.warm_up()
@@ -90,15 +89,9 @@ def train_one(case: Case, rank: int, root: Path) -> list[dict[str, Any]]:
         session.close()
 
 
-def processes_of(case: Case) -> int:
-    """How many processes train it."""
-    return 1 if case.training.run.processes == "one" else case.training.run.devices
-
-
-def worker(rank: int, cases: list[Case], root: Path) -> None:
+def worker(rank: int, processes: int, cases: list[Case], root: Path) -> None:
     """One process: every case, one after the other."""
     torch.set_num_threads(1)
-    processes = processes_of(cases[0])
     store = dist.FileStore(str(root / f"store-{cases[0].name}"), processes)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=processes, timeout=timedelta(seconds=30))
     for case in cases:
@@ -108,12 +101,10 @@ def worker(rank: int, cases: list[Case], root: Path) -> None:
 
 
 def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
-    """What every replica of every case knows, by name and rank; cases that were killed have no entry.
-
-    All of them are trained by as many processes.
-    """
-    context = forking()
-    processes = [context.Process(target=worker, args=(rank, cases, root)) for rank in range(processes_of(cases[0]))]
+    """What every replica of every case (of as many processes) knows, by name and rank; cases that were killed have no entry."""
+    run = cases[0].training.run
+    count = 1 if run.processes == "one" else run.devices
+    processes = [forking().Process(target=worker, args=(rank, count, cases, root)) for rank in range(count)]
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
@@ -123,7 +114,7 @@ def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
                 process.kill()
     found = {}
     for case in cases:
-        files = [root / f"{case.name}.{rank}" for rank in range(len(processes))]
+        files = [root / f"{case.name}.{rank}" for rank in range(count)]
         if all(file.exists() for file in files):
             found[case.name] = [replica for file in files for replica in pickle.loads(file.read_bytes())]
     return found
@@ -134,54 +125,43 @@ def measured(case: Case, found: list[dict[str, Any]]) -> TrainingMeasurement:
     return measurement(case.training, [each["part"] for each in found], 1.0)
 
 
-class Results:
+def fault_of(found: list[dict[str, Any]]) -> str:
+    """The sentence with which all replicas of a case failed."""
+    (text,) = {each.get("refused") or each["part"]["fault"] for each in found}
+    return str(text)
+
+
+class Results(dict[str, list[dict[str, Any]]]):
     """What every replica of every case knows, by name and rank.
 
-    Args:
-        launches: cases that are trained by the same processes, one after the other.
-        interrupted: name -> a run whose process `killer` is killed in its fourth step, in processes of its own, and which then goes on from
-            its checkpoint as the case "resumed-NAME".
+    launches: cases that are trained by the same processes, one after the other.
+    interrupted: name -> a run whose process `killer` is killed in its fourth step, in processes of its own, and which then goes on from
+        its checkpoint as the case "resumed-NAME".
     """
 
     def __init__(self, root: Path, launches: list[list[Case]], interrupted: dict[str, TrainingRun], killer: int) -> None:
         resuming = [Case(f"resumed-{name}", run, folder=f"folder-{name}") for name, run in interrupted.items()]
         self.cases = {case.name: case for cases in (*launches, resuming) for case in cases}
-        self.found: dict[str, list[dict[str, Any]]] = {}
-        for cases in launches:
-            self.found |= run_cases(cases, root)
         for name, run in interrupted.items():
             assert not run_cases([Case(f"killed-{name}", run, kill=(killer, 3), folder=f"folder-{name}")], root), "nobody was killed"
             assert (root / f"folder-{name}" / "checkpoint.pt").exists()
-        self.found |= run_cases(resuming, root)
-
-    def __getitem__(self, name: str) -> list[dict[str, Any]]:
-        return self.found[name]
+        for cases in (*launches, resuming):
+            self |= run_cases(cases, root)
 
     def of(self, name: str) -> TrainingMeasurement:
         """The measurement of a case."""
-        return measured(self.cases[name], self.found[name])
-
-    def fault(self, name: str) -> str:
-        """The sentence with which a case failed, the same on every rank."""
-        return fault_of(self.found[name])
+        return measured(self.cases[name], self[name])
 
     def check_resumed(self, name: str, whole: str) -> None:
         """A resumed run ended, bit by bit, as one that was never interrupted."""
-        unbroken, resumed = self.found[whole], self.found[f"resumed-{name}"]
+        resumed = self[f"resumed-{name}"]
         assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
-        for a, b in zip(unbroken, resumed, strict=True):
+        for a, b in zip(self[whole], resumed, strict=True):
             assert a["values"].keys() == b["values"].keys()
             assert all(torch.equal(value, b["values"][key]) for key, value in a["values"].items())
         one, two = self.of(whole), self.of(f"resumed-{name}")
         assert one.loss == two.loss and one.rate == two.rate and one.end_hashes == two.end_hashes
         assert two.resumed_at == [2] and two.start_hashes == one.start_hashes
-
-
-def fault_of(found: list[dict[str, Any]]) -> str:
-    """The sentence with which all replicas of a case failed."""
-    texts = {each.get("refused") or each["part"]["fault"] for each in found}
-    assert len(texts) == 1 and None not in texts, texts
-    return str(texts.pop())
 
 
 def in_this_process(case: Case, root: Path | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from multigpu.engines.errors import DidNotTrain
 from multigpu.training.grid import joined_placements, placed
 from tests.refusals import refused
 from tests.training import broken
-from tests.training.cases import Case, Results, in_this_process, measured, training, translation
+from tests.training.cases import Case, Results, fault_of, in_this_process, measured, training, translation
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -64,7 +64,7 @@ def test_the_broadcast_makes_different_starts_one(results: Results):
 
 @pytest.mark.parametrize("duty", broken.NOT_DONE)
 def test_a_duty_that_is_not_done_is_found(results: Results, duty: Any):
-    assert duty.said in results.fault(duty.__name__)
+    assert duty.said in fault_of(results[duty.__name__])
     if "part" in results[duty.__name__][0]:  # it was trained to its end
         refused(re.escape(duty.said), results.of, duty.__name__, error=DidNotTrain)
 

@@ -10,11 +10,10 @@ import pytest
 from multigpu.command import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.paths import TRAINING as TRAININGS
-from multigpu.training.experiment import TRAINING, TrainingItem
 from multigpu.training.grid import GRIDS, Planned, find_grid, joined_placements, placed, restricted, told_apart
 from multigpu.training.measure import affordable, main
 from multigpu.training.record import TrainingRecord, TrainingStore
-from multigpu.training.run import FIELDS, TrainingRun
+from multigpu.training.run import FIELDS, Schedule, TrainingRun
 from tests.factory import make_machine
 from tests.refusals import refused
 from tests.training.cases import training
@@ -108,14 +107,6 @@ def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
     assert "; at most about 2 minutes" in capsys.readouterr().out
 
 
-def test_bad_commands_end_with_two_and_a_sentence(capsys):
-    assert main(["--grid", "nothing"]) == 2
-    assert main(["workload=nmt", "--grid", "training_cpu"]) == 2
-    assert main(["workload=cnn", "model=resnet_tiny", "placement=ddp", "device_type=cpu", "batch_size=8"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3 and all(line.startswith("multigpu: ") for line in lines)
-
-
 def test_fields_beside_a_grid_choose_its_runs(capsys):
     planned = find_grid("training_cpu")
     chosen = restricted(planned, {"devices": 1, "schedule": "luong10"})
@@ -160,11 +151,6 @@ def test_every_committed_record_is_of_a_training_that_a_grid_asks_for(monkeypatc
     assert not [record.training.label() for record in TrainingStore(TRAININGS) if record.training.digest not in asked]
 
 
-def test_an_image_model_is_not_trained_twice_under_two_names() -> None:
-    """It has no table, so where tables live is nothing to tell placements apart by: exp3 is exp4."""
-    assert set(joined_placements()) - set(told_apart(joined_placements(), "resnet20")) == {"exp3"}
-
-
 def test_one_process_is_for_what_has_no_process_a_device() -> None:
     """A loss over all predictions, of images alone: words have no such placement."""
     one = [name for name in joined_placements() if "processes" in placed(name)]
@@ -178,12 +164,6 @@ def test_scores_of_a_model_that_diverged_are_read_back(tmp_path: Path) -> None:
     store.write(trained((1.0, math.inf), accuracies=(math.nan,)))
     (found,) = store
     assert found.measurement and math.isnan(found.measurement.evaluations[-1].scores["accuracy"])
-
-
-def test_a_launch_has_one_shape_of_processes() -> None:
-    shapes = (training("exp1"), training("exp1", processes="one"), training("make_parallel", processes="one"))
-    first, second, third = (TRAINING.launch_of(TrainingItem.of(shape)) for shape in shapes)
-    assert first < second == third
 
 
 @pytest.mark.parametrize("name", ["training", "training_headline", "translation_gpu"])
@@ -219,3 +199,35 @@ def test_claims_find_every_seed_in_the_grids_of_gpus(name: str) -> None:
                 plain[t.run.precision] += 1
     assert {key: count for key, count in warmed.items() if count > 1} == dict.fromkeys([(1, 5), (8, 5), (128, 5)], 5)
     assert plain["fp32"] == plain["bf16"] == 5
+
+
+def test_luong10_over_ten_thousand_steps_and_a_warm_up_over_seven():
+    """Constant for 5,000 steps, then halved at 5,000, 5,500 ... 9,500 (tensorflow/nmt: the first halving after 500 of them)."""
+    schedule = Schedule("luong10", 1.0, length=10_000)
+    assert [schedule.rate(step) for step in (0, 4_999, 5_000, 5_499)] == [1.0] * 4
+    assert schedule.rate(5_500) == 0.5 and schedule.rate(9_500) == 2**-9 and schedule.rate(9_999) == 2**-9
+    assert schedule.rate(10_000) == schedule.rate(10**6) == 2**-10
+    warmed = [Schedule("warmup", 0.8, 0.1, length=7).rate(step) for step in range(9)]
+    assert warmed == pytest.approx([0.1 * step for step in range(1, 9)] + [0.8]) and warmed[7:] == [0.8, 0.8]
+
+
+@pytest.mark.parametrize("law", ["luong10", "warmup"])
+def test_adjusted_schedules_are_one_function_of_samples(law):
+    """What one device does at step s, N devices under weak scaling do at step s / N; strong scaling's batch is that of one device."""
+    more = {"schedule": law, "schedule_steps": 40, "warmup_epochs": 2, "scaling": "weak", "batch_size": 50, "epochs": 3, "steps": None}
+    one = training(devices=1, **more).schedule_of(30)
+    for devices in (2, 3, 6):
+        steps = range(30 // devices)
+        many, unaware = (
+            training(devices=devices, adjust_to_devices=adjusted, **more).schedule_of(30 // devices) for adjusted in (True, False)
+        )
+        assert [many.rate(step) for step in steps] == pytest.approx([one.rate(devices * step) for step in steps])
+        assert [unaware.rate(step) for step in range(10)] == pytest.approx([one.rate(step) for step in range(10)])
+        strong = training(devices=devices, **more | {"scaling": "strong"}).schedule_of(30)
+        assert [strong.rate(step) for step in steps] == [one.rate(step) for step in steps]
+
+
+def test_scaled_rate_of_a_run():
+    run = training(batch_size=64, devices=2, scaling="weak", base_rate=0.02, rate_scaling="linear", reference_batch=16, schedule="warmup")
+    schedule = run.schedule_of(12)
+    assert schedule.rate(0) == 0.02 and schedule.rate(5 * 12) == pytest.approx(0.16) and schedule.rate(5 * 12 - 1) < 0.16

@@ -11,7 +11,7 @@ from multigpu.training.grid import staged_twins
 from multigpu.training.run import TrainingRun
 from tests.equivalence.cases import make_context
 from tests.training import broken
-from tests.training.cases import Case, Results, training
+from tests.training.cases import Case, Results, fault_of, training
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -78,7 +78,7 @@ def test_duties_are_audited_on_every_replica(results: Results, placement: str) -
 
 def test_replicas_that_fetch_something_else_are_found(results: Results) -> None:
     told = "replicas hold different weights after step 6: they did not fetch the same for their next step"
-    assert results.fault("fetched-apart") == told
+    assert fault_of(results["fetched-apart"]) == told
 
 
 @pytest.mark.parametrize("placement", sorted(TWINS))
