@@ -1,8 +1,6 @@
 """The files that an input reads: opened before any Run starts, packed or not, as lines of text, and as fingerprints.
-
-A wrong path costs a second and a sentence, not a launch: a file that is missing, empty, damaged or of another kind than its input reads is
-a ValueError, one sentence that names it, and so are more or fewer files than the input takes. A fingerprint is what defines an input's
-data, as one sha256, so that two Records can be seen to have read the same.
+A file that is missing, empty, damaged or of another kind than its input reads is a ValueError, one sentence that names it, and so are more
+or fewer files than the input takes. A fingerprint is what defines an input's data, as one sha256.
 """
 
 import gzip
@@ -62,10 +60,8 @@ def fingerprint(*parts: object) -> str:
 
 
 def open_content(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file's bytes; of one whose name ends in .gz, the bytes that are packed in it.
-
-    Raises:
-        OSError: the file cannot be opened. As it is read: gzip.BadGzipFile (an OSError), EOFError, zlib.error: it is a damaged .gz.
+    """The file's bytes; of one whose name ends in .gz, those packed in it.
+    OSError: it cannot be opened; as it is read: gzip.BadGzipFile (an OSError), EOFError, zlib.error: it is a damaged .gz.
     """
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
@@ -77,9 +73,8 @@ def _digest(path: Path, size: int, modified_ns: int) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's content, and of a .gz file's unpacked content: packing a file changes no fingerprint.
-
-    A process reads a file once as long as its size and time of change stay the same. Raises as `open_content`.
+    """sha256 of a file's content, unpacked if it is a .gz: packing a file changes no fingerprint. Raises as `open_content`.
+    A process reads a file once as long as its size and time of change stay the same.
     """
     state = path.stat()
     if stat.S_ISFIFO(state.st_mode):

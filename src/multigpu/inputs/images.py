@@ -1,8 +1,6 @@
-"""Inputs of the image workload and of stacks: random rows drawn where they are used or held by the host, scikit-learn's digits, CIFAR-10,
-a planted teacher's textures, and folders of images; all of them, or a part to train on beside one that is held out.
-
-Whatever makes a Source here raises ValueError, one sentence, where the Run names files that it does not read or lacks those that it does,
-or where the model does not fit (its channels, its classes, a joined batch larger than the data set).
+"""Inputs of the image workload and of stacks: rows drawn where they are used or held by the host, and stored images, in part held out.
+Whatever makes a Source here raises ValueError where the Run names files that it does not read or lacks those that it does, or the model
+does not fit (its channels, its classes, a joined batch larger than the data set).
 """
 
 import numpy as np
@@ -17,11 +15,8 @@ from multigpu.workloads.base import Model
 
 LAW_VERSION = 1
 """Enters the fingerprint of what is drawn: raise it when the same seed comes to give other batches."""
-
 SPARE = 31
-"""Images beyond one batch in a replica's memory of `HostImages`: a step takes them from one of 32 places, so that batches differ without
-being drawn anew (drawing normal numbers takes longer than training on them)."""
-
+"""Images beyond one batch in a replica's memory of `HostImages`: drawing anew in every step takes longer than training on what is drawn."""
 SPLIT_SEED = 1797
 DIGITS_HELD_OUT = 297
 TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
@@ -29,8 +24,7 @@ TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
 
 
 class DrawnRows(Source):
-    """Rows that the engine draws on its own device: N(0, 1) numbers, labels uniform over the model's classes; one batch a shard.
-
+    """Rows that the engine draws on its own device: N(0, 1) numbers, uniform labels; one batch a shard, the same in every step.
     array: the batch's name for them. law: enters the fingerprint.
     """
 
@@ -44,7 +38,6 @@ class DrawnRows(Source):
         self.fingerprint = fingerprint(LAW_VERSION, law, shape, self._classes, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank`, the same in every step."""
         seeds = [int(seed) for seed in np.random.SeedSequence([self._seed, rank]).generate_state(2)]
         count = self._sizes[rank]
         rows, labels = Draw((count, *self._shape), "normal", seeds[0]), Draw((count,), "labels", seeds[1], self._classes)
@@ -57,9 +50,8 @@ def _image_shape(model: Model) -> tuple[int, int, int]:
 
 class HostImages(Source):
     """Random images in the host's memory: nothing is read or decoded, but every step's batch crosses to the device.
-
-    N(0, 1) pixels and uniform labels; each replica has its own, and each step another window of them. Images are views: no copy.
-    With `image_dtype` "uint8" they are bytes of 0 .. 255, uniform, a pixel's channels together.
+    N(0, 1) pixels and uniform labels; each replica has its own, and each step another window of them, without a copy. With `image_dtype`
+    "uint8" they are bytes of 0 .. 255, uniform, a pixel's channels together.
     """
 
     label = "synthetic, from the host"

@@ -119,7 +119,6 @@ class Digits(Pictures):
         self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, content)
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
-        """Standardised over all digits."""
         grey = resize(standardise(self._raw[chosen], *self._scale), self._size)
         return np.repeat(grey, self._channels, axis=1)
 
@@ -146,14 +145,13 @@ class Cifar10(Pictures):
         self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, *(file_digest(file) for file in files))
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
-        """Standardised by CIFAR-10's usual means and deviations."""
         images = self._records[chosen, 1:].reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE).astype(np.float32) / 255
         return resize(standardise(images, CIFAR_MEAN, CIFAR_DEVIATION), self._size)
 
 
 class ImageFolder(Pictures):
-    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for,
-    scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
+    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for, scaled
+    to a square (not cropped) and standardised by ImageNet's means and deviations.
     """
 
     def __init__(self, folder: Path, size: int, channels: int) -> None:

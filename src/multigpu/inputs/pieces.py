@@ -46,11 +46,8 @@ class Split(NamedTuple):
 
 def split_catalogs(rows: Sequence[dict[str, str]], sources: Sequence[str], targets: Sequence[str], package: str | None = None) -> Split:
     """Whole catalogs are held out; of their pairs, those are left out whose source or target is also a training line's.
-
-    Args:
-        rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1).
-        sources, targets: all lines.
-        package: keep the catalogs of one package only; one that leaves nothing to train on or to hold out is a ValueError.
+    rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1). package: keep the catalogs of one
+    only; one that leaves nothing to train on or to hold out is a ValueError.
     """
     kept: dict[bool, list[dict[str, str]]] = {False: [], True: []}  # by whether it is held out
     for place, row in enumerate(rows):
@@ -68,10 +65,7 @@ def split_catalogs(rows: Sequence[dict[str, str]], sources: Sequence[str], targe
 
 class Pieces:
     """One side's pieces: byte-pair encoding by sentencepiece, the three special entries first (`<unk>`, `<s>`, `</s>`).
-
-    Trained on the spot (under a second for the whole corpus, in one thread, so the same sentences give the same pieces) and
-    therefore neither committed nor kept on the disk.
-    fingerprint: over every piece in order.
+    Trained on the spot (under a second for the whole corpus, in one thread, so that the same sentences give the same pieces).
     """
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
@@ -81,18 +75,10 @@ class Pieces:
         if entries > PIECES:
             raise ValueError(f"{entries} pieces are too many for this corpus: at most {PIECES}; larger tables are for timing")
         model = io.BytesIO()
-        form: dict[str, Any] = {
-            "model_type": "bpe",
-            "character_coverage": 0.9995,
-            "unk_id": UNK,
-            "bos_id": SOS,
-            "eos_id": EOS,
-            "num_threads": 1,
-        }
+        form: dict[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "vocab_size": entries, "num_threads": 1}
+        form |= {"unk_id": UNK, "bos_id": SOS, "eos_id": EOS, "minloglevel": 2}
         try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sentences), model_writer=model, vocab_size=entries, minloglevel=2, **form
-            )
+            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **form)
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].rpartition("] ")[2]
             raise ValueError(f"sentencepiece cannot learn {entries} pieces from {len(sentences)} sentences: {reason}") from None
@@ -103,7 +89,6 @@ class Pieces:
         return int(self.processor.get_piece_size())
 
     def encode(self, sentence: str) -> list[int]:
-        """The numbers of a sentence's pieces, without start or end."""
         return list(self.processor.encode(sentence))
 
     def decode(self, numbers: Sequence[int]) -> str:
@@ -133,13 +118,9 @@ class PieceCorpus:
 
 @lru_cache(maxsize=4)
 def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], selection: Selection, longest: int) -> PieceCorpus:
-    """The committed corpus in pieces, once a process.
-
-    Args:
-        content: fingerprint of the corpus's files, so that a changed file is read again.
-        sizes: pieces of source and target, special ones included.
-        selection: what is kept; pieces are learned from its training catalogs whatever the length.
-        longest: pieces to which a training sentence is cut.
+    """The committed corpus in pieces, once a process; they are learned from its training catalogs whatever the length.
+    content: fingerprint of the corpus's files, so that a changed file is read again. sizes: pieces of both sides, special ones included.
+    longest: pieces to which a training sentence is cut.
     """
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
@@ -179,11 +160,8 @@ class PieceText(CorpusText):
 
 def pieces(run: Run, model: Model) -> PieceText:
     """The committed corpus without its held-out catalogs, in as many pieces a side as the model has rows (at most 8,000).
-
-    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out.
-
-    Raises:
-        ValueError: as what makes a Source of `text` does, or the model's vocabularies are no numbers of pieces that this corpus can give.
+    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out. A ValueError as in `text`, or where
+    the corpus cannot give so many pieces.
     """
     refuse_fields(run)
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")

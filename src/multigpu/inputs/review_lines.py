@@ -12,10 +12,8 @@ from multigpu.inputs.files import TextFile, check_text, fingerprint
 
 FIELDS = {"reviewerID": "a text", "asin": "a text", "reviewText": "a text", "overall": "a number"}
 """What every line has; other fields are not read."""
-
 LARGEST = 1e38
 """No rating is that large; float32 ends there."""
-
 _SPACES = str.maketrans(dict.fromkeys('!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n', " "))
 """Signs that document 003 drops: all of ASCII's but the apostrophe."""
 
@@ -87,7 +85,6 @@ def read_reviews(path: str | Path) -> ReviewFile:
 
 LAW_VERSION = 1
 """Enters the fingerprint: raise it when the same seed comes to give other reviews."""
-
 PRAISE = ("good", "great", "superb", "lovely")
 BLAME = ("bad", "dull", "awful", "broken")
 GENRES = (("fights", "chases", "guns"), ("romance", "songs", "tears"))
@@ -97,11 +94,10 @@ FILLERS = tuple(f"word{index}" for index in range(24))
 @dataclass(frozen=True)
 class PlantedReviews:
     """`users` x `items` reviews, each user writing `each` of them, of `words` words.
-
-    A rating is 3 + the user's leniency + the item's quality + 1 where the item is of the user's genre and - 1 where it is of the
-    other one, plus noise of deviation 0.3, rounded and kept between 1 and 5. Of a review's words a quarter praise or blame, as the
-    rating is high or low; a quarter name the user's own genre; a quarter the item's; the rest says nothing. So the reviews that a
-    user wrote about other items tell leniency and genre, and those that others wrote about an item tell its quality and genre.
+    A rating is 3 + the user's leniency + the item's quality + 1 where the item is of the user's genre and - 1 where not, plus noise of
+    deviation 0.3, rounded and kept between 1 and 5. Of a review's words a quarter praise or blame, as the rating is high or low; a quarter
+    name the user's genre; a quarter the item's; the rest says nothing. So what a user wrote about other items tells leniency and genre, and
+    what others wrote about an item its quality and genre.
     """
 
     seed: int

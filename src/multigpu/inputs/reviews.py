@@ -1,7 +1,6 @@
 """Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings.
-
-Whatever makes a Source here raises ValueError, one sentence, where `run.data` names other files than it reads, a file or a line cannot be
-used, or the Run's joined batch has more rows than there are to train on.
+Whatever makes a Source here raises ValueError where `run.data` names other files than it reads, a file or a line cannot be used, or the
+joined batch has more rows than there are to train on.
 """
 
 import logging
@@ -38,9 +37,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Texts:
     """One tower's text of every row: what its owner (a user or an item) is told of in training, this row's own review left out.
-
-    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin and how many there are without
-    the row's own. own_at, own: (rows,) after how many words of the owner the row's own review begins, and its words (0 if held out).
+    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin and how many there are without the row's
+    own. own_at, own: (rows,) after how many words of the owner the row's own review begins, and its words (0 if held out).
     """
 
     ids: np.ndarray
@@ -86,8 +84,8 @@ class EncodedReviews:
 
 @lru_cache(maxsize=2)
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
-    """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item; once
-    for all Runs of a process. The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
+    """Split the rows, count a vocabulary in the training rows' reviews, and group these by user and item; once for all Runs of a process.
+    The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
     """
     rows: dict[tuple[int, int], float] = {}  # (user, item) -> rating
     texts: list[list[str]] = []
@@ -135,7 +133,7 @@ def _vocabulary_size(model: Model) -> int:
 
 
 class DrawnReviews(Source):
-    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard."""
+    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard, in every step."""
 
     label = "synthetic"
     period = 1
@@ -148,7 +146,6 @@ class DrawnReviews(Source):
         self.fingerprint = fingerprint(LAYOUT_VERSION, "even", self._entries, self._width, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank`, the same in every step."""
         rng, count = np.random.default_rng([self._seed, rank]), self._sizes[rank]
         words = rng.integers(len(SPECIAL), self._entries, (count, self._width))
         return review_batch(rank, self._sizes, words, rng.integers(1, 6, count).astype(np.float32))

@@ -1,7 +1,6 @@
 """Inputs of the translation workload that are read: the committed parallel corpus, and files of your own.
-
-Whatever makes a Source here raises ValueError, one sentence, where `run.data` names other files than it reads, a file cannot be used, the
-Run asks for what the input has not, or its joined batch is larger than the corpus.
+Whatever makes a Source here raises ValueError where `run.data` names other files than it reads, a file cannot be used, the Run asks for
+what the input has not, or its joined batch is larger than the corpus.
 """
 
 import logging
@@ -36,11 +35,7 @@ class EncodedCorpus:
 
 @lru_cache(maxsize=2)
 def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST) -> EncodedCorpus:
-    """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`; once for all
-    Runs of a process.
-
-    Memory: 4 bytes a word and 8 a sentence.
-    """
+    """Count vocabularies of at most so many entries, and number every pair that has words on both sides; once for all Runs of a process."""
     vocabularies = count_vocabulary(text.source.sentences(), source_limit), count_vocabulary(text.target.sentences(), target_limit)
     numbered = (
         [vocabulary.encode(sentence) for vocabulary, sentence in zip(vocabularies, pair, strict=True)]
@@ -51,14 +46,8 @@ def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, long
 
 
 def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST) -> EncodedCorpus:
-    """The pairs that have words on both sides, cut to `longest` words.
-
-    Args:
-        numbered: numbers of the words of each source and its target.
-        marks: what determines the corpus, for its fingerprint.
-
-    Raises:
-        ValueError: no pair has words on both sides.
+    """The pairs (numbers of each source's and target's words) that have words on both sides, cut to `longest`; without any a ValueError.
+    marks: what determines the corpus, for its fingerprint.
     """
     collected = [(array("i"), array("q", [0])) for _ in range(2)]  # of each side, as `Sentences`: never held as text
     left_out = cut = 0
@@ -79,11 +68,10 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
 
 
 class CorpusText(Epochs):
-    """A parallel corpus in the order it has (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`.
-
+    """A parallel corpus in its own order (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`; without a
+    period.
     Under batching "shared" that is the plan for one shard of the joined batch's size, so that all shards of a step come from one bucket;
-    under "fixed" sentences come as they stand, whatever their lengths. Batches come from memory each step as they would in training, so
-    there is no period.
+    under "fixed" sentences come as they stand, whatever their lengths.
     """
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
@@ -109,7 +97,6 @@ class CorpusText(Epochs):
         return order[plan_epoch(buckets, self._sizes if self._batching == "own" else [self._joined])]
 
     def _count_shapes(self, step: int) -> tuple[TextShape, ...]:
-        """What every rank's shard of a step counts."""
         sides = (self._corpus.source.lengths, self._corpus.target.lengths)
         chosen = (self.items(step, rank) for rank in range(len(self._sizes)))
         return tuple(TextShape.of(sides[0][pairs], sides[1][pairs], self._width) for pairs in chosen)

@@ -70,12 +70,11 @@ class StageGraph:
 
     @cached_property
     def placed(self) -> tuple[Stage, ...]:
-        """The stages that a device may run, in order: those that a placement is asked about."""
+        """The stages that a placement is asked about, in order."""
         return tuple(stage for stage in self.stages if not stage.host)
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Stage -> the stages that read its output."""
         return {stage.name: tuple(one.name for one in self.stages if stage.name in one.inputs) for stage in self.stages}
 
     @cached_property
@@ -95,7 +94,7 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places`, of all placed stages, with the host's. A ValueError where a stage has an impossible place, or two of one variable stand
+        """`places`, of all placed stages, with the host's; a ValueError where a place is impossible, or two stages of one variable stand
         apart.
         """
         for stage in self.placed:
@@ -109,16 +108,11 @@ class StageGraph:
         return {**dict.fromkeys((stage.name for stage in self.stages if stage.host), HOST), **places}
 
     def bytes_of(self, name: str, rows: int, item_bytes: int = 4) -> int:
-        """Bytes of what a stage hands on for a batch of `rows`."""
         stage = self.by_name[name]
         return rows * prod(stage.output) * (ID_BYTES if stage.integers else item_bytes)
 
     def crossings(self, places: Places, rows: int, item_bytes: int = 4) -> list[Crossing]:
-        """What travels between places in one step, in the order of the forward pass; once to each device that reads it.
-
-        Args:
-            places: of all stages, the host's too (`check` adds them).
-        """
+        """What travels between places (of all stages: `check` adds the host's) in one step, in order; once to each device that reads it."""
         return [
             Crossing(stage.name, places[stage.name], end, self.bytes_of(stage.name, rows, item_bytes), not stage.integers)
             for stage in self.stages
@@ -128,7 +122,6 @@ class StageGraph:
 
     def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
         """Bytes that one step moves, by kind (`placements.traffic.KINDS`): forward and, where there is one, the gradient back.
-
         What a batch brings to the device of the stage that reads it is feeding, not placement.
         """
         kinds: dict[str, int] = {}

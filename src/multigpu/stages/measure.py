@@ -1,12 +1,6 @@
-"""Measure a model's stages, search their best placement, and measure what was found, in one command.
+"""`multigpu stages`: measure a model's stages, search their best placement, and measure what was found, which is also traced once.
 
-    python -m multigpu stages workload=deepconn model=deepconn batch_size=32 --devices 2 --repeats 5
-
-What is found is then measured, and traced once; unless it is one of those written by hand, whose Records and traces are its own.
-
-Words `field=value` are fields of a Run, as of `measure`; the placement is the command's own. Bad input ends with exit code 2 and
-one sentence. A model's stages are measured once on a machine; `--again` measures them anew. The placements written by hand are
-measured too: they tell which model of the host holds (see `cost`), before the search relies on it.
+Not measured twice is what was written by hand: those placements are measured first, and tell which model of the host holds (see `cost`).
 """
 
 import importlib
@@ -97,7 +91,6 @@ def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
 
 def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str, float] | None = None) -> StageRecord:
     """The Record with the placement that its costs and these measured steps lead to.
-
     The model of the host is the one that misses the measured steps least; without any, the framework's own. What is priced lowest is
     found, until such a one was measured (`found_s`): then the fastest that was, which takes no longer than any written by hand.
     """
@@ -120,9 +113,7 @@ def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str,
 
 def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False) -> StageRecord:
     """This machine's latest StageRecord of the Run's model; unless there is one, written now, its costs measured in a process of its own.
-
-    Raises:
-        ValueError: there are too few devices. RuntimeError: the process died; the sentence says of what.
+    ValueError: there are too few devices. RuntimeError: the process died; the sentence says of what.
     """
     if devices < 2:
         raise ValueError(f"stages are spread over at least 2 devices, not {devices}")
@@ -169,8 +160,8 @@ def print_costs() -> None:
 def found_run(record: StageRecord, **more: Any) -> Run:
     """The Run of the placement that was found."""
     found = record.found
-    fields = record.run.model_dump() | {"placement": "searched", "devices": found.devices, "stage_devices": found.stage_devices} | more
-    return build_run(**fields)
+    placed = {"placement": "searched", "devices": found.devices, "stage_devices": found.stage_devices}
+    return build_run(**record.run.model_dump() | placed | more)
 
 
 def found_runs(record: StageRecord) -> tuple[list[Run], list[Run]]:
@@ -190,17 +181,8 @@ def describe(record: StageRecord) -> str:
             f" by side, {one.cut_bytes / 2**20:.2f} MiB a step between devices"
         )
     if record.by_hand:
-        lines.append(
-            f"what was found is {record.by_hand}: the Records and traces of that placement are its own, and it is not measured twice"
-        )
+        lines.append(f"what was found is {record.by_hand}: that placement's Records and traces are its own, and it is not measured twice")
     return "\n".join(lines)
-
-
-def _measure_runs(runs: Iterable[Run], launches: Sequence[int], records: RecordStore, quiet: bool) -> None:
-    """Measure each Run in these launches, unless its Records are there."""
-    points = [Point(run, repeat, launch) for run in runs for repeat, launch in enumerate(launches)]
-    if points:
-        print(measure_points(points, records, progress=not quiet), flush=True)
 
 
 @answered
@@ -226,18 +208,24 @@ def main(words: Sequence[str] | None = None) -> int:
     store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
     record = measure_stages(run, arguments.devices, store, arguments.again)
     launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
-    _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
+
+    def measure_runs(runs: Iterable[Run], launches: Sequence[int]) -> None:
+        points = [Point(run, repeat, launch) for run in runs for repeat, launch in enumerate(launches)]
+        if points:
+            print(measure_points(points, records, progress=not arguments.quiet), flush=True)
+
+    measure_runs(hand_written(run, arguments.devices).values(), launches)
     by_hand_s = measured_s(hand_written(run, arguments.devices), record.machine.name, records)
     proposed = planned(record, by_hand_s)
     if arguments.repeats:  # what is priced lowest is measured before it is called best
-        _measure_runs(found_runs(proposed)[0], launches, records, arguments.quiet)
+        measure_runs(found_runs(proposed)[0], launches)
     new = {each.stage_devices or "": each for each in found_runs(proposed)[0]}
     again = planned(record, by_hand_s, record.found_s | measured_s(new, record.machine.name, records))
     if again != record:
         record = again.model_copy(update={"attempt": len(store.attempts(record.machine.name, record.key))})
         store.write(record)
     print(describe(record), flush=True)
-    _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
+    measure_runs(found_runs(record)[1], launches[:1])
     return 0
 
 

@@ -12,8 +12,6 @@ from multigpu.store import Store
 
 STAGE_TIMING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
-
-
 REFUTED = "refuted"
 """A placement that was priced lowest and took longer than one written by hand."""
 
@@ -55,12 +53,11 @@ class StageRecord(Kept):
 
     @property
     def found(self) -> Predicted:
-        """The best placement."""
         return self.predictions[-1]
 
     @property
     def written(self) -> list[Predicted]:
-        """The placements written by hand."""
+        """Those written by hand."""
         return [one for one in self.predictions[:-1] if one.name != REFUTED]
 
     @property
@@ -70,9 +67,8 @@ class StageRecord(Kept):
 
     @property
     def by_hand(self) -> str | None:
-        """The placement written by hand that puts every stage where the best one does; None where there is none."""
-        same = (one.name for one in self.written if one.stage_devices == self.found.stage_devices)
-        return next(same, None)
+        """The placement written by hand that puts every stage where the best one does, if there is one."""
+        return next((one.name for one in self.written if one.stage_devices == self.found.stage_devices), None)
 
     def measured(self, one: Predicted) -> float | None:
         """Seconds a step of a priced placement, or of the one written by hand that puts every stage where it does; None: not measured."""

@@ -1,7 +1,6 @@
 """The five duties of document 004: what N replicas must do beside a step, so that they train one model.
-
-Each is one method, so that each can be replaced (and broken, and the breaking be noticed) by itself. What replicas left
-behind is the evidence of it, from which every rank comes to the same conclusion.
+Each is one method, so that each can be replaced (and broken, and the breaking be noticed) by itself. What replicas left behind is the
+evidence of it, from which every rank comes to the same conclusion.
 """
 
 import math
@@ -84,7 +83,6 @@ def writers_fault(files: Sequence[Sequence[str]], evaluations: Sequence[int]) ->
 
 class CoverageAudit:
     """Which replica read which item, epoch by epoch; the same on every rank.
-
     Shards are disjoint when no item is read by two replicas, but for what fills up the last joined batch of an epoch. An epoch of which a
     predecessor read a part is judged by what is known of it.
     """
@@ -121,12 +119,10 @@ class CoverageAudit:
         )
 
     def audits(self) -> list[EpochAudit]:
-        """Of every epoch that ran, in order; the last may be incomplete."""
         known = self.done | {epoch: self._audit(epoch) for epoch in self.seen}
         return [known[epoch] for epoch in sorted(known)]
 
     def fault(self) -> str | None:
-        """Why the shards are not disjoint or do not cover the data set, or None."""
         for audit in self.audits():
             if audit.shared > audit.allowed:
                 return (
@@ -140,10 +136,7 @@ class CoverageAudit:
 
 
 class Evidence:
-    """Of one TrainingRun, on every rank.
-
-    agree: whether all replicas that must be equal were so at every stop.
-    """
+    """Of one TrainingRun, on every rank. agree: whether all replicas that must be equal were so at every stop."""
 
     def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
         self.schedule = training.schedule_of(source.steps_per_epoch)
@@ -156,7 +149,7 @@ class Evidence:
         return self.coverage.audits() if self.coverage else []
 
     def fault(self, parts: Sequence[dict[str, Any]], first: int, stop: int) -> str | None:
-        """The first duty that was not done in steps first .. stop - 1, in one sentence, or None."""
+        """The first duty that was not done in steps first .. stop - 1, or None."""
         sums = [part["checksum"] for part in parts]
         if any(other != sums[0] for other in sums):
             self.agree = False
@@ -207,5 +200,4 @@ class FileWatch:
         self.names = _watched[self.folder] = []
 
     def close(self) -> None:
-        """Watch no longer."""
         _watched.pop(self.folder, None)

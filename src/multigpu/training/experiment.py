@@ -23,10 +23,7 @@ from multigpu.training.run import TrainingRun
 
 
 class TrainingItem(Due):
-    """One TrainingRun to train; `run` is its Run.
-
-    folder: where it checkpoints and logs; keep: whether a finished run leaves that there.
-    """
+    """One TrainingRun to train; `run` is its Run. folder: where it checkpoints and logs; keep: whether a finished run leaves that there."""
 
     run: Run
     training: TrainingRun
@@ -36,7 +33,6 @@ class TrainingItem(Due):
 
     @classmethod
     def of(cls, training: TrainingRun, repeat: int = 0, **more: Any) -> Self:
-        """One to train, which `train` gives its folder."""
         return cls(run=training.run, training=training, repeat=repeat, **more)
 
     @property

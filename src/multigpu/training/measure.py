@@ -1,6 +1,5 @@
-"""Train what has no Record yet: `python -m multigpu train --grid training_cpu`, or one run by its fields.
-
-What was interrupted goes on from its checkpoint, what is finished is not trained again. Imports no framework.
+"""Train what has no Record yet (a grid, or one run by its fields). Imports no framework.
+What was interrupted goes on from its checkpoint, what is finished is not trained again.
 """
 
 import argparse
@@ -39,13 +38,8 @@ def train(
     company: Company | None = None,
 ) -> Summary:
     """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay. All else: as `sweep`.
-
-    Args:
-        checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from.
-        keep: leave the last checkpoint and the log of finished runs.
-
-    Raises:
-        ValueError: as `sweep`, or a checkpoint cannot be used; nothing was started.
+    checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from, one that cannot be used is a ValueError
+    before anything starts. keep: leave the last checkpoint and the log of finished runs.
     """
     root = checkpoints.resolve()
     items = [item.model_copy(update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}) for item in chosen]

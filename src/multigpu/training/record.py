@@ -14,10 +14,7 @@ MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": F
 
 
 class Evaluation(Data):
-    """The model after `step` steps, on held-out data.
-
-    samples: items that all replicas had trained on. seconds: of training until then, without evaluations and checkpoints.
-    """
+    """The model after `step` steps, on held-out data. samples: that all replicas had trained on. seconds: of training until then."""
 
     step: int
     samples: int
@@ -26,10 +23,9 @@ class Evaluation(Data):
 
 
 class EpochAudit(Data):
-    """What replicas read in one epoch, by item.
-
-    steps: of the epoch that ran. distinct: items read by any replica. shared: items read by more than one, and `allowed`: how many
-    the filling up of the last step explains. complete: whether the whole epoch ran (only then must all `items` have been read).
+    """What replicas read in one epoch, by item. steps: of the epoch that ran; complete: whether all of it did, so that all `items` must
+    have been read.
+    distinct: items read by any replica. shared: by more than one, and `allowed`: how many the filling up of the last step explains.
     """
 
     epoch: int
@@ -89,7 +85,6 @@ class TrainingMeasurement(Data):
     flags: list[str] = []
 
     def final(self, score: str) -> float | None:
-        """The last evaluation's score, or None."""
         return self.evaluations[-1].scores.get(score) if self.evaluations else None
 
     def reached(self, score: str, value: float) -> Evaluation | None:

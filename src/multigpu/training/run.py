@@ -32,7 +32,6 @@ class Schedule(NamedTuple):
     pace: float = 1.0
 
     def rate(self, step: int) -> float:
-        """The rate of `step`."""
         at = step * self.pace
         if self.law == "warmup" and at < self.length:
             return self.start + (self.peak - self.start) * at / self.length
@@ -139,7 +138,6 @@ class TrainingRun(Asked):
         return Schedule(self.schedule, peak, length=self.schedule_steps, pace=pace)
 
     def budget(self, steps_per_epoch: int | None) -> int:
-        """Steps of all replicas."""
         if self.steps:
             return self.steps
         assert self.epochs and steps_per_epoch

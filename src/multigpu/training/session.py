@@ -29,10 +29,8 @@ LONGEST_SEGMENT = 200
 
 
 class TrainingSession(Session):
-    """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas.
-
-    Lists of what a replica has are by rank, of those in this process. The seat's `stage` is told "build", "start" (variables stand, nothing
-    is broadcast), "step" and "checkpoint".
+    """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas, by rank.
+    The seat's `stage` is told "build", "start" (variables stand, nothing is broadcast), "step" and "checkpoint".
     """
 
     def __init__(self, item: TrainingItem, seat: Seat, threads: int, duties: Duties) -> None:
@@ -67,7 +65,6 @@ class TrainingSession(Session):
 
     @property
     def replicas(self) -> list[Tower]:
-        """Those of this process."""
         return replicas_of(self.trainer)
 
     def _hashes(self) -> list[str]:
@@ -81,10 +78,7 @@ class TrainingSession(Session):
 
     def warm_up(self) -> None:
         """Take up the checkpoint, if there is one, or begin with equal weights.
-
-        Raises:
-            ValueError: the checkpoint cannot be used, or the inputs hold nothing out to score.
-            DidNotTrain: replicas that must start from equal weights do not.
+        ValueError: the checkpoint cannot be used, or the inputs hold nothing out to score. DidNotTrain: replicas do not start equal.
         """
         self.stage("start")
         held = self._checkpoint_of_all()
@@ -165,22 +159,20 @@ class TrainingSession(Session):
 
     def _account(self, window: Window, stop: int) -> str | None:
         """Put together what all replicas know of the steps up to `stop`; why they were no joint training, or None."""
-        mine = []
-        for place, replica in enumerate(self.replicas):
-            marks = [step[place] for step in self.applied]
-            mine.append(
-                {
-                    "losses": torch.stack([step[place] for step in window.results]).double().cpu().tolist(),
-                    "steps": window.step_time_s,
-                    "wall_s": window.wall_s,
-                    "rates": [float(mark) for mark in marks if mark is not None],
-                    "units": self.units[place],
-                    "checksum": checksum(replica.weights()),
-                    "read": self.read[place],
-                    "files": self._files(place),
-                    "evaluations": self.evaluations[place],
-                }
-            )
+        mine = [
+            {
+                "losses": torch.stack([step[place] for step in window.results]).double().cpu().tolist(),
+                "steps": window.step_time_s,
+                "wall_s": window.wall_s,
+                "rates": [float(step[place]) for step in self.applied if step[place] is not None],
+                "units": self.units[place],
+                "checksum": checksum(replica.weights()),
+                "read": self.read[place],
+                "files": self._files(place),
+                "evaluations": self.evaluations[place],
+            }
+            for place, replica in enumerate(self.replicas)
+        ]
         parts = list(chain.from_iterable(told.everyone(mine)))
         first, self.at = self.at, stop
         self.history.add(self.training, parts, stop)

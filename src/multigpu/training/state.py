@@ -1,5 +1,5 @@
-"""The replicas of one TrainingRun that one process works on (its own, or all of them where one thread dispatches for all devices), and what
-each holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers.
+"""The replicas of one TrainingRun that one process works on (its own, or all where one thread dispatches for all devices), and what each
+holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers.
 """
 
 import hashlib
@@ -49,11 +49,9 @@ class Tower:
         return self.trainer.optimizers_of(self.rank)
 
     def groups(self) -> list[dict[str, Any]]:
-        """Of all its optimizers: parameters and their rate."""
         return [group for optimizer in self.optimizers() for group in optimizer.param_groups]
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:
-        """As `Trainer.owned`."""
         return self.trainer.owned(self.rank)
 
     def full_values(self) -> dict[str, Tensor]:
@@ -68,15 +66,15 @@ class Tower:
         return [value for _, value in self.owned()] + buffers
 
     def staged(self) -> list[Tensor]:
-        """What this replica fetched during its last step and computes the next one with, where variables are staged: all replicas fetch
-        the same, and between two steps it is one update older than the masters.
+        """What this replica fetched during its last step and computes the next one with, where variables are staged: the same on all
+        replicas, and between two steps one update older than the masters.
         """
         if not isinstance(self.trainer, ServerTrainer):
             return []
         return [store.fetched for store in self.trainer.stores if isinstance(store, StagedDeviceStore | StagedHostStore)]
 
     def weights(self) -> list[Tensor]:
-        """Variables, or staged copies of them, that must be equal on all replicas; running statistics are each one's own once it trains."""
+        """Variables, or staged copies of them, that must be equal on all replicas (running statistics differ once they train)."""
         return [value for _, value in self.owned()] if self.replicated else self.staged()
 
     # --- its rate and its gradients ---------------------------------------------------------------------------------------------
@@ -101,7 +99,7 @@ class Tower:
 
     def clip_updates(self, most: float) -> None:
         """From now on every update takes gradients whose joint norm is at most this: larger ones shrink together (004:
-        `max_gradient_norm`). Gradients are merged by then, so that every replica shrinks them alike.
+        `max_gradient_norm`), merged, so on every replica alike.
         """
         for optimizer in self.optimizers():
             every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -115,9 +113,7 @@ class Tower:
 
     def take(self) -> dict[str, Any]:
         """All that this replica must get back to go on as if nothing had happened; tensors on the CPU.
-
-        Of copies that are equal on all replicas, staged ones too, rank 0's are enough; running statistics, random numbers and stretches of
-        optimizer states are each replica's own.
+        Of copies that are equal on all replicas, staged ones too, rank 0's are enough.
         """
         held: dict[str, Any] = {
             "buffers": _on_cpu(dict(self.module.named_buffers())),
@@ -136,11 +132,7 @@ class Tower:
         return held
 
     def put_back(self, replicas: list[dict[str, Any]]) -> None:
-        """Undo whatever happened since `take`.
-
-        Args:
-            replicas: what every replica took, by rank.
-        """
+        """Undo whatever happened since `take`. replicas: what every replica took, by rank."""
         mine = replicas[self.rank]
         source = replicas[0] if self.replicated else mine
         with torch.no_grad():
@@ -151,9 +143,7 @@ class Tower:
             for copy, taken in zip(self.staged(), replicas[0].get("staged", []), strict=True):
                 copy.copy_(taken)
         for optimizer, state in zip(self.optimizers(), (source if self.shares_slots else mine)["optimizers"], strict=True):
-            optimizer.load_state_dict(
-                _on_cpu(state)
-            )  # a copy: a CPU's optimizer keeps the tensors that it is given, and towers share a source
+            optimizer.load_state_dict(_on_cpu(state))  # a copy: a CPU's keeps the tensors that it is given, and towers share a source
         scale = getattr(self.trainer, "scale", None)
         if scale is not None:
             for name in SCALE:
