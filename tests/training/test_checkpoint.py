@@ -58,34 +58,25 @@ def test_a_foreign_one_is_one_sentence_before_anything_starts(tmp_path: Path):
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
 def test_slots_schedule_data_and_random_numbers_come_back(tmp_path: Path, precision: str):
-    """Adam's slots and step count, a rate that changes every step, the order of images, and dropout's random numbers."""
+    """Adam's slots and step count, a rate that changes every step, the order of images, and random numbers drawn as dropout does."""
     fields = {"optimizer": "adam", "base_rate": 1e-3, "schedule": "luong10", "schedule_steps": 8, "precision": precision}
     run = training("replicated_allreduce", devices=1, steps=6, checkpoint_every=3, batch_size=20, **fields)
 
-    def with_dropout(case: Case):
-        session = session_of(case, 0, tmp_path)
+    def noise(module: torch.nn.Module, inputs: tuple[dict[str, torch.Tensor], None]) -> None:
+        inputs[0]["images"].mul_(1 + 0.1 * torch.rand(1).item())
 
-        # every step draws from the process's random numbers, as dropout does
-        def noise(module: torch.nn.Module, inputs: tuple[dict[str, torch.Tensor], None]) -> None:
-            inputs[0]["images"].mul_(1 + 0.1 * torch.rand(1).item())
-
+    ended = []
+    for name, steps in (("whole", 6), ("half", 4), ("again", 6)):  # "half" ends one step after its checkpoint
+        session = session_of(Case(name, run, folder="run-half" if name == "again" else ""), 0, tmp_path)
         session.trainer.module.register_forward_pre_hook(noise)
         session.warm_up()
-        return session
-
-    whole = with_dropout(Case("whole", run))
-    whole.time()
-    expected = whole.trainer.full_values()
-    half = with_dropout(Case("half", run))
-    half.total = 4  # as if it ended one step after its checkpoint
-    half.time()
-    again = with_dropout(Case("again", run, folder="run-half"))
-    assert again.at == 3
-    again.time()
-    assert all(torch.equal(value, again.trainer.full_values()[name]) for name, value in expected.items())
-    assert whole.history.loss == again.history.loss
-    for session in (whole, half, again):
+        assert session.at == (3 if name == "again" else 0)
+        session.total = steps
+        session.time()
+        ended.append((session.history.loss, session.trainer.full_values()))
         session.close()
+    (losses, values), _, again = ended
+    assert losses == again[0] and all(torch.equal(value, again[1][name]) for name, value in values.items())
 
 
 def test_rates_kept_on_the_device_train_as_plain_ones(tmp_path: Path):

@@ -1,16 +1,22 @@
-"""The five duties of document 004: done, they make replicas one model; each one not done is found out. Killed runs go on bit by bit."""
+"""The five duties of document 004: done, they make replicas one model; each one not done is found out. Killed runs go on bit by bit.
+
+Staged variables, one step old, train as the reference says, unlike the placement that does not stage.
+"""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.training.grid import joined_placements, placed
+from multigpu.engines.torch.reference import train_reference
+from multigpu.training.grid import joined_placements, placed, staged_twins
+from tests.equivalence.cases import make_context
 from tests.refusals import refused
 from tests.training import broken
-from tests.training.cases import Case, Results, fault_of, in_this_process, measured, training, translation
+from tests.training.cases import ADAM, Case, Results, fault_of, in_this_process, measured, training, translation
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,28 +27,33 @@ RESUMED = ("ddp", "zero1", "fsdp2", "local_sgd", "exp1", "exp2")
 """Copies of all; copies with a stretch of optimizer states each; pieces of all; copies that differ until the fifth step; masters in host
 memory updated on devices; masters in host memory updated there.
 """
-
 TRANSLATED = ("ddp", "exp3")
 """Of the model with tables: copies of all, and tables in host memory whose rows travel."""
-
 PER_DEVICE = [name for name in joined_placements() if "processes" not in placed(name)]
 """Those with one process for all devices are trained in `test_one_process`."""
+TWINS = staged_twins()
+STEPS = 5
+DOUBLE: dict[str, Any] = {"precision": "fp64", "steps": STEPS, "base_rate": None, "evaluate_every": 1}
+"""At the rule's own rate, which the reference takes."""
+INTERRUPTED = {name: training(name, **CHECKPOINTED) for name in RESUMED} | {name: training(name, **ADAM) for name in TWINS}
 
 CASES = [
     *(Case(f"clipped-{name}", training(name, steps=1, clip_norm=CLIP, optimizer="sgd")) for name in ("ddp", "replicated_allreduce")),
-    *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in (*PER_DEVICE, "local_sgd")),
+    *(Case(f"curve-{name}", INTERRUPTED.get(name, training(name))) for name in (*PER_DEVICE, "local_sgd", *TWINS)),
     Case("done", training("replicated_allreduce", epochs=1, steps=None, checkpoint_every=7, evaluate_every=15)),
     Case("own-start", training("replicated_allreduce"), broken.OwnStart),
     *(Case(duty.__name__, training("replicated_allreduce", **duty.fields), duty) for duty in broken.NOT_DONE),
     Case("adjusted", training("replicated_allreduce", **broken.ADJUSTED)),
     Case("not-adjusted", training("replicated_allreduce", **broken.ADJUSTED, adjust_to_devices=False)),
     *(Case(f"translation-{name}", translation(name)) for name in TRANSLATED),
+    *(Case(f"double-{name}", training(name, **DOUBLE)) for name in (*TWINS, *TWINS.values())),
+    Case("fetched-apart", training("staged_cpu"), broken.FetchedApart),
 ]
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    return Results(tmp_path_factory.mktemp("training"), [CASES], {name: training(name, **CHECKPOINTED) for name in RESUMED}, 1)
+    return Results(tmp_path_factory.mktemp("training"), [CASES], INTERRUPTED, 1)
 
 
 def test_all_duties_done(results: Results):
@@ -81,7 +92,7 @@ def test_weights_are_broadcast_before_training_only():
     assert found["part"]["evaluations"] == 3 and broken.Counting.broadcasts == 0
 
 
-@pytest.mark.parametrize("placement", RESUMED)
+@pytest.mark.parametrize("placement", INTERRUPTED)
 def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Results, placement: str):
     results.check_resumed(placement, f"curve-{placement}")
 
@@ -126,3 +137,50 @@ def test_the_norm_of_all_merged_gradients_is_clipped(results: Results, placement
     run = results.of(f"clipped-{placement}")
     moved = sum(distance**2 for distance in parts[0]["part"]["distance"].values()) ** 0.5
     assert run.start_hashes and moved == pytest.approx(0.05 * CLIP, rel=1e-3)
+
+
+def reference(run: Any, stale: int) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """The repository's own: one process on both shards, with gradients so many steps old."""
+    context, source = make_context(run.run.model_copy(update={"placement": ""}), 0, Path())
+    return train_reference(context, source, STEPS, [0, 1], stale)
+
+
+@pytest.mark.parametrize("placement", sorted(TWINS))
+def test_it_is_the_reference_with_gradients_one_step_old(results: Results, placement: str) -> None:
+    """Five steps in float64, on two processes: no further from it than another order of summing leads."""
+    values, losses = reference(results.cases[f"double-{placement}"].training, stale=1)
+    ours = results.of(f"double-{placement}")
+    assert ours.loss == pytest.approx(losses, rel=1e-6) and len(losses) == STEPS  # a Record keeps seven digits
+    found = results[f"double-{placement}"][0]["values"]
+    assert found.keys() == values.keys()
+    assert all(torch.allclose(value, values[name], rtol=0, atol=1e-13) for name, value in found.items())
+    fresh, _ = reference(results.cases[f"double-{placement}"].training, stale=0)
+    assert not all(torch.allclose(value, fresh[name], rtol=0, atol=1e-6) for name, value in found.items())
+
+
+@pytest.mark.parametrize(("placement", "twin"), sorted(TWINS.items()))
+def test_it_leaves_its_twin_after_the_first_step(results: Results, placement: str, twin: str) -> None:
+    """Both take the first step at the initial variables; the second is taken there again where they are staged. What is scored are the
+    newest variables: after one step those of both are the same, and no longer the first.
+    """
+    staged, plain = results.of(f"double-{placement}"), results.of(f"double-{twin}")
+    assert staged.start_hashes == plain.start_hashes and len(set(staged.start_hashes)) == 1
+    assert staged.loss[0] == plain.loss[0]
+    assert all(abs(a / b - 1) > 1e-4 for a, b in zip(staged.loss[1:], plain.loss[1:], strict=True))
+    scores = [[evaluation.scores["loss"] for evaluation in run.evaluations] for run in (staged, plain)]
+    assert scores[0][:2] == pytest.approx(scores[1][:2], rel=1e-6) and abs(scores[0][1] / scores[0][0] - 1) > 1e-4
+    assert abs(scores[0][2] / scores[1][2] - 1) > 1e-4
+
+
+@pytest.mark.parametrize("placement", sorted(TWINS))
+def test_duties_are_audited_on_every_replica(results: Results, placement: str) -> None:
+    run = results.of(f"curve-{placement}")
+    (audit,) = run.epochs
+    assert (audit.distinct, audit.shared) == (600, 0) and run.replicas_agree is True and len(run.end_hashes) == 1
+    assert run.files_by_rank[1] == [] and run.evaluations_by_rank == [0, 0]
+    assert run.rate == pytest.approx([1e-3] * 5 + [5e-4])  # luong10 over 8 steps halves for the first time after the fifth
+
+
+def test_replicas_that_fetch_something_else_are_found(results: Results) -> None:
+    told = "replicas hold different weights after step 6: they did not fetch the same for their next step"
+    assert fault_of(results["fetched-apart"]) == told

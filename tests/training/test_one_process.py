@@ -14,7 +14,7 @@ from multigpu.training.measure import train
 from multigpu.training.record import TrainingStore
 from multigpu.training.run import TrainingRun
 from tests.training import broken
-from tests.training.cases import Case, Results, fault_of, measured, train_one, training
+from tests.training.cases import ADAM, Case, Results, fault_of, measured, train_one, training
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -30,9 +30,6 @@ RESUMED = ("independent", "make_parallel", "replicated_allreduce", "exp1", "exp2
 """Copies apart, from one loss and merged; masters in host memory updated on devices and there."""
 PLAIN = "alexnet_cifar_tiny"
 """A model without batch norm, whose gradient does not tell how a batch was shared out."""
-
-ADAM = {"optimizer": "adam", "base_rate": 1e-3, "schedule": "luong10", "schedule_steps": 8, "checkpoint_every": 2}
-"""Slots, a count of steps and a rate that changes: all of it must come back."""
 
 
 def one(placement: str, **more: Any) -> TrainingRun:
