@@ -84,13 +84,10 @@ def test_a_text_is_what_others_rows_say_and_never_the_rows_own(tmp_path: Path, c
 
 
 def test_a_vocabulary_ends_at_its_limit_and_the_rest_is_unknown(tmp_path: Path) -> None:
-    lines = [line(f"U{n}", f"I{n % 3}", "often often rare" + str(n), n / 4) for n in range(20)]
-    source = read(write(tmp_path, *lines), vocabulary=4)
-    words = source.batch(0, 0).arrays["words"]
-    assert isinstance(words, np.ndarray)
-    assert set(words.ravel().tolist()) == {len(SPECIAL), UNK} and PADDING == UNK
-    assert words[0, 6:].tolist() == [3, 3, UNK, 3, 3, UNK]
-    refused("vocabulary of 3 entries: it needs more than 3", read, tmp_path / "reviews.json", vocabulary=3)
+    path = write(tmp_path, *(line(f"U{n}", f"I{n % 3}", f"often often rare{n}", n / 4) for n in range(20)))
+    words: Any = read(path, vocabulary=4).batch(0, 0).arrays["words"]
+    assert set(words.ravel().tolist()) == {len(SPECIAL), UNK} and words[0, 6:].tolist() == [3, 3, UNK, 3, 3, UNK]
+    refused("vocabulary of 3 entries: it needs more than 3", read, path, vocabulary=3)
 
 
 def test_a_later_review_of_one_item_by_one_user_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

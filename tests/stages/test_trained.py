@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -129,12 +130,6 @@ def test_tensorflow_trains_as_one_device_does(
         assert found["moved"] == predicted_moves(run_of(model, "tensorflow", **fields))
 
 
-def test_words_as_strings_are_looked_up_on_the_host(tensorflow: dict[tuple[str, str], Any]) -> None:
-    """Ids of both texts (12 words of 8 bytes, 11 rows) leave the host; nothing else of the step does."""
-    assert tensorflow["deepconn_tiny", "strings"]["moved"]["host_to_device"] == 2 * 11 * 12 * 8
-    assert TENSORFLOW_ALONE["strings"]["feed"] == "strings"
-
-
 def test_an_operation_that_strays_to_the_host_is_found(tf: Any) -> None:
     from multigpu.engines.tensorflow.stages import stray_ops
 
@@ -196,6 +191,11 @@ def costed(part: Part, update: Part = NOTHING, copy_s: float = 1e-6, threads: Ho
     return record_of(Costs(stages=stages, copies=copies, threads=threads))
 
 
+def written(records: RecordStore, record: StageRecord, steps_s: dict[Run, float]) -> None:
+    for run, step_s in steps_s.items():
+        records.write(make_record(units_per_s=run.batch_size / step_s, machine=record.machine, **run.model_dump()))
+
+
 def planned_again(record: StageRecord, records: RecordStore) -> StageRecord:
     """What the command plans from costs that are known and the steps measured since."""
     by_hand_s = measured_s(hand_written(record.run, record.devices), record.machine.name, records)
@@ -208,8 +208,7 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
     records, first = RecordStore(tmp_path), planned(costed(Part(device_s=1e-6, host_s=1e-3), copy_s=1e-4, threads="forward"), {})
     assert first.found.devices == 2
     slow = {"single": 0.020, "tower_per_gpu": 0.023, "alternating": 0.028}
-    for name, planted in hand_written(first.run, 2).items():
-        records.write(make_record(units_per_s=planted.batch_size / slow[name], machine=first.machine, **planted.model_dump()))
+    written(records, first, {run: slow[name] for name, run in hand_written(first.run, 2).items()})
     found = planned_again(first, records)
     assert found.costs.threads == "one" and found.found.devices == 1
     assert found.by_hand == "single" and found_runs(found) == ([], []) and "what was found is single" in describe(found)
@@ -228,9 +227,8 @@ def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> N
     assert found_runs(settled) == ([], []) and [one.stage_devices for one in settled.refuted] == [digits]
     held = planned(measured, by_hand, {digits: 0.015})
     assert held.found.stage_devices == digits and held.refuted == []
-    records, written = RecordStore(tmp_path), hand_written(measured.run, 2)
-    for planted, step_s in [*((written[name], step_s) for name, step_s in by_hand.items()), (found_run(proposed), 0.030)]:
-        records.write(make_record(units_per_s=planted.batch_size / step_s, machine=measured.machine, **planted.model_dump()))
+    records, runs = RecordStore(tmp_path), hand_written(measured.run, 2)
+    written(records, measured, {runs[name]: step_s for name, step_s in by_hand.items()} | {found_run(proposed): 0.030})
     again = planned_again(planned(measured, {}), records)
     assert again.by_hand == "single" and again.found_s == pytest.approx({digits: 0.030})
     assert planned_again(again, records) == again
@@ -257,13 +255,11 @@ def test_a_window_of_steps_is_traced_where_the_run_asks_for_it(tmp_path: Path) -
     """Steps 0 to 2 are warm-up and timed, 3 and 4 neither; 5 warms the profiler up, 6 and 7 are the window."""
     run = run_of("deepconn_tiny", "torch", placement="single", devices=1, traced_steps=2, traced_from=6)
     session: Any = open_session(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None)
-    taken: list[int] = []
-    step = session.step
-    session.step = lambda index: (taken.append(index), step(index))[1]
+    session.step = (taken := Mock(wraps=session.step))
     session.warm_up()
     found = measurement(run, session.time(), 1.0)
     session.close()
-    assert taken == [1, 2, 3, 4, 5, 6, 7]  # the first one is counted
+    assert [call.args for call in taken.call_args_list] == [(step,) for step in range(1, 8)]  # the first one is counted
     assert found.trace is not None and found.trace.first_step == 6 and len(found.trace.replicas[0].steps) == 2
     assert most_steps(run) == 8 and most_steps(run.model_copy(update={"traced_from": None})) == 6
 
