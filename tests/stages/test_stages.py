@@ -106,8 +106,8 @@ def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:
     costs = priced(TOWERS, {"a": 1.0, "b": 1.0, "join": 0.0}, 0.1)
     assert times(TOWERS, costs, ONE) == pytest.approx((6, 6)) and times(TOWERS, costs, TWO) == pytest.approx((3.2, 6.2))
     slow = priced(TOWERS, {"a": 0.01, "b": 0.01, "join": 0.01}, 0.01, host_s=1.0)
-    assert times(TOWERS, slow, TWO) > times(TOWERS, slow, ONE)
-    assert times(TOWERS, slow, TWO, threads="per_device") < times(TOWERS, slow, TWO), "a thread a device starts both towers at once"
+    assert times(TOWERS, slow, TWO)[0] > times(TOWERS, slow, ONE)[0]
+    assert times(TOWERS, slow, TWO, threads="per_device")[0] < times(TOWERS, slow, TWO)[0], "a thread a device starts both towers at once"
 
 
 def test_backward_passes_of_two_towers_start_side_by_side_whatever_the_order_of_stages() -> None:
@@ -138,8 +138,8 @@ def test_measured_steps_tell_which_model_of_the_host_holds(true: Any) -> None:
 
 
 def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
-    copies = (CopyCost(bytes=0, device_s=1.0, host_s=0.5), CopyCost(bytes=100, device_s=2.0, host_s=0.5))
-    costs = Costs(stages=(), copies=copies)
+    copies = (CopyCost(bytes=size, device_s=seconds, host_s=0.5) for size, seconds in ((0, 1.0), (100, 2.0)))
+    costs = Costs(stages=(), copies=tuple(copies))
     assert [costs.copy_cost(size).device_s for size in (0, 50, 100, 300)] == pytest.approx([1.0, 1.5, 2.0, 4.0])
 
 
@@ -153,8 +153,5 @@ def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
             places = {name: device for group, device in zip(groups, dealt, strict=True) for name in group}
             prices.append(Pricing(graph, costs, 4).step_time_s(places))
         assert found.step_time_s == pytest.approx(min(prices), rel=1e-6) and found.tried < len(prices)
-
-
-def test_a_search_too_large_to_try_everything_is_refused() -> None:
-    graph, costs = random_graph(0, 40)
+    graph, costs = random_graph(seed, 40)
     refused(r"\d+ groups of stages have more than 100000 placements on 2 devices: choose fewer devices", Pricing(graph, costs, 4).search)

@@ -13,7 +13,7 @@ from multigpu.training.experiment import TrainingItem, folder_of
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingStore
 from multigpu.training.run import TrainingRun
-from tests.training import broken
+from tests.training import cases
 from tests.training.cases import ADAM, Case, Results, fault_of, measured, train_one, training
 
 pytestmark = pytest.mark.timeout(300)
@@ -94,15 +94,15 @@ def test_a_record_has_what_it_has_of_a_process_a_device(results: Results, placem
     assert (audit.distinct, audit.shared) == (600, 0)
 
 
-@pytest.mark.parametrize("duty", broken.NOT_DONE)
+@pytest.mark.parametrize("duty", cases.NOT_DONE)
 def test_a_duty_that_is_not_done_is_found(duty: Any, tmp_path: Path) -> None:
-    copies = {broken.NotBroadcast: "replicated_copy", broken.NotSynchronised: "replicated_allreduce"}
+    copies = {cases.NotBroadcast: "replicated_copy", cases.NotSynchronised: "replicated_allreduce"}
     case = Case("broken", one(copies.get(duty, "make_parallel"), **duty.fields), duty)
     assert duty.said in fault_of(train_one(case, 0, tmp_path))
 
 
 def test_the_broadcast_makes_different_starts_one(tmp_path: Path, results: Results) -> None:
-    case = Case("own-start", one("replicated_copy", precision="fp64", evaluate_every=3), broken.OwnStart)
+    case = Case("own-start", one("replicated_copy", precision="fp64", evaluate_every=3), cases.OwnStart)
     m = measured(case, train_one(case, 0, tmp_path))
     assert len(set(m.start_hashes)) == 1 and m.loss == results.of("fp64-replicated_copy").loss
 
