@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.files import check_text, file_digest, read_parallel
 from multigpu.inputs.pieces import PIECES, SELECTIONS, Pieces, pieces, split_catalogs
 from multigpu.inputs.plans import BUCKETS, bucket_of
@@ -50,10 +49,7 @@ def test_the_most_frequent_words_are_kept_and_ties_are_alphabetical(sentences: l
 
 def test_special_words_in_the_text_take_no_second_place():
     vocabulary = count_vocabulary(["<unk> <unk> a"], 10)
-    assert vocabulary.entries == (*SPECIAL, "a")
-    assert vocabulary.encode("a <unk> b") == [3, UNK, UNK]
-    one, two, three = (count_vocabulary([sentence], 10).fingerprint for sentence in ("a a b", "b b a", "b a a"))
-    assert one == three != two
+    assert vocabulary.entries == (*SPECIAL, "a") and vocabulary.encode("a <unk> b") == [3, UNK, UNK]
     refused(r"^a vocabulary of 3 entries has no room for a word beside its 3 special ones$", count_vocabulary, ["a"], 3)
 
 
@@ -241,10 +237,3 @@ def test_short_pairs_of_the_corpus_train_and_no_held_out_sentence_is_among_them(
 def test_pieces_are_those_of_the_committed_records():
     source = pieces(make_run([16, 16], "pieces_short", shuffle=True), find_model("nmt", "nmt_short"))
     assert (source.label, source.fingerprint[:16]) == ("de-en catalogs in pieces of postgresql-15 up to 14, shuffled", "9155d7f1b2d2c158")
-
-
-def test_a_damaged_corpus_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pieces_module, "CORPUS", tmp_path)
-    (tmp_path / "catalogs.en.gz").write_bytes(gzip.compress(b"a\n")[:-1])
-    said = r"^text file .*catalogs\.en\.gz is not whole or not packed by gzip: "
-    refused(said, pieces, make_run([16], "pieces_short"), find_model("nmt", "nmt_short"))

@@ -38,8 +38,6 @@ def test_synthetic_images_are_drawn_by_the_engine(sizes: list[int], seed: int):
         assert images == Draw((size, 3, 32, 32), "normal", images.seed) and labels == Draw((size,), "labels", labels.seed, 11)
         seeds |= {images.seed, labels.seed}
     assert len(seeds) == 2 * len(sizes)
-    marks = [synthetic_images(make_run([size]), make_image_model(pixels)).fingerprint for size, pixels in ((4, 8), (9, 8), (4, 16))]
-    assert marks[0] == marks[1] != marks[2]
 
 
 def test_digits_are_scikit_learns_with_their_labels():
@@ -111,8 +109,6 @@ def test_image_folder_takes_classes_from_folders(tmp_path: Path):
         raw = images * np.array(IMAGENET_DEVIATION).reshape(3, 1, 1) + np.array(IMAGENET_MEAN).reshape(3, 1, 1)
         found |= {round(float(image.mean()) * 255): int(label) for image, label in zip(raw, labels, strict=True)}
     assert found == {0: 1, 40: 1, 80: 0, 120: 2}  # ape, cat, dog
-    grey = image_folder(make_run([4], data=data), make_image_model(6, 1, 3)).batch(0, 0)
-    assert grey.arrays["images"].shape == (4, 1, 6, 6)
 
 
 def test_image_folder_fingerprint_is_of_names_and_contents(tmp_path: Path):
@@ -128,16 +124,14 @@ def test_image_folder_fingerprint_is_of_names_and_contents(tmp_path: Path):
 
 
 def test_every_error_is_one_sentence(tmp_path: Path):
-    def refuse(sentence: str, make: Any, data: tuple[str, ...] | None, sizes: tuple[int, ...] = (1,), **model: int) -> None:
-        run = make_run(list(sizes), "x", data=data)
-        refused(f"^{sentence}$", lambda: make(run, make_image_model(**{"size": 8, **model})).batch(0, 0))
+    def refuse(sentence: str, make: Any, data: tuple[str, ...] | None, **model: int) -> None:
+        refused(f"^{sentence}$", lambda: make(make_run([1], "x", data=data), make_image_model(**model)).batch(0, 0))
 
     folder = (str(tmp_path),)
     refuse("inputs 'x' needs data to name one folder: it names 2", cifar10, ("a", "b"))
     refuse(".* holds no data_batch_.*bin: name the folder with CIFAR-10's binary files", cifar10, folder)
     write_cifar(tmp_path, [3])
     refuse("CIFAR-10 has 3 channels: model 'm' takes 1", cifar10, folder, channels=1)
-    refuse("a joined batch of 4 images needs at least as many: the data set has 3", cifar10, folder, (2, 2))
     for content, sentence in (
         (bytes(3074), "has 3074 bytes: CIFAR-10's records take 3073 bytes each"),
         (b"", "has 0 bytes: CIFAR-10's records take 3073 bytes each"),

@@ -147,11 +147,11 @@ def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
 def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
     graph, costs = random_graph(seed, 7)
     for devices in (2, 3):
-        found = Pricing(graph, costs, 4).search(devices)
+        _, step_s, tried = Pricing(graph, costs, 4).search(devices)
         groups, prices = graph.together, []
         for dealt in product(range(devices), repeat=len(groups)):
             places = {name: device for group, device in zip(groups, dealt, strict=True) for name in group}
             prices.append(Pricing(graph, costs, 4).step_time_s(places))
-        assert found.step_time_s == pytest.approx(min(prices), rel=1e-6) and found.tried < len(prices)
+        assert step_s == pytest.approx(min(prices), rel=1e-6) and tried < len(prices)
     graph, costs = random_graph(seed, 40)
     refused(r"\d+ groups of stages have more than 100000 placements on 2 devices: choose fewer devices", Pricing(graph, costs, 4).search)

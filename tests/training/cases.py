@@ -5,7 +5,6 @@ import multiprocessing.connection
 import os
 import pickle
 import signal
-import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -158,13 +157,6 @@ class Results(dict[str, list[dict[str, Any]]]):
         assert two.resumed_at == [2] and two.start_hashes == one.start_hashes
 
 
-def in_this_process(case: Case, root: Path | None = None) -> dict[str, Any]:
-    """A run on one device, here."""
-    with tempfile.TemporaryDirectory() as folder:
-        (found,) = train_one(case, 0, root or Path(folder))
-        return found
-
-
 # Duties of which one is not done: `said` is how it is found, `fields` are those of a run that shows it; and one that counts.
 
 
@@ -259,13 +251,3 @@ class EveryoneLeads(Duties):
 
 
 NOT_DONE: tuple[Any, ...] = (NotBroadcast, NotSynchronised, SameShard, UnawareOfReplicas, RateNotApplied, EveryoneLeads)
-
-
-class Counting(Duties):
-    """Counts how often initial weights are broadcast."""
-
-    broadcasts = 0
-
-    def start(self, trainer: Any) -> None:
-        type(self).broadcasts += 1
-        super().start(trainer)

@@ -1,9 +1,8 @@
 """Encoded images as training reads them: JPEG decoded, a part cropped at random and scaled, flipped, normalised.
 
-What happens to each image is planned from (seed, epoch, item): it is the same whoever decodes, however many workers there are, and in
-both frameworks (their ways to scale differ in the last bits). Where no images are at hand, decoding costs what it costs on files made once
-from a seed, of ImageNet's sizes: each is a part of one of scikit-learn's two photographs, scaled, mirrored, shifted in colour and covered
-with noise, with one of its handwritten digits blended in. The digit is the class; only decoding and reading are to be learnt from them.
+What happens to each image is planned from (seed, epoch, item), the same whoever decodes, and in both frameworks (whose ways to scale differ
+in the last bits). Where no images are at hand, files are made once from a seed, which cost what ImageNet's cost: each is a part of one of
+scikit-learn's two photographs, scaled, mirrored, shifted in colour and covered with noise, with one of its digits, the class, blended in.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ NOISE = 8.0
 
 
 def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
-    """The folder of `count` pictures below `root`, made if it is not there: `<digit>/<number>.jpg`; a ValueError where it cannot be
-    written.
-    Several processes may ask at once: each makes its own copy and the first one's stays.
-    """
+    """The folder of `count` pictures `<digit>/<number>.jpg`, made if it is not there; of several processes the first one's stays."""
     folder = root / f"made-jpegs-{MADE_VERSION}-{seed}-{count}"
     if folder.is_dir():
         return folder
@@ -136,7 +132,6 @@ class Example:
         return crop_box(width, height, rng), flipped
 
     def size(self) -> tuple[int, int]:
-        """Width and height, from the file's head."""
         return _size(self.file)
 
     def pixels(self, size: int) -> np.ndarray:

@@ -133,12 +133,12 @@ class Cifar10(Pictures):
         files = sorted(folder.glob("data_batch_*.bin"))
         if not files:
             raise ValueError(f"{folder} holds no data_batch_*.bin: name the folder with CIFAR-10's binary files")
+        parts = []
         for file in files:
-            if file.stat().st_size == 0 or file.stat().st_size % CIFAR_RECORD:
-                raise ValueError(f"{file} has {file.stat().st_size} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
-        parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, CIFAR_RECORD) for file in files]
-        for file, part in zip(files, parts, strict=True):
-            if (worst := part[:, 0].max()) >= CIFAR_CLASSES:
+            if (size_b := file.stat().st_size) == 0 or size_b % CIFAR_RECORD:
+                raise ValueError(f"{file} has {size_b} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
+            parts.append(np.fromfile(file, dtype=np.uint8).reshape(-1, CIFAR_RECORD))
+            if (worst := parts[-1][:, 0].max()) >= CIFAR_CLASSES:
                 raise ValueError(f"{file} has the label {worst}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
         self._records, self._size = np.concatenate(parts), size
         self.labels = self._records[:, 0].astype(np.int64)
@@ -150,8 +150,8 @@ class Cifar10(Pictures):
 
 
 class ImageFolder(Pictures):
-    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for, scaled
-    to a square (not cropped) and standardised by ImageNet's means and deviations.
+    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for,
+    scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
     """
 
     def __init__(self, folder: Path, size: int, channels: int) -> None:

@@ -20,7 +20,6 @@ def bucket_of(target_words: np.ndarray) -> np.ndarray:
 
 def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
     """Which sentences each step of one epoch takes: shape (steps, joined batch), ranks side by side in each row; none twice in a step.
-
     Sentences wait in their bucket in the order given. Whenever a bucket holds enough for the shard whose turn it is, that shard takes them,
     then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit in different buckets, as document 000's
     towers do.
@@ -51,8 +50,8 @@ def filled_up(order: np.ndarray, joined: int) -> np.ndarray:
 
 class Epochs(Source):
     """A Source over a data set, in every epoch in an order drawn from (seed, epoch), or in one order (`in_order`).
-    The last step of an epoch is filled up with items from its beginning: nothing is left out, every shard always has its full size, less
-    than one joined batch is seen twice, and no item twice in a step. A data set smaller than one joined batch is a ValueError.
+    An epoch's last step is filled up from its beginning: nothing is left out, every shard has its full size, and no item comes twice in a
+    step. A data set smaller than one joined batch is a ValueError.
     """
 
     count: int

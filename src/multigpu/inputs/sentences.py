@@ -21,9 +21,7 @@ _WORD = re.compile(r"<unk>|\w+|[^\w\s]")
 
 
 def words(sentence: str) -> list[str]:
-    """The words of a sentence: runs of letters, digits and underscores; every other sign that is no space is a word by itself.
-    Case is kept, and so is `<unk>`. "don't --stop" gives don ' t - - stop.
-    """
+    """The words of a sentence: runs of letters, digits and underscores, `<unk>`, and every other sign. "don't --stop": don ' t - - stop."""
     return _WORD.findall(sentence)
 
 

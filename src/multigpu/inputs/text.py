@@ -1,6 +1,5 @@
 """Inputs of the translation workload that are read: the committed parallel corpus, and files of your own.
-Whatever makes a Source here raises ValueError where `run.data` names other files than it reads, a file cannot be used, the Run asks for
-what the input has not, or its joined batch is larger than the corpus.
+What makes a Source here raises ValueError for other files than it reads, unusable ones, what the input has not, and too large a batch.
 """
 
 import logging
@@ -46,9 +45,7 @@ def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, long
 
 
 def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST) -> EncodedCorpus:
-    """The pairs (numbers of each source's and target's words) that have words on both sides, cut to `longest`; without any a ValueError.
-    marks: what determines the corpus, for its fingerprint.
-    """
+    """The pairs that have words on both sides (none: a ValueError), cut to `longest`. marks: what determines the corpus."""
     collected = [(array("i"), array("q", [0])) for _ in range(2)]  # of each side, as `Sentences`: never held as text
     left_out = cut = 0
     for numbers in numbered:
@@ -68,10 +65,9 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
 
 
 class CorpusText(Epochs):
-    """A parallel corpus in its own order (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`; without a
+    """A parallel corpus in its own order (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`; it has no
     period.
-    Under batching "shared" that is the plan for one shard of the joined batch's size, so that all shards of a step come from one bucket;
-    under "fixed" sentences come as they stand, whatever their lengths.
+    Under batching "shared" that plan is for one shard of the joined batch's size; under "fixed" sentences come whatever their lengths.
     """
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from multigpu.placements.traffic import HOST
 from multigpu.schema import Data
@@ -111,14 +111,6 @@ class _Clock:
         return issued, done
 
 
-class Found(NamedTuple):
-    """The best placement, and how many were priced."""
-
-    places: dict[str, int]
-    step_time_s: float
-    tried: int
-
-
 @dataclass(frozen=True)
 class Pricing:
     """What placements of a graph's stages cost for a batch of `rows`. places: of all stages, the host's too."""
@@ -158,9 +150,7 @@ class Pricing:
 
     def _backward(self, places: Places, clock: _Clock, lost_s: float) -> float:
         """Run every backward pass; when the last was asked for. lost_s: when the last stage's output is there.
-        A pass may be asked for once all gradients of its output have been handed on. Each thread takes the first; of equal ones the latest
-        stage,
-        as PyTorch's engine does.
+        Each thread takes the first pass whose gradients have all been handed on; of equal ones the latest stage, as PyTorch's engine does.
         """
         graph, last = self.graph, self.graph.stages[-1].name
         order = {stage.name: index for index, stage in enumerate(graph.stages)}
@@ -202,9 +192,7 @@ class Pricing:
         return self.costs.call_s + stages + copies
 
     def host_model_errors(self, measured: Sequence[tuple[Places, float]]) -> dict[HostModel, float]:
-        """How far each model of the host misses measured steps (places of all stages, seconds): the root mean square of
-        log(predicted / measured), 0.1 being about 10%; {} without any.
-        """
+        """How far each model of the host misses measured steps: the root mean square of log(predicted / measured), 0.1 being about 10%."""
         found: dict[HostModel, float] = {}
         for model in HOST_MODELS if measured else ():
             priced = replace(self, costs=self.costs.model_copy(update={"threads": model}))
@@ -212,8 +200,8 @@ class Pricing:
             found[model] = math.hypot(*misses) / math.sqrt(len(misses))
         return found
 
-    def search(self, devices: int = 2) -> Found:
-        """The cheapest placement; of equally cheap ones the one on fewest devices, then with the fewest copies. Raises as `dealt_out`."""
+    def search(self, devices: int = 2) -> tuple[dict[str, int], float, int]:
+        """The cheapest placement, seconds of its step, and how many were priced; of equal ones on fewest devices with fewest copies."""
         priced = []
         for places in dealt_out(len(self.graph.together), devices):
             named = {name: device for group, device in zip(self.graph.together, places, strict=True) for name in group}
@@ -223,7 +211,7 @@ class Pricing:
             order = float(f"{step_s:.6g}"), len(set(places)), len(self.graph.crossings(full, self.rows)), places
             priced.append((order, named, step_s))
         _, best, step_s = min(priced, key=lambda one: one[0])
-        return Found(best, step_s, len(priced))
+        return best, step_s, len(priced)
 
 
 MOST = 100_000

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multigpu.placements.traffic import HOST
-
-ID_BYTES = 8
+from multigpu.placements.traffic import HOST, ID_BYTES
 
 Places = Mapping[str, int]
 """Stage -> the device that runs it, forward and backward (HOST: the host's processor)."""
@@ -19,7 +17,6 @@ Places = Mapping[str, int]
 @dataclass(frozen=True)
 class Stage:
     """One part of a model's forward pass; its backward pass runs on the same device.
-
     inputs: the stages whose outputs it reads, which stand before it. arrays: what it reads of the batch, fed to where it runs.
     output: shape of what it hands on for one row, the row's axis left out; () for a number.
     integers: it hands on ids (int64), which have no gradient.
@@ -94,9 +91,7 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places`, of all placed stages, with the host's; a ValueError where a place is impossible, or two stages of one variable stand
-        apart.
-        """
+        """`places`, of all placed stages, with the host's; a ValueError where one is impossible, or stages of one variable stand apart."""
         for stage in self.placed:
             if not 0 <= places[stage.name] < devices:
                 raise ValueError(f"stage {stage.name!r} is placed on device {places[stage.name]}: there are {devices}, from 0")
@@ -121,9 +116,7 @@ class StageGraph:
         ]
 
     def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
-        """Bytes that one step moves, by kind (`placements.traffic.KINDS`): forward and, where there is one, the gradient back.
-        What a batch brings to the device of the stage that reads it is feeding, not placement.
-        """
+        """Bytes that one step moves, by kind (`placements.traffic.KINDS`), gradients back included; feeding the batch is not placement."""
         kinds: dict[str, int] = {}
         for one in self.crossings(places, rows, item_bytes):
             there = "host_to_device" if one.start == HOST else "device_to_host" if one.end == HOST else "device_to_device"
@@ -136,10 +129,8 @@ class StageGraph:
 
 @dataclass(frozen=True)
 class Staged:
-    """How a workload offers itself to placements of its stages.
-
+    """How a workload offers itself to placements of its stages. arrays: a batch's, by the names that the stages read.
     graph: a model's stages; `strings`: whether its words arrive as strings, which the host looks up first.
-    arrays: a batch's arrays by the names that the stages read.
     """
 
     graph: Callable[[Any, bool], StageGraph]

@@ -37,8 +37,6 @@ OWN = {"placement", "devices", "processes", "scaling", "stage_devices", "traced_
 """Fields that the command chooses."""
 BATCH = 32
 """Document 003's."""
-WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
-"""Steps of a traced Run, as in the grid `inside_model_traces`."""
 CALLS = 50
 """Behind every cost."""
 COPY_SIZES = (4, 1 << 16, 1 << 20, 1 << 24)
@@ -90,9 +88,8 @@ def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
 
 
 def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str, float] | None = None) -> StageRecord:
-    """The Record with the placement that its costs and these measured steps lead to.
-    The model of the host is the one that misses the measured steps least; without any, the framework's own. What is priced lowest is
-    found, until such a one was measured (`found_s`): then the fastest that was, which takes no longer than any written by hand.
+    """The Record with the placement that its costs and these measured steps lead to, by the model of the host that misses them least.
+    What is priced lowest is found, until such a one was measured (`found_s`): then the fastest that was.
     """
     run, graph, found_s = record.run, graph_of(record.run), found_s or {}
     pricing = Pricing(graph, record.costs, run.batch_size, 8 if run.precision == "fp64" else 4)
@@ -102,19 +99,17 @@ def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str,
     errors = pricing.host_model_errors([(graph.check(places, record.devices), seconds) for places, seconds in timed])
     costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
     pricing = replace(pricing, costs=costs)
-    found = pricing.search(record.devices)
-    best = min(timed, key=lambda one: one[1])[0] if found_s else found.places
+    cheapest, _, tried = pricing.search(record.devices)
+    best = min(timed, key=lambda one: one[1])[0] if found_s else cheapest
     slower = [digits for digits, seconds in found_s.items() if seconds > min(by_hand_s.values(), default=math.inf)]
     placed = [*by_hand.items(), *((REFUTED, searched[digits]) for digits in slower), ("searched", best)]
     more: dict[str, Any] = {"costs": costs, "measured_s": by_hand_s, "found_s": found_s, "host_model_errors": errors}
     more |= {"predictions": [predicted(name, pricing, each) for name, each in placed]}
-    return record.model_copy(update=more | {"tried": found.tried, "complete": True})
+    return record.model_copy(update=more | {"tried": tried, "complete": True})
 
 
 def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False) -> StageRecord:
-    """This machine's latest StageRecord of the Run's model; unless there is one, written now, its costs measured in a process of its own.
-    ValueError: there are too few devices. RuntimeError: the process died; the sentence says of what.
-    """
+    """This machine's latest StageRecord of the Run's model, or one written now, measured in another process (RuntimeError: it died)."""
     if devices < 2:
         raise ValueError(f"stages are spread over at least 2 devices, not {devices}")
     if run.device_type == "cuda" and gpu_count() < devices:
@@ -166,7 +161,8 @@ def found_run(record: StageRecord, **more: Any) -> Run:
 
 def found_runs(record: StageRecord) -> tuple[list[Run], list[Run]]:
     """Runs of the placement found: to be repeated, and to be traced once; none where it is one written by hand."""
-    return ([], []) if record.by_hand else ([found_run(record)], [found_run(record, **WINDOW)])
+    # traced as in the grid `inside_model_traces`
+    return ([], []) if record.by_hand else ([found_run(record)], [found_run(record, traced_steps=20, timed_steps=100)])
 
 
 def describe(record: StageRecord) -> str:

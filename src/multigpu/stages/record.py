@@ -1,7 +1,4 @@
-"""A StageRecord: what each stage of a model was measured to cost, and the best placement by that; written once, never edited.
-
-These Records lie in `data/stages/<machine>/`. What a placement really takes is a Record of a Run, with `stage_devices` as found here.
-"""
+"""A StageRecord, in `data/stages/<machine>/`: what each stage of a model was measured to cost, and the best placement by that."""
 
 from multigpu.kept import SCHEMA_VERSION, Kept, key_of
 from multigpu.measure.machine import framework_version
@@ -29,7 +26,6 @@ class Predicted(Data):
 
 class StageRecord(Kept):
     """Measured costs of one model's stages and what a search made of them.
-
     run: of the whole model on one device. repeats: calls behind every cost.
     measured_s: seconds a step of the placements written by hand that had Records on this machine, medians. found_s: of those that
         searches found, by their stages' devices. host_model_errors: how far each model of the host missed all of these
@@ -56,19 +52,10 @@ class StageRecord(Kept):
         return self.predictions[-1]
 
     @property
-    def written(self) -> list[Predicted]:
-        """Those written by hand."""
-        return [one for one in self.predictions[:-1] if one.name != REFUTED]
-
-    @property
-    def refuted(self) -> list[Predicted]:
-        """What was priced lowest once, and took longer than a placement written by hand."""
-        return [one for one in self.predictions[:-1] if one.name == REFUTED]
-
-    @property
     def by_hand(self) -> str | None:
         """The placement written by hand that puts every stage where the best one does, if there is one."""
-        return next((one.name for one in self.written if one.stage_devices == self.found.stage_devices), None)
+        by_hand = (one for one in self.predictions[:-1] if one.name != REFUTED)
+        return next((one.name for one in by_hand if one.stage_devices == self.found.stage_devices), None)
 
     def measured(self, one: Predicted) -> float | None:
         """Seconds a step of a priced placement, or of the one written by hand that puts every stage where it does; None: not measured."""

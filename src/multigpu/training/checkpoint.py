@@ -31,9 +31,7 @@ def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict
 
 
 def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
-    """Step and content of a checkpoint, checked byte by byte; needs no framework.
-    ValueError: it cannot be read, is damaged, or belongs to another run than `training`.
-    """
+    """Step and content of a checkpoint, checked byte by byte; a ValueError where it is unreadable, damaged or of another run."""
     try:
         with open(path, "rb") as file:
             header, content = json.loads(file.readline()), file.read()

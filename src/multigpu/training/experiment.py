@@ -1,7 +1,4 @@
-"""Training to the end of a budget as an experiment: what a launch is told of a TrainingRun, and its Records. Imports no framework.
-
-A process that is killed takes its launch with it; the launcher starts all of them again, and the run goes on from its checkpoint.
-"""
+"""Training to the end of a budget as an experiment: a process that is killed is started again, from its checkpoint. No framework."""
 
 import importlib
 import shutil

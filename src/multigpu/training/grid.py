@@ -1,6 +1,4 @@
-"""The grids of training, files of `grids/training/`: what is trained for which question, what matters most first, with its cost. Imports no
-framework.
-"""
+"""The grids of training (`grids/training/`): what is trained for which question, what matters most first. Imports no framework."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -52,9 +50,7 @@ def told_apart(names: list[str], model: str) -> list[str]:
 
 
 def staged_twins() -> dict[str, str]:
-    """Every placement that computes with variables one step old -> the joined one that differs from it in nothing else, without tables: the
-    difference of their curves is what staging does.
-    """
+    """Every placement that computes with variables one step old -> the joined one that differs from it in nothing else but tables."""
     left_out = NAMING | TABLES | {"staged", "semantics"}
     rows = {name: row.model_dump_json(exclude=left_out) for name, row in placements().items()}
     staged = sorted(name for name, row in placements().items() if row.staged)
@@ -102,8 +98,8 @@ def read_grid(name: str) -> list[Planned]:
 
 
 def headline() -> list[Planned]:
-    """The headline of `training`: what claims need (rules for the rate, precisions and batches, every seed), one run of all else, every
-    placement on as many GPUs as share a batch, and on one `ddp`, whose step their efficiency is counted from.
+    """What claims need of `training` (rules for the rate, precisions, batches, every seed), one run of all else, and every placement
+    on as many GPUs as share a batch, with `ddp` on one, whose step efficiency is counted from.
     """
 
     def kept(training: TrainingRun) -> bool:
@@ -117,11 +113,6 @@ GRIDS: dict[str, Callable[[], list[Planned]]] = {
     **{file.stem: partial(read_grid, file.stem) for file in sorted(TRAININGS.glob("*.yaml"))},
     "training_headline": headline,
 }
-
-
-def default_grid() -> str:
-    """The grid that fits this machine."""
-    return "training" if gpu_count() else "training_cpu"
 
 
 def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:

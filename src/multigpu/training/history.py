@@ -47,11 +47,9 @@ class History(Data):
 
     def points(self, every: int) -> tuple[list[float], list[float], list[float]]:
         """Loss, seconds and rate of each `every` steps."""
-        count = len(self.loss)
-        ends = [min(start + every, count) for start in range(0, count, every)]
-        starts = [0, *ends[:-1]]
-        loss = [sum(self.loss[a:b]) / (b - a) for a, b in zip(starts, ends, strict=True)]
-        return loss, [self.seconds[b - 1] for b in ends], [self.rate[b - 1] for b in ends]
+        parts = [slice(start, start + every) for start in range(0, len(self.loss), every)]
+        loss = [sum(self.loss[part]) / len(self.loss[part]) for part in parts]
+        return loss, [self.seconds[part][-1] for part in parts], [self.rate[part][-1] for part in parts]
 
 
 def figures(value: Any, digits: int = 7) -> Any:
@@ -64,9 +62,7 @@ def _figures_of(each: Evaluation) -> dict[str, Any]:
 
 
 def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
-    """The Record's measurement from every replica's numbers; DidNotTrain, which says why, where a duty was not done or the steps were no
-    training.
-    """
+    """The Record's measurement; DidNotTrain, which says why, where a duty was not done or the steps were no training."""
     if fault := next((part["fault"] for part in parts if part["fault"]), None):
         raise DidNotTrain(fault)
     first, history = parts[0], History.model_validate_json(parts[0]["history"])

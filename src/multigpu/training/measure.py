@@ -1,6 +1,4 @@
-"""Train what has no Record yet (a grid, or one run by its fields). Imports no framework.
-What was interrupted goes on from its checkpoint, what is finished is not trained again.
-"""
+"""Train what has no Record yet: a grid, or one run by its fields; interrupted ones from their checkpoints. Imports no framework."""
 
 import argparse
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_environment, sweep
 from multigpu.measure.timed import check_devices
 from multigpu.training.experiment import TRAINING, TrainingItem, folder_of
-from multigpu.training.grid import GRIDS, Planned, default_grid, find_grid, restricted
+from multigpu.training.grid import GRIDS, Planned, find_grid, restricted
 from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import FIELDS, build_training_run
 
@@ -95,7 +93,9 @@ def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
     if arguments.fields and not arguments.grid:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields, FIELDS)}
         return [TrainingItem.of(build_training_run(**fields))]
-    planned = restricted(find_grid(arguments.grid or default_grid()), parse_fields(arguments.fields, FIELDS))
+    planned = restricted(
+        find_grid(arguments.grid or ("training" if gpu_count() else "training_cpu")), parse_fields(arguments.fields, FIELDS)
+    )
     if arguments.budget_s is not None:
         chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
     else:

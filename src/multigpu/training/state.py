@@ -1,6 +1,4 @@
-"""The replicas of one TrainingRun that one process works on (its own, or all where one thread dispatches for all devices), and what each
-holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers.
-"""
+"""The replicas of one TrainingRun in one process, and what each holds between two steps, whatever its placement."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -66,9 +64,7 @@ class Tower:
         return [value for _, value in self.owned()] + buffers
 
     def staged(self) -> list[Tensor]:
-        """What this replica fetched during its last step and computes the next one with, where variables are staged: the same on all
-        replicas, and between two steps one update older than the masters.
-        """
+        """Where variables are staged: what the next step is computed with, the same on all replicas, one update older than the masters."""
         if not isinstance(self.trainer, ServerTrainer):
             return []
         return [store.fetched for store in self.trainer.stores if isinstance(store, StagedDeviceStore | StagedHostStore)]
@@ -76,8 +72,6 @@ class Tower:
     def weights(self) -> list[Tensor]:
         """Variables, or staged copies of them, that must be equal on all replicas (running statistics differ once they train)."""
         return [value for _, value in self.owned()] if self.replicated else self.staged()
-
-    # --- its rate and its gradients ---------------------------------------------------------------------------------------------
 
     def make_rates_tensors(self) -> None:
         """Keep rates on the device, where a captured step reads them at every replay. Before the first capture."""
@@ -98,9 +92,7 @@ class Tower:
         return next((rate.clone() if isinstance(rate, Tensor) else float(rate) for rate in rates), None)
 
     def clip_updates(self, most: float) -> None:
-        """From now on every update takes gradients whose joint norm is at most this: larger ones shrink together (004:
-        `max_gradient_norm`), merged, so on every replica alike.
-        """
+        """From now on merged gradients whose joint norm is larger than this shrink together to it (004: `max_gradient_norm`)."""
         for optimizer in self.optimizers():
             every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -109,12 +101,8 @@ class Tower:
 
             optimizer.register_step_pre_hook(clip)
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------------------
-
     def take(self) -> dict[str, Any]:
-        """All that this replica must get back to go on as if nothing had happened; tensors on the CPU.
-        Of copies that are equal on all replicas, staged ones too, rank 0's are enough.
-        """
+        """All that this replica must get back to go on as if nothing had happened, on the CPU; of equal copies rank 0's are enough."""
         held: dict[str, Any] = {
             "buffers": _on_cpu(dict(self.module.named_buffers())),
             "random": torch.get_rng_state(),
