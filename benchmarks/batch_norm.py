@@ -2,7 +2,7 @@
 
     python benchmarks/batch_norm.py --model resnet50_v1.5 --batch 64
 
-What is fastest goes into `multigpu/kernels/batch_norm_launch.py` once `tests/kernels/test_batch_norm_gpu.py` has passed with it.
+What is fastest goes into `multigpu/kernels/batch_norm_launch.py` once `tests/kernels/test_batch_norm.py` has passed with it.
 """
 
 import argparse

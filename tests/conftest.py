@@ -54,10 +54,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def tf() -> Any:
-    """TensorFlow in this process, imported once for all tests that share it, with four stand-ins for GPUs and no GPU.
-
-    Whatever computes with TensorFlow in the process of the tests asks for it: its devices are fixed by the first operation.
-    """
+    """TensorFlow in this process, with four stand-ins for GPUs and no GPU: the first operation fixes its devices."""
     tensorflow = pytest.importorskip("tensorflow")
     from multigpu.engines.tensorflow.devices import prepare
 
@@ -68,14 +65,10 @@ def tf() -> Any:
     return tensorflow
 
 
-def rank(item: pytest.Item) -> int:
-    """A file's place among the slowest."""
-    return next((place for place, name in enumerate(SLOWEST) if item.path.as_posix().endswith(f"tests/{name}")), len(SLOWEST))
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slowest files; skip what needs a GPU where there is none."""
-    items.sort(key=rank)
+    place = {f"tests/{name}": number for number, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(paths.REPOSITORY).as_posix(), len(place)))
     if shutil.which("nvidia-smi") is None:
         for item in items:
             if "gpu" in item.keywords:
@@ -89,8 +82,7 @@ def pytest_collection_finish() -> None:
 
 
 if importlib.util.find_spec("tensorflow") is None:
-    collect_ignore_glob = ["engines/test_t*.py", "equivalence/test_tensorflow_*.py", "measure/test_tensorflow_*.py", "measure/test_solo.py"]
-    collect_ignore_glob += ["own/test_keras.py", "test_callbacks.py"]
+    collect_ignore_glob = ["engines/test_t*.py", "*/test_tensorflow_*.py", "measure/test_solo.py", "own/test_keras.py", "test_callbacks.py"]
 
 # A suite in the background of a shell inherits that Ctrl-C is ignored, and would hand it on to the processes that it stops by it.
 if threading.current_thread() is threading.main_thread():

@@ -1,14 +1,12 @@
 """Planted Records: valid ones with a chosen speed, so that analysis can be tested on numbers worked out by hand."""
 
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
 from multigpu.measure.machine import DeviceState, Machine
-from multigpu.paths import PUBLISHED, REPOSITORY
 from multigpu.placements import find_placement
 from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
@@ -16,25 +14,24 @@ from multigpu.placements.traffic import predicted_bytes
 from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run, build_run
 
-# What a Run takes where the caller does not say otherwise.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "nmt": {"model": "nmt000", "batch_size": 128, "sequence_length": 100, "precision": "bf16"},
     "cnn": {"model": "resnet50_v1.5", "batch_size": 64, "layout": "channels_last", "precision": "bf16"},
     "deepconn": {"model": "deepconn", "batch_size": 32},
     "stacks": {"model": "mlp42m", "batch_size": 1024, "precision": "bf16"},
 }
+"""What a Run takes where the caller does not say otherwise."""
 UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1, "samples": 1}
 
 
 def make_machine(gpus: int = 8, name: str | None = None, gpu: str = "NVIDIA H200") -> Machine:
     """A machine with `gpus` equal GPUs, all linked; none makes it a CPU machine of two cores."""
-    links = [["self" if i == j else "NVLink" for j in range(gpus)] for i in range(gpus)]
     return Machine(
         name=name or (f"{gpus}x-nvidia-h200" if gpus else "2x-cpu-planted"),
         gpus=[gpu] * gpus,
         gpu_memory_gib=[140.4] * gpus,
         driver="570.0" if gpus else "",
-        links=links,
+        links=[["self" if i == j else "NVLink" for j in range(gpus)] for i in range(gpus)],
         cpu="Planted CPU",
         cores=128 if gpus else 2,
         memory_gib=560.0 if gpus else 16.0,
@@ -55,12 +52,11 @@ def make_record(
 ) -> Record:
     """A Record whose throughput is `units_per_s`, of all devices together.
 
+    Units are those of the timed steps; the first warm-up step takes 30 times as long as a timed one, the next two 3 times.
+
     Args:
         measurement: fields of `Measurement` to plant instead of the computed ones.
         fields: of `Record`, or of `Run`; what is left out of a Run comes from `DEFAULTS` of its workload ("nmt" unless named).
-
-    Units are those of one step times the timed steps; the wall time follows from them and from `units_per_s`.
-    The first warm-up step takes 30 times as long as a timed one, the next two 3 times, the others as long as a timed one.
     """
     told = {name: fields.pop(name) for name in Record.model_fields if name in fields}
     workload = fields.get("workload", "nmt")
@@ -97,6 +93,7 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
     lookups = [dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes]
     partitioned = find_placement(run.placement).compute in (*PARTITIONED, "stage")
     moved = step_bytes(run, lookups) if partitioned else predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
+    gpus = run.devices if run.device_type == "cuda" else 0
     values: dict[str, Any] = {
         "wall_s": wall_s,
         "units": units,
@@ -114,29 +111,15 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
         "build_s": 1.0,
         "warmup_s": sum(steps[: run.warmup_steps]),
         "total_s": 2.0 + sum(steps),
-        "device_states": [
-            DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=500.0, temperature_c=50)
-            for _ in range(run.devices if run.device_type == "cuda" else 0)
-        ],
+        "device_states": [DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=500.0, temperature_c=50)] * gpus,
     }
     return Measurement(**(values | planted))
 
 
 def make_point(rates: Sequence[float], launches: Sequence[str] = "aabba", **fields: Any) -> list[Record]:
     """One Record a rate: the repeats of one point, over the launches named in turn (two by default)."""
-    return [
-        make_record(units_per_s=rate, repeat=index, launch_id=launches[index % len(launches)], **fields) for index, rate in enumerate(rates)
-    ]
-
-
-def empty_study(folder: Path) -> None:
-    """Make `folder` the root of a study without Records, for `MULTIGPU_HOME` or a copy of the source."""
-    (folder / "pyproject.toml").touch()
-    for name in ("runs", "hosts", "synchrony", "training"):
-        (folder / "data" / name).mkdir(parents=True)
-    for name in ("claims-ledger.csv", "claims-changes.csv"):
-        shutil.copy(REPOSITORY / "data" / name, folder / "data" / name)
-    shutil.copytree(PUBLISHED, folder / "data" / "published")
+    each = enumerate(zip(rates, cycle(launches), strict=False))
+    return [make_record(units_per_s=rate, repeat=repeat, launch_id=launch, **fields) for repeat, (rate, launch) in each]
 
 
 def plant(store: RecordStore, records: Sequence[Record]) -> RecordStore:

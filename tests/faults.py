@@ -1,10 +1,10 @@
 """Faults to plant in a launch: a function for a plan's `hook`, told by the environment what to do.
 
 FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once, "once": a file's path; for those
-that strike at every n-th call only (0, n, 2n, ...), "every": n. "tell" is none: it writes the process's environment to "file". "record"
-strikes later: this process cannot put together the next Record.
+that strike at every n-th call only (0, n, 2n, ...), "every": n. "tell" is none: it writes the process's environment to "file".
 """
 
+import errno
 import json
 import os
 import signal
@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 from multigpu.run import Run
 
@@ -20,45 +20,21 @@ CALLS: Counter[int] = Counter()
 """Calls so far in this process, by the fault's place in the list."""
 
 
-def _spent(fault: dict[str, Any]) -> bool:
-    """Whether a fault that strikes once has struck."""
-    if "once" not in fault:
-        return False
-    try:
-        Path(fault["once"]).touch(exist_ok=False)
-        return False
-    except FileExistsError:
-        return True
+def _measure(*_: object) -> None:
+    BROKEN.stop()
+    raise KeyError("planted: a number is missing")
 
 
-def _break_next_record() -> None:
-    from multigpu.measure.timed import Timed
-
-    whole = Timed.measure
-
-    def broken(*of: Any) -> Any:
-        Timed.measure = whole  # type: ignore[method-assign]
-        raise KeyError("planted: a number is missing")
-
-    Timed.measure = broken  # type: ignore[method-assign]
-
-
-def _fill_disk() -> None:
-    import errno
-
-    from multigpu import store
-
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-    store.write_whole = full
+BROKEN = mock.patch("multigpu.measure.timed.Timed.measure", _measure)
 
 
 def strike(stage: str, run: Run, rank: int) -> None:
     """Do what FAULTS says for this stage of this Run on this rank."""
     for number, fault in enumerate(json.loads(os.environ["FAULTS"])):
-        if (fault["seed"], fault["stage"], fault["rank"]) != (run.seed, stage, rank) or _spent(fault):
+        if (fault["seed"], fault["stage"], fault["rank"]) != (run.seed, stage, rank) or Path(fault.get("once", "/none")).exists():
             continue
+        if "once" in fault:
+            Path(fault["once"]).touch()
         CALLS[number] += 1
         if (CALLS[number] - 1) % fault.get("every", 1):
             continue
@@ -78,10 +54,10 @@ def strike(stage: str, run: Run, rank: int) -> None:
             raise tf.errors.ResourceExhaustedError(None, None, "planted: OOM when allocating a tensor")
         elif fault["fault"] == "tell":
             Path(fault["file"]).write_text(json.dumps(dict(os.environ)))
-        elif fault["fault"] == "record":
-            _break_next_record()
+        elif fault["fault"] == "record":  # later: the next Record cannot be put together
+            BROKEN.start()
         elif fault["fault"] == "disk":
-            _fill_disk()
+            mock.patch("multigpu.store.write_whole", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))).start()
         elif fault["fault"] == "raise":
             raise RuntimeError("planted fault")
         else:

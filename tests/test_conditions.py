@@ -1,18 +1,17 @@
-"""What a Run may ask of its input, its devices and the machine."""
+"""What a Run may ask of its input, its devices and the machine; what `doctor` says of links, clocks and threads of planted machines."""
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from multigpu import doctor
+from multigpu.doctor import clock_lines, link_lines, port_lines, thread_lines
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch import session as engine
 from multigpu.engines.torch.session import SPARE, measure_energy
-from multigpu.measure.machine import EnergyWindow
 from multigpu.measure.point import Point, launch_of
+from multigpu.measure.surroundings import GpuLook
 from multigpu.measure.timed import check_devices
 from multigpu.run import Run, build_run
 from tests.refusals import refused
@@ -29,40 +28,27 @@ TENSORFLOW = {"framework": "tensorflow", "placement": "exp2", "processes": "one"
 REFUSED = [
     ({"input_workers": 2}, "input_workers 2 has no meaning for inputs 'synthetic', which stay on the device"),
     ({"prefetch": 1}, "prefetch 1 has no meaning for inputs 'synthetic'"),
-    (WORDS | {"input_workers": 0}, "input_workers 0 has no meaning for words"),
     ({"inputs": "digits", "staging": "own_stream"}, "choose prefetch 1 or 2"),
     (FED | {"prefetch": 1, "staging": "own_stream", "device_type": "cpu"}, "is a stream of a GPU"),
     (FED | TENSORFLOW | {"image_dtype": "uint8"}, "image_dtype 'uint8' exists in 'torch' only"),
     ({"workload": "stacks", "model": "mlp_tiny", "recurrence": "stepwise"}, "has no meaning for model 'mlp_tiny', which has no LSTM"),
     ({"inputs": "digits", "image_dtype": "uint8"}, "no meaning for inputs 'digits': choose synthetic_host or jpeg_folder"),
-    (FED | {"image_dtype": "fp16"}, "image_dtype = 'fp16'"),
-    (FED | {"prefetch": 3}, "prefetch = 3: input should be less than or equal to 2"),
     (FED | {"placement": "exp4", "processes": "one"}, "feeds one replica a process in 'torch'"),
     (TENSORFLOW | {"inputs": "digits", "prefetch": 1}, "is tf.data's in 'tensorflow': choose inputs 'jpeg_folder'"),
     ({"device_ids": "0;1"}, "device_ids '0;1' is no list of devices"),
-    ({"device_ids": "1,1"}, "must name 2 different devices"),
     ({"device_ids": "0,1,2"}, "must name 2 different devices"),
     ({"device_ids": "0,1", "placement": "exp4", "processes": "one"}, "needs framework 'torch' with processes 'per_device'"),
     ({"peer_access": "off", "device_type": "cpu"}, "choose device_type 'cuda' and at least 2 devices"),
     ({"nccl_ctas": 4, "devices": 1}, "nccl_ctas 4 is about what passes between GPUs"),
     ({"peer_access": "off", "placement": "exp2"}, "placement 'exp2' does not merge by NCCL's all-reduce"),
     ({"batch_norm": "persistent"}, "batch_norm 'persistent' is cuDNN's kernel in TensorFlow: choose framework 'tensorflow'"),
-    (TENSORFLOW | {"batch_norm": "persistent", "device_type": "cpu"}, "and device_type 'cuda'"),
     ({"workload": "nmt", "model": "nmt_small", "batch_norm": "persistent"}, "has no meaning for words: leave it out"),
-    (
-        {"weight_casts": "grouped", "layout": "channels_last"},
-        "steps in 16 bits that are not compiled: choose bf16 and eager or captured, not fp32",
-    ),
+    ({"weight_casts": "grouped", "layout": "channels_last"}, "steps in 16 bits that are not compiled: choose bf16 and eager or captured"),
     ({"energy_window_s": 9}, "energy_window_s 9 is too short for NVML's counter of energy: at least 10 s are needed"),
     ({"energy_window_s": 10, "device_type": "cpu"}, "reads GPUs' counters"),
     ({"bucket_update": "in_backward"}, "choose 'ddp' and 'captured'"),
-    (
-        {"bucket_update": "in_backward", "placement": "replicated_allreduce", "execution": "captured"},
-        "with placement 'replicated_allreduce'",
-    ),
     ({"bucket_update": "in_backward", "execution": "captured", "precision": "fp16"}, "choose a precision but 'fp16'"),
     ({"bucket_send": "grouped"}, "bucket_send 'grouped' leaves gradients that merge during backward where they are"),
-    ({"bucket_send": "grouped", "placement": "exp4", "execution": "captured"}, "with placement 'exp4' and execution 'captured'"),
     (WORDS | {"recurrence": "persistent"}, "recurrence 'persistent' computes in bf16 on GPUs, not in fp32: choose precision 'bf16'"),
     (WORDS | {"recurrence": "persistent", "precision": "bf16"}, "of 512 units in registers, and model 'nmt_tiny' has 8: choose"),
     (WORDS | TENSORFLOW | {"recurrence": "persistent"}, "exists for translation models in 'torch' only: choose fused or stepwise"),
@@ -71,7 +57,6 @@ REFUSED = [
     (WORDS | {"inputs": "lengths_000", "shuffle": True}, "shuffle has no meaning for inputs 'lengths_000', which are drawn"),
     ({"batching": "fixed"}, "batching 'fixed' has no meaning for images"),
     ({"shuffle": True}, "shuffle True has no meaning for images"),
-    ({"host_cores": 0}, "host_cores = 0: input should be greater than or equal to 1"),
 ]
 
 
@@ -86,17 +71,9 @@ def test_defaults_keep_keys_and_other_values_make_new_ones() -> None:
     assert make(**unset, prefetch=0).digest == plain.digest
     drawn = WORDS | {"inputs": "lengths_000"}
     assert make(**drawn, batching="own", shuffle=False).digest == make(**drawn).digest
-    others = [
-        make(device_ids="1,0"),
-        make(peer_access="off"),
-        make(nccl_ctas=4),
-        make(nccl_ctas=8),
-        make(energy_window_s=10),
-        make(host_cores=2),
-    ]
-    others.append(make(inputs="jpeg_folder"))
-    others += [make(**drawn, batching=mode) for mode in ("own", "shared", "fixed")]
-    others += [make(**FED), make(**FED, prefetch=1), make(**FED, prefetch=1, staging="own_stream")]
+    changes = [{"device_ids": "1,0"}, {"peer_access": "off"}, {"nccl_ctas": 4}, {"nccl_ctas": 8}, {"energy_window_s": 10}]
+    changes += [{"host_cores": 2}, {"inputs": "jpeg_folder"}, FED, FED | {"prefetch": 1}, FED | {"prefetch": 1, "staging": "own_stream"}]
+    others = [make(**change) for change in changes] + [make(**drawn, batching=mode) for mode in ("own", "shared", "fixed")]
     assert len({run.digest for run in [plain, *others]}) == 1 + len(others)
 
 
@@ -120,53 +97,59 @@ def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> No
     refused("device_ids '4,0' names GPUs that are not here: this machine has 0 to 3", check_devices, make(device_ids="4,0"))
 
 
-class Planted:
-    """A replica whose steps take as long as said of a clock of its own, and 300 J of a counter a second."""
+@pytest.mark.parametrize(("step_s", "fastest", "steps"), [(2.0, 1, round(SPARE * 20 / 2.0)), (0.5, 1, 11 + 32), (2.0, 0.75, 11 + 3)])
+def test_energy_is_what_the_counter_moved_while_the_window_was_trained(step_s: float, fastest: float, steps: int, monkeypatch) -> None:
+    """Of a counter of 300 W. Where eleven steps were thought to take 22 s and take 5.5, 14.5 s are left: 32 steps of half a second and a
+    tenth more. So all replicas train on until the window of the fastest is long enough: its 11 steps are 16.5 s.
+    """
+    now, batches = [0.0], {}
 
-    def __init__(self, step_s: float, meet: Callable[[], object] = lambda: None) -> None:
-        self.now, self.step_s, self.meet = 0.0, step_s, meet
-        self.run = SimpleNamespace(energy_window_s=20)
-        self.batches: dict[int, Any] = {}
-        self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
+    def step(index: int) -> None:
+        batches[index] = [SimpleNamespace(units=64)]
+        now[0] += step_s
 
-    def step(self, index: int) -> None:
-        self.meet()
-        self.batches[index] = [SimpleNamespace(units=64)]
-        self.now += self.step_s
-
-    def measured(self) -> EnergyWindow:
-        """By steps that were timed at 2 s."""
-        session: Any = self
-        return measure_energy(session, 7, 2.0, counter=lambda gpu: 1e6 + gpu + 300 * self.now, clock=lambda: self.now)
-
-
-@pytest.mark.parametrize(("step_s", "steps"), [(2.0, round(SPARE * 20 / 2.0)), (0.5, 11 + 32)])
-def test_energy_is_what_the_counter_moved_while_the_window_was_trained(step_s: float, steps: int) -> None:
-    """Where eleven steps were thought to take 22 s and take 5.5, 14.5 s are left: 32 steps of half a second and a tenth more."""
-    session = Planted(step_s)
-    window = session.measured()
-    assert window.steps == steps >= 11 and set(session.batches) == set(range(7, 7 + steps)) and window.units == steps * 64
+    monkeypatch.setattr(engine, "largest", lambda value: max(value, fastest * value))
+    device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: now[0], seconds_between=lambda a, b: b - a)
+    session: Any = SimpleNamespace(run=SimpleNamespace(energy_window_s=20), batches=batches, device=device, step=step)
+    window = measure_energy(session, 7, 2.0, counter=lambda gpu: 1e6 + gpu + 300 * now[0], clock=lambda: now[0])
+    assert window.steps == steps >= 11 and set(batches) == set(range(7, 7 + steps)) and window.units == steps * 64
     assert window.window_s == steps * step_s >= 20 and window.end_j - window.start_j == 300 * window.window_s
+    refused("GPU 3 has no counter of energy", measure_energy, session, 0, 1.0, counter=lambda gpu: None, error=Unsupported)
 
 
-def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads; one that takes a step more than the other waits for it in vain."""
-    meeting, told = threading.Barrier(2, timeout=30), {}
-
-    def largest(value: float) -> float:
-        told[threading.get_ident()] = value
-        meeting.wait()
-        found = max(told.values())
-        meeting.wait()
-        return found
-
-    monkeypatch.setattr(engine, "barrier", meeting.wait)
-    monkeypatch.setattr(engine, "largest", largest)
-    with ThreadPoolExecutor(2) as pool:
-        windows = list(pool.map(Planted.measured, (Planted(2.0, meeting.wait), Planted(1.5, meeting.wait))))
-    found = [(window.steps, window.window_s) for window in windows]
-    assert found == [(14, 28.0), (14, 21.0)], "the second's 11 steps are 16.5 s: 3 more for both"
+def test_links_are_counted_by_pair_and_gpus_without_access_are_named() -> None:
+    peers = [[a // 2 == b // 2 for b in range(4)] for a in range(4)]
+    links = [["self" if a == b else "NVLink" if peers[a][b] else "PCIe" for b in range(4)] for a in range(4)]
+    said = list(link_lines(links, peers))
+    assert said[0] == "links       PCIe between 4 pairs, NVLink between 2 pairs"
+    assert "0 and 2; 0 and 3; 1 and 2; 1 and 3" in said[1] and "host's memory" in said[1]
+    assert "every GPU has access" in list(link_lines(links, [[True] * 4] * 4))[1]
+    said = list(link_lines(links, [[a <= b for b in range(4)] for a in range(4)]))
+    assert "no access between GPUs 0 and 1" in said[1] and "and 2 more" in said[1]
+    assert not list(link_lines([["self"]], [[True]]))
 
 
-def test_a_gpu_without_a_counter_is_refused() -> None:
-    refused("GPU 3 has no counter of energy", measure_energy, Planted(2.0), 0, 1.0, counter=lambda gpu: None, error=Unsupported)
+def test_a_slowed_gpu_and_a_shared_one_are_named() -> None:
+    looks = [GpuLook(sm_clock_mhz=1980, temperature_c=40), None, GpuLook(sm_clock_mhz=900, temperature_c=88, others=2, slowed=["heat"])]
+    said = list(clock_lines(looks, [1980, 1980, 1980]))
+    assert "GPU 0: 1980 of 1980 MHz, 40 °C, GPU 2: 900 of 1980 MHz, 88 °C" in said[0]
+    assert [line.split(None, 1)[1] for line in said[1:]] == ["GPU 2 is slowed: heat", "GPU 2 is used by 2 other processes now"]
+    assert not list(clock_lines([None], [0]))
+
+
+def test_threads_that_exceed_the_cores_are_told() -> None:
+    for cores, told, words in (
+        (16, None, "want OMP_NUM_THREADS=2"),
+        (16, "16", "would be 128 threads in 8 processes"),
+        (4, "1", "8 processes wait for each other on 4 cores"),
+    ):
+        assert words in "\n".join(thread_lines(cores, 8, told))
+    assert len(list(thread_lines(16, 8, "2"))) == 1, "as many threads as cores need no word"
+
+
+def test_ports_say_what_is_refused_and_what_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "why_not", lambda: "no namespaces")
+    monkeypatch.delenv(doctor.OPEN_PORTS, raising=False)
+    assert "are refused: no private network can be made here (no namespaces)" in "\n".join(port_lines())
+    monkeypatch.setenv(doctor.OPEN_PORTS, "1")
+    assert "are open" in (said := "\n".join(port_lines())) and "127.0.0.1" in said

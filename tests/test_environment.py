@@ -1,12 +1,11 @@
-"""What the repository promises about itself: environments agree, notebooks are clean, nothing is too large or tied to one machine, and it
-is found.
-"""
+"""What the repository promises about itself: environments agree, notebooks are clean, nothing is too large or tied to one machine."""
 
 import ast
 import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -21,7 +20,6 @@ from multigpu.notebooks import parameter_names
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[1]
-LIMIT_MIB = 20
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -45,6 +43,7 @@ def named(*requirements: str) -> dict[str, SpecifierSet]:
     return {canonicalize_name(one.name): one.specifier for one in map(Requirement, requirements)}
 
 
+@cache
 def exact() -> dict[str, str]:
     """The version of each package that constraints.txt names."""
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
@@ -59,19 +58,16 @@ def test_conda_and_pip_install_the_same() -> None:
     pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
     assert f"python{PROJECT['requires-python']}" in dependencies
     assert pip[0] == "-c constraints.txt" and pip[-1] == "-e ."
-    assert named(*pip[1:-1]) == named(*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["lab"])
-
-
-def test_every_dependency_has_one_exact_version_that_it_allows() -> None:
-    versions = exact()
-    for name, wanted in named(*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["lab"], *EXTRAS["tensorflow-cpu"]).items():
-        assert wanted.contains(versions[name]), f"constraints.txt has {name} {versions[name]}, pyproject.toml wants {wanted}"
+    wanted = named(*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["lab"])
+    assert named(*pip[1:-1]) == wanted
+    for name, allowed in (wanted | named(*EXTRAS["tensorflow-cpu"])).items():
+        assert allowed.contains(exact()[name]), f"constraints.txt has {name} {exact()[name]}, pyproject.toml wants {allowed}"
 
 
 def test_what_is_imported_is_declared() -> None:
     declared = named(*PROJECT["dependencies"])
     # triton: a part of PyTorch's builds for GPUs, imported there alone; ipywidgets, ray: of extras, with something in their place
-    optional = {"tensorflow", "keras", "triton", "ipywidgets", "ray"}
+    optional = {"multigpu", "tensorflow", "keras", "triton", "ipywidgets", "ray"}
     imported: dict[str, Path] = {}
     for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "report").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -80,22 +76,12 @@ def test_what_is_imported_is_declared() -> None:
                 names = [node.module]
             imported |= {name.split(".")[0]: path for name in names}
     for name, path in imported.items():
-        if name in sys.stdlib_module_names or name == "multigpu" or name in optional:
-            continue
-        assert canonicalize_name(IMPORT_NAMES.get(name, name)) in declared, (
-            f"{path.relative_to(ROOT)} imports {name}, which is not declared"
-        )
+        if name not in optional | sys.stdlib_module_names:
+            assert canonicalize_name(IMPORT_NAMES.get(name, name)) in declared, f"{path} imports {name}, which is not declared"
 
 
-def test_tracked_tree_is_small() -> None:
-    sizes = {path: path.stat().st_size for path in tracked()}
-    largest = ", ".join(
-        f"{path.relative_to(ROOT)} {size / 2**20:.1f}" for path, size in sorted(sizes.items(), key=lambda item: -item[1])[:5]
-    )
-    assert sum(sizes.values()) < LIMIT_MIB * 2**20, f"the largest, in MiB: {largest}"
-
-
-def test_no_file_is_tied_to_one_machine() -> None:
+def test_the_tree_is_small_and_no_file_is_tied_to_one_machine() -> None:
+    assert sum(path.stat().st_size for path in tracked()) < 20 * 2**20
     homes = rb"(?<![\w./~-])/(?:work|root|home|Users|tmp|opt/pypi|private/var)/[\w.-]+"
     hosts = rb"(?:pypi|npm|debian)[\w-]*\.(?:internal|local|mirror)\b"
     for path in tracked():
@@ -116,6 +102,7 @@ def test_notebooks_are_clean(path: Path) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert "parameters" in code[0].metadata.get("tags", []), "the parameters cell is the first code cell"
     assert re.search(r"\b(check_parameters|page)\(globals\(\)", code[1].source), "the second code cell checks the parameters"
+    assert sum(cell.source.count("file=") for cell in code) <= 3 or path.name >= "2", "at most three figures, but in appendices"
     for cell in code:
         assert not cell.outputs and cell.execution_count is None, "committed without outputs: make format"
         for node in ast.walk(ast.parse(cell.source)):
@@ -151,11 +138,8 @@ def test_the_repository_is_the_folder_with_pyproject_unless_the_environment_name
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     assert paths.find_repository() == tmp_path.resolve()
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "absent"))
-    with pytest.raises(FileNotFoundError, match=r"^MULTIGPU_HOME names .*absent, which is not a folder: set it to the repository's root$"):
-        paths.find_repository()
-
-
-def test_without_a_repository_the_sentence_says_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
+    told = "^MULTIGPU_HOME names .*absent, which is not a folder: set it to the repository's root$"
+    refused(told, paths.find_repository, error=FileNotFoundError)
+    monkeypatch.delenv(paths.HOME_VARIABLE)
     monkeypatch.setattr(paths, "__file__", str(tmp_path / "site" / "paths.py"))
-    refused(r"holds pyproject.toml: set MULTIGPU_HOME to the repository's root$", paths.find_repository, error=FileNotFoundError)
+    refused("holds pyproject.toml: set MULTIGPU_HOME to the repository's root$", paths.find_repository, error=FileNotFoundError)

@@ -1,19 +1,27 @@
-"""The experiment notebook: executed on CPU processes, its parameters checked, and what it sets beside a point."""
+"""The experiment notebook, executed on CPU processes; a batch of its rows: each once, what is done stays, what fails is shown."""
 
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pandas as pd
 import pytest
 
+from multigpu import batch as module
 from multigpu import experiment, experiment_form, paths
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing
-from multigpu.batch import batch
+from multigpu.batch import Outcome, batch, find_points, read_tasks
+from multigpu.cli import main
 from multigpu.experiment import beside, planned, pooled
-from multigpu.measure.watching import WATCHED, Watched, note
-from multigpu.notebooks import parameter_names, read_notebook
+from multigpu.grid import FOLDER
+from multigpu.notebooks import NotebookError, parameter_names, read_notebook
 from multigpu.parameters import ParameterError
 from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
@@ -31,24 +39,6 @@ def defaults() -> dict[str, Any]:
     return {name: found[name] for name in experiment.PARAMETERS}
 
 
-def outputs(path: Path) -> dict[str, str]:
-    """What each cell shows, as text, by the cell's id."""
-    kinds = ("text/html", "text/markdown", "text/plain")
-    return {
-        cell.id: "\n".join(
-            output.get("text") or next((output["data"][kind] for kind in kinds if kind in output.get("data", {})), "")
-            for output in cell.get("outputs", [])
-        )
-        for cell in read_notebook(path).cells
-    }
-
-
-def test_the_notebook_has_the_parameters_that_are_checked_and_its_defaults_can_be_trained_anywhere() -> None:
-    assert parameter_names(NOTEBOOK) == list(experiment.PARAMETERS)
-    found = planned(defaults())
-    assert len(found.points) == 4 and found.trace == 3
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_path: Path) -> None:
@@ -63,7 +53,7 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
     assert own["n"] == 2 and f"{estimate(own, 'rate'):rate}" in page and f"{own['rate_low']:,.0f} to {own['rate_high']:,.0f}" in page
     assert "1 done, 1 failed" in page and "none.en does not exist" in page
     (executed,) = (path for path in (out / "rows").glob("*.ipynb") if ".failed" not in path.name)
-    shown = outputs(executed)
+    shown = {cell.id: str(cell.get("outputs")) for cell in read_notebook(executed).cells}
     assert f"{estimate(own, 'rate'):rate interval}" in shown["rate"]
     assert shown["train"].count("run ") == 3 and "words/s" in shown["train"] and "every Run was measured" in shown["train"]
     assert all("<svg" in shown[name] for name in ("steps", "trace", "loss"))
@@ -71,34 +61,30 @@ def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_
     counted = next(record.measurement.moved_bytes for record in RecordStore(out / "records") if record.measurement)
     assert counted and all(kind in shown["moved"] for kind in counted)
     assert "Exp4, eager" in shown["explain"] and "the device computes" in shown["explain"] and "Exp4, eager" in shown["advise"]
-    assert shown["beside"].count("nothing was to be compared") == shown["committed"].count("nothing was to be compared") == 1
-    assert shown["committed"].count("nothing was to be compared") == shown["published"].count("nothing was to be compared") == 1
+    assert all("nothing was to be compared" in shown[name] for name in ("beside", "committed", "published"))
     before = sorted(path.name for path in (out / "records").rglob("*.json.gz"))
-
     rows.write_text(f"common: {common}\npoints:\n- {own_point}}}\n")
     assert batch(rows, out, progress=False) == 0
     assert sorted(path.name for path in (out / "records").rglob("*.json.gz")) == before, "what was measured is not measured again"
     (again,) = (path for path in (out / "rows").glob("*.ipynb") if ".failed" not in path.name and path != executed)
-    shown = outputs(again)
+    shown = {cell.id: str(cell.get("outputs")) for cell in read_notebook(again).cells}
     assert "a trace of this point was not measured" in shown["trace"] and shown["train"].count("measured before") == 2
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"devices": "two"}, "parameter devices = 'two': input should be a valid integer"),
         ({"placement": "exp9"}, "unknown placement 'exp9'"),
         ({"device_type": "cuda", "devices": 64}, "64 GPUs were asked for"),
-        ({"device_type": "cpu", "execution": "captured"}, "execution 'captured' is a CUDA graph"),
-        ({"repeats": 0}, "parameter repeats = 0"),
         ({"repeats": []}, r"parameter repeats = \[\]"),
-        ({"trace": 99}, "traced_steps = 99"),
         ({"more": {"layuot": 1}}, "layuot"),
         ({"more": {"traced_steps": 3}}, "the parameter trace says"),
         ({"framework": "jax"}, "parameter framework = 'jax'"),
     ],
 )
 def test_bad_parameters_are_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    """And the notebook's own are those that are checked, and can be trained anywhere."""
+    assert parameter_names(NOTEBOOK) == list(experiment.PARAMETERS) and len(planned(defaults()).points) == 4
     refused(sentence, planned, defaults() | given, error=ParameterError)
 
 
@@ -114,8 +100,6 @@ def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None
     assert found["place"].tolist()[0] == "here" and found["place"].is_unique and "" in found["unlike"].tolist()[1:]
     same = found[found["unlike"] == ""].iloc[1:]
     assert (same[["batch_size", "precision", "execution"]] == [128, "bf16", "eager"]).all(axis=None) and same["layout"].isna().all()
-    other = beside(run_of("exp4", 4, batch_size=129), own)
-    assert all("batch_size" in unlike for unlike in other["unlike"][1:]) and other["place"].tolist() == found["place"].tolist()
     refused("no committed Record has this model, placement and devices", beside, run_of("exp4", 7), own, error=Missing)
 
 
@@ -128,28 +112,14 @@ def test_a_documents_point_stands_beside_ours() -> None:
     assert published_of(run_of("ddp", 2).run).empty
 
 
-def test_steps_are_counted_by_the_first_process_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_of("ddp", 1).run
-    note("timed", run, 0)  # nobody watches
-    watched = Watched(tmp_path / "watched")
-    monkeypatch.setenv(WATCHED, str(watched.path))
-    assert watched.state() == ("", 0)
-    for stage in ("build", "warm-up", "step", "step", "timed", "step"):
-        note(stage, run, 0)
-        note("step", run, 1)
-    assert watched.state() == ("timed", 1)
-    watched.reset()
-    assert watched.state() == ("", 0)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("ipywidgets") is None, reason="ipywidgets are not installed (`make lab`)")
 def test_the_form_fills_the_parameters_and_says_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert experiment_form.form(defaults()) is None, "nobody is there to fill it"
     monkeypatch.setattr(experiment_form, "by_hand", lambda: True)
     namespace = defaults() | {"device_type": "cpu"}
     box, said = experiment_form.form(namespace).children
     fields = {field.description.replace(" ", "_"): field for field in box.children}
     assert list(fields) == list(experiment.PARAMETERS) and "Ready" in said.value
-    assert {name: namespace[name] for name in experiment.PARAMETERS} == defaults() | {"device_type": "cpu", "trace": True}
     fields["execution"].value = "captured"
     assert namespace["execution"] == "captured" and "This cannot be trained" in said.value
     fields["execution"].value = "eager"
@@ -157,20 +127,119 @@ def test_the_form_fills_the_parameters_and_says_what_cannot_be(monkeypatch: pyte
     fields["more"].value, fields["repeats"].value = '{"layout": "channels_last"}', "0, 0, 1"
     found = planned(namespace)
     assert (found.run.workload, found.run.layout, found.launches) == ("cnn", "channels_last", (0, 0, 1)) and "Ready" in said.value
-    fields["sequence_length"].value = "x"
-    assert "sequence_length = &#x27;x&#x27;: input should be a valid integer" in said.value
-    fields["data"].value = "a.en, ["
-    assert "cannot be read: the cell above shows how it is written" in said.value
 
 
-def test_no_form_stands_where_nobody_is_there_to_fill_it() -> None:
-    assert experiment_form.form(defaults()) is None
+COMMON = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, batch_size: 2"
 
 
-def test_a_bound_is_told_where_the_ceilings_are_known() -> None:
-    wanted = {"model": "resnet50_v1.5", "execution": "captured", "batch_size": 256}
-    here = (record for record in RecordStore(paths.RUNS) if record.machine.name == "4x-nvidia-h200" and record.status == "ok")
-    chosen = next(record for record in here if record.run.model_dump(include=set(wanted)) == wanted)
-    row = pooled([chosen]).iloc[0]
-    assert row["rate"] == pytest.approx(chosen.measurement.units / chosen.measurement.wall_s)  # type: ignore[union-attr]
-    assert row["of_bound"] == pytest.approx(row["rate"] / row["bound"]) and 0.1 < row["of_bound"] < 1 and row["bound_by"]
+@pytest.fixture
+def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a line for every row that was executed, without a kernel; rows of exp2 fail while `broken` lies beside it."""
+    log = tmp_path / "executed"
+
+    def execute(source: Path, target: Path, given: dict[str, Any]) -> None:
+        with log.open("a") as file:
+            file.write(f"{given['placement']} {given['devices']} {given['more']}\n")
+        failed = given["placement"] == "exp2" and log.with_name("broken").exists()
+        nbformat.write(read_notebook(source), target.with_suffix(".failed.ipynb" if failed else ".ipynb"))
+        if failed:
+            raise NotebookError("experiment.ipynb stopped in cell 2 with ValueError: the host is <on> fire")
+
+    monkeypatch.setattr(module, "execute_one", execute)
+    return log
+
+
+def points(folder: Path, text: str) -> Path:
+    (folder / "points.yaml").write_text(text)
+    return folder / "points.yaml"
+
+
+def test_rows_are_done_once_and_what_failed_is_shown_and_tried_again(tmp_path: Path, counting: Path, capsys) -> None:
+    text = (
+        f"question: Which is faster?\ncommon: {{{COMMON}}}\npoints:\n- {{placement: [ddp, exp2], reason: Two ways.}}\n"
+        "- {placement: ddp, repeats: 2}\n- {placement: ddp, device_type: cuda, devices: 64}\n"
+    )
+    file, out = points(tmp_path, text), tmp_path / "out"
+    (tmp_path / "broken").touch()
+    assert batch(file, out, progress=False) == 1
+    said = capsys.readouterr().out
+    assert "point 2 is point 1 again" in said and "measured once" in said
+    assert "failed: nmt_tiny exp2" in said and "64 GPUs were asked for" in said and "2 of them not done" in said
+    assert counting.read_text() == "ddp 1 {}\nexp2 1 {}\n"
+    page = (out / "index.html").read_text()
+    assert "<h1>Which is faster?</h1>" in page and "Two ways." in page and "the host is &lt;on&gt; fire" in page
+    assert "3 rows of points.yaml: 1 done, 1 failed, 1 not on this machine" in page
+    links = [part.partition('"')[0] for part in page.split('href="')[1:]]
+    assert len(links) == 4 and all((out / link).is_file() for link in links)
+
+    (tmp_path / "broken").unlink()
+    assert batch(file, out, progress=False) == 1  # the GPUs are still missing
+    assert counting.read_text() == "ddp 1 {}\nexp2 1 {}\nexp2 1 {}\n"
+    assert "1 of them done before" in capsys.readouterr().out and not list((out / "rows").glob("*.failed.*"))
+
+    # a row that says something else is another one; one that is left out or moved changes nothing
+    rows = "- {placement: exp2}\n- {placement: ddp, repeats: 2}\n- {placement: ddp, seed: 1}\n"
+    file.write_text(f"common: {{{COMMON}}}\npoints:\n{rows}")
+    assert batch(file, out, progress=False) == 0
+    assert counting.read_text().splitlines()[3:] == ["ddp 1 {'seed': 1}"]
+
+
+def test_a_row_gives_the_notebook_every_field_and_a_traced_row_is_its_untraced_one(tmp_path: Path) -> None:
+    common = f"{COMMON}, placement: ddp"
+    text = f"- {{{common}, bucket_mib: 1, warmup_steps: 3, traced_steps: 2}}\n- {{{common}, launches: [0, 1]}}"
+    tasks, said = read_tasks(points(tmp_path, text), [1])
+    assert len(tasks) == 2 and not said
+    names = parameter_names(NOTEBOOK)
+    every = [task.parameters(tmp_path, names) for task in tasks]
+    for task, given in zip(tasks, every, strict=True):
+        assert set(given) == set(names)
+        fields = {name: value for name, value in given.items() if name in Run.model_fields} | given["more"]
+        assert Run(**fields) == task.run and task.run.traced_steps == 0
+    assert [(given["trace"], given["repeats"]) for given in every] == [(2, 1), (0, [0, 1])] and tasks[0].name != tasks[1].name
+    assert find_points("headline") == find_points("grids/headline.yaml") == find_points(str(FOLDER / "headline.yaml"))
+
+
+def test_what_cannot_be_read_of_a_row_is_done_again(tmp_path: Path, counting: Path) -> None:
+    file, out = points(tmp_path, f"- {{{COMMON}, placement: ddp}}"), tmp_path / "out"
+    assert batch(file, out, progress=False) == 0
+    (state,) = (out / "rows").glob("*.json")
+    for break_it in (lambda: state.write_text("{"), lambda: state.with_suffix(".ipynb").unlink(), lambda: state.unlink()):
+        break_it()
+        assert batch(file, out, progress=False) == 0
+        assert Outcome.model_validate_json(state.read_text()).status == "done"
+    assert len(counting.read_text().splitlines()) == 4
+
+
+def test_bad_rows_end_with_one_sentence_and_start_nothing(tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, sentence in (
+        (f"- {{{COMMON}, placment: ddp}}", "unknown field 'placment': did you mean 'placement'?"),
+        ("", "is empty"),
+        (f"- {{{COMMON}, placement: ddp, without: [{{devices: 1}}]}}", "leaves no point"),
+    ):
+        assert main(["batch", str(points(tmp_path, text)), "--out", str(tmp_path / "out")]) == 2
+        said = capsys.readouterr().err
+        assert sentence in said and said.count("\n") == 1 and not counting.exists() and not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    home, out, mark = tmp_path / "home", tmp_path / "out", tmp_path / "begun"
+    source = f"import os, time\nif placement == 'exp4' and not os.path.exists('{mark}'):\n    os.mkdir('{mark}')\n    time.sleep(600)"
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
+    notebook.cells = [cell for cell in read_notebook(NOTEBOOK).cells if "parameters" in cell.metadata.get("tags", [])]
+    notebook.cells.append(nbformat.v4.new_code_cell(source))
+    (home / "notebooks").mkdir(parents=True)
+    nbformat.write(notebook, home / "notebooks" / "experiment.ipynb")
+    file = points(tmp_path, f"- {{{COMMON}, placement: [ddp, exp4, exp2]}}")
+    command = [sys.executable, "-m", "multigpu", "batch", str(file), "--out", str(out), "--quiet"]
+    environment = os.environ | {"MULTIGPU_HOME": str(home), "PYTHONPATH": str(paths.REPOSITORY / "src")}
+    first = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not mark.exists():
+        assert first.poll() is None
+        time.sleep(0.2)
+    os.killpg(first.pid, signal.SIGINT)  # as a terminal does
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 130 and said.splitlines()[-1].startswith("multigpu: stopped; what was measured is kept")
+    assert "Traceback" not in said and "1 done, 2 not begun" in (out / "index.html").read_text()
+    monkeypatch.setattr(module, "NOTEBOOK", home / "notebooks" / "experiment.ipynb")
+    assert batch(file, out, progress=False) == 0
+    assert "3 rows, 1 of them done before" in capsys.readouterr().out and "3 done" in (out / "index.html").read_text()

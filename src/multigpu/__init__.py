@@ -10,11 +10,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SGD", "Adam", "AdamW", "Job", "compare", "compared"]
 
-_HOMES = dict.fromkeys(("SGD", "Adam", "AdamW", "Job"), "multigpu.workloads.own.job")
-_HOMES |= {"compare": "multigpu.own.compare", "compared": "multigpu.own.result"}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    homes = {"compare": "multigpu.own.compare", "compared": "multigpu.own.result"}
+    return getattr(importlib.import_module(homes.get(name, "multigpu.workloads.own.job")), name)

@@ -4,24 +4,29 @@ import signal
 import sys
 from typing import Any
 
-STOPPED = "multigpu: stopped; what was measured is kept, and the same command goes on from there"
+
+class Stopped(KeyboardInterrupt):
+    """Python ends a process by the signal itself where a plain KeyboardInterrupt ever left code that was compiled from text."""
 
 
 def _stop(*_: Any) -> None:
     """As Ctrl-C: what runs is ended in order. Once: a second word would cut that short."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    raise Stopped
 
 
 def main() -> int:
     """Run one command; returns the exit code. To stop it is no failure from the first second on, when it still imports."""
     try:
-        signal.signal(signal.SIGTERM, _stop)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _stop)
         from multigpu.cli import main as command
 
         return command()
-    except KeyboardInterrupt:
-        print(STOPPED, file=sys.stderr)
+    except BaseException as error:  # pydantic makes another of an interruption
+        if not isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            raise
+        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
         return 130
 
 

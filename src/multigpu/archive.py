@@ -1,8 +1,6 @@
-"""Archives of Records: the JSON texts of many as one `records-<digest>.tar.xz`, which any `tar xf` opens; written once, never rewritten.
-
-Records of one machine repeat what they have in common, so that together they take a quarter of what each takes alone. A member is called
-`<key>.<attempt>.json` and holds what the loose file `<key>.<attempt>.json.gz` held unpacked. The digest, of the tar that is inside, tells
-two archives of a folder apart, and an archive that was changed from the one that was written.
+"""Archives of Records: `records-<digest>.tar.xz`, which any `tar xf` opens; written once, never rewritten. Packed together, Records take a
+quarter of what each takes alone. A member `<key>.<attempt>.json` holds what the loose file `<key>.<attempt>.json.gz` held unpacked. The
+digest, of the tar that is inside, tells an archive that was changed from the one that was written.
 """
 
 import contextlib
@@ -18,10 +16,8 @@ from pathlib import Path
 
 from multigpu.writing import write_whole
 
-Name = tuple[str, int]
-"""The key and the attempt of a Record."""
-Texts = Mapping[str, Mapping[int, bytes]]
-"""Key -> attempt -> JSON."""
+Name = tuple[str, int]  # the key and the attempt of a Record
+Texts = Mapping[str, Mapping[int, bytes]]  # key -> attempt -> JSON
 
 _START, _END = "records-", ".tar.xz"
 _NAME = re.compile(r"([^./]+)\.(0|[1-9][0-9]*)\.json")
@@ -54,7 +50,13 @@ def files_in(folder: Path) -> list[str]:
 
 def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
     """Write these Records as an archive, atomically, unless it is there; equal Records are equal bytes."""
-    content = _tar({member_name(*name): text for name, text in texts.items()})
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for member, text in sorted((member_name(*name), text) for name, text in texts.items()):
+            entry = tarfile.TarInfo(member)  # mode 0644, mtime, uid and gid 0
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text))
+    content = out.getvalue()
     path = folder / _archive_name(content)
     with contextlib.suppress(FileExistsError):  # the same Records, by its name
         write_whole(path, lzma.compress(content, preset=_PRESET))
@@ -62,11 +64,7 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
 
 
 def read_archive(path: Path) -> Texts:
-    """What is in an archive, unpacked once a process unless the file changes.
-
-    Raises:
-        ValueError: it is none, or not as it was written; the sentence names it.
-    """
+    """What is in an archive, unpacked once a process unless the file changes; a ValueError that names it if it is not as it was written."""
     try:
         found = path.stat()
     except OSError as error:
@@ -94,23 +92,8 @@ def _broken(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} is not an archive of Records as it was written: {str(error).splitlines()[0]}")
 
 
-def _tar(members: Mapping[str, bytes]) -> bytes:
-    """A plain tar whose bytes depend on nothing but the members' names and contents."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in sorted(members):
-            entry = tarfile.TarInfo(name)  # mode 0644, mtime, uid and gid 0
-            entry.size = len(members[name])
-            tar.addfile(entry, io.BytesIO(members[name]))
-    return out.getvalue()
-
-
 def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each member of a tar as `_tar` makes it; `tarfile`, which knows every other, takes twelve times as long.
-
-    Raises:
-        ValueError: it is no such tar.
-    """
+    """Name and content of each member of a tar as it is written here (or a ValueError); `tarfile` takes twelve times as long."""
     at, block = 0, tarfile.BLOCKSIZE
     while (head := content[at : at + block]).strip(b"\0"):
         member, size = head[:100].rstrip(b"\0").decode(), int(head[124:135], 8)

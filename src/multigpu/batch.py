@@ -1,10 +1,7 @@
-"""Many experiments of one file: `notebooks/experiment.ipynb` executed for every row, as `python -m multigpu batch` and the workflow do it.
-
-A folder holds `index.html`, `records/`, and in `rows/` what became of each row: its executed notebook, that as a page, and its `.json`.
-A row's name comes from what it says, so that rows may be added, moved or left out between two calls.
-"""
+"""`notebooks/experiment.ipynb` executed for every row of a file, into a folder: `index.html`, `records/`, and `rows/` with each outcome."""
 
 import argparse
+import contextlib
 import hashlib
 import re
 from collections import Counter
@@ -37,6 +34,7 @@ from multigpu.writing import check_room, write_whole
 TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("batch.html.j2")
 STATUS_WORDS = {"done": "done", "failed": "failed", "not_here": "not on this machine", "": "not begun"}
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
+ENDINGS = ("", ".failed")  # of the names of files of rows that were executed to the end, and of others
 
 
 class Outcome(BaseModel):
@@ -59,7 +57,7 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Of its files: readable, and another one where anything differs that is measured or shown."""
+        """Of its files: another one where anything differs that is measured or shown, so that rows may be added, moved or left out."""
         said = f"{self.run.digest} {self.launches} {self.trace} {self.compare}"
         words = (self.run.model, self.run.placement, f"x{self.run.devices}", f"b{self.run.batch_size}")
         readable = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words))[:80]
@@ -67,8 +65,7 @@ class Task:
 
     def parameters(self, out: Path, names: Sequence[str]) -> dict[str, Any]:
         """The notebook's parameters; fields of the Run that it has no name for go into `more`."""
-        fields = self.run.model_dump()
-        fields["data"] = list(self.run.data) if self.run.data is not None else None
+        fields = self.run.model_dump() | {"data": self.run.data and list(self.run.data)}
         more = {name: value for name, value in fields.items() if name not in names and value != Run.model_fields[name].default}
         plain = self.launches == launches_of(len(self.launches))
         return {name: value for name, value in fields.items() if name in names} | {
@@ -99,13 +96,8 @@ def find_points(name: str) -> Path:
 
 
 def read_tasks(points: Path, counts: Sequence[int]) -> tuple[list[Task], list[str]]:
-    """The rows of a file, each once, and in words which stand there several times.
-
-    Raises:
-        ValueError: as `read_rows`, or no row is left; the sentence names the file.
-    """
-    found: dict[str, Task] = {}
-    said = []
+    """The rows of a file (or a ValueError), each once, and in words which stand there several times."""
+    found, said = dict[str, Task](), []
     for row in read_rows(points, counts):
         run = build_run(**row.built.model_dump(exclude_defaults=True) | {"traced_steps": 0, "traced_from": None})
         task = Task(row, run, launches_for(row), max(row.settings.trace, row.built.traced_steps), row.settings.compare)
@@ -119,24 +111,22 @@ def read_tasks(points: Path, counts: Sequence[int]) -> tuple[list[Task], list[st
     return list(found.values()), said
 
 
-def prepare(out: Path) -> None:
-    """Make the folder, or say now that it cannot be written (ValueError)."""
-    try:
-        for folder in (out / "rows", out / "records"):
-            check_room(folder, ROOM_BYTES)
-    except OSError as error:
-        raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; choose another folder") from None
-
-
 def do(task: Task, out: Path) -> Outcome:
-    """Do one row, whatever comes of it; its outcome and its page are in files, too (a ValueError if they cannot be written any more)."""
-    try:
+    """Do one row, whatever comes of it; its outcome and its page are in files, too."""
+    with _written(out, "what is done stays"):
         outcome = _execute(task, out)
         write_whole(task.file(out, ".json"), outcome.model_dump_json().encode(), replace=True, synced=False)
-    except OSError as error:
-        raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; what is done stays") from None
     write_page(task, out)
     return outcome
+
+
+@contextlib.contextmanager
+def _written(out: Path, then: str) -> Iterator[None]:
+    """What cannot be written is a ValueError."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; {then}") from None
 
 
 def _execute(task: Task, out: Path) -> Outcome:
@@ -145,8 +135,8 @@ def _execute(task: Task, out: Path) -> Outcome:
         check_devices(task.run)
     except ValueError as error:
         return Outcome(status="not_here", reason=str(error))
-    for ending in (".ipynb", ".failed.ipynb"):
-        task.file(out, ending).unlink(missing_ok=True)
+    for ending in ENDINGS:
+        task.file(out, f"{ending}.ipynb").unlink(missing_ok=True)
     try:
         execute_one(NOTEBOOK, task.file(out, ".ipynb"), task.parameters(out, parameter_names(NOTEBOOK)))
     except NotebookError as error:
@@ -156,8 +146,8 @@ def _execute(task: Task, out: Path) -> Outcome:
 
 def write_page(task: Task, out: Path) -> None:
     """The executed notebook of a row as a page beside it, without its code; nothing where none was executed."""
-    for ending in (".ipynb", ".failed.ipynb"):
-        source, page = task.file(out, ending), task.file(out, f"{ending.removesuffix('.ipynb')}.html")
+    for ending in ENDINGS:
+        source, page = task.file(out, f"{ending}.ipynb"), task.file(out, f"{ending}.html")
         if not source.is_file():
             page.unlink(missing_ok=True)
             continue
@@ -185,7 +175,8 @@ def write_index(points: Path, tasks: list[Task], out: Path) -> None:
     """The page of all rows: what each is, what became of it, its rate, and where to read more."""
     rows: list[dict[str, Any]] = []
     for task in tasks:
-        links = [(name, path.relative_to(out).as_posix()) for name, path in _files(task, out)]
+        files = [(word, task.file(out, f"{each}{kind}")) for word, kind in (("page", ".html"), ("notebook", ".ipynb")) for each in ENDINGS]
+        links = [(word, path.relative_to(out).as_posix()) for word, path in files if path.is_file()]
         rows.append({"task": task, "label": label(task.run), "outcome": task.outcome(out), "links": links, **_rate(task, out)})
     counts = Counter(row["outcome"].status for row in rows)
     told = ", ".join(f"{counts[status]} {words}" for status, words in STATUS_WORDS.items() if counts[status])
@@ -195,14 +186,8 @@ def write_index(points: Path, tasks: list[Task], out: Path) -> None:
     write_whole(out / "index.html", text.encode(), replace=True, synced=False)
 
 
-def _files(task: Task, out: Path) -> list[tuple[str, Path]]:
-    """What there is to read of a row."""
-    endings = {"page": (".html", ".failed.html"), "notebook": (".ipynb", ".failed.ipynb")}
-    return [(name, task.file(out, each)) for name, both in endings.items() for each in both if task.file(out, each).is_file()]
-
-
 def _rate(task: Task, out: Path) -> dict[str, str]:
-    """The rate of a row with its interval and repeats; empty where nothing was measured on this machine."""
+    """The rate of a row with its interval and repeats; empty where this machine has measured nothing."""
     points = [Point(task.run, repeat) for repeat in range(len(task.launches))]
     records = [record for record in records_here(points, RecordStore(out / "records")) if record.status == "ok"]
     if not records:
@@ -221,13 +206,8 @@ def batch(
     progress: bool = True,
     row: str | None = None,
 ) -> int:
-    """Do every row that is not done, write the index after each, and say what came of it; the exit code.
-
-    Args:
-        row: do the one of this name alone, and no index, since others may be done meanwhile; "": write the index alone.
-
-    Raises:
-        ValueError: the file or the folder cannot be used, or the file has no such row; nothing was started.
+    """Do every row that is not done, write the index after each, and say what came of it; the exit code. Or a ValueError before any.
+    row: do the one of this name alone, and no index, since others may be done meanwhile; "": write the index alone.
     """
     tasks, said = read_tasks(points, counts or devices_here())
     for sentence in said:
@@ -239,7 +219,9 @@ def batch(
     chosen = [task for task in tasks if row in (None, task.name)]
     if row and not chosen:
         raise ValueError(f"{points} has no row {row!r}: `python -m multigpu batch {points} --out {out} --dry-run` lists them")
-    prepare(out)
+    with _written(out, "choose another folder"):
+        for folder in (out / "rows", out / "records"):
+            check_room(folder, ROOM_BYTES)
     left = [task for task in chosen if task.outcome(out).status != "done"]
     print(f"{len(chosen)} rows, {len(chosen) - len(left)} of them done before", flush=True)
     bar = tqdm(total=len(chosen), initial=len(chosen) - len(left), unit="row", disable=not progress)

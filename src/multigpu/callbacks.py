@@ -8,27 +8,26 @@ import keras
 
 from multigpu.analysis.formulas import throughput
 
+Clock = Callable[[], float]
+
 
 class ThroughputCallback(keras.callbacks.Callback):
     """Samples a second of every training batch, and of all batches after the warm-up together.
+
+    `batches` holds (samples, seconds, whether warm-up) of every batch; the time between epochs (validation, shuffling) is in none. Keras
+    reads each batch's loss before it says that the batch has ended, so a device's work is in its batch's time; with `steps_per_execution`
+    above 1 it says so once for several batches, which then share one entry.
 
     Args:
         batch_size: samples of a full batch, of all replicas together.
         samples: samples of an epoch, so that a short last batch counts what it holds; None if every batch is full.
         warmup_batches: the first batches of the whole training, which are kept but never enter `samples_per_s`.
-        clock: seconds, as `time.perf_counter`.
-
-    `batches` holds (samples, seconds, whether warm-up) of every batch; the time between epochs (validation, shuffling) is in
-    none. Keras reads each batch's loss before it says that the batch has ended, so a device's work is in its batch's time;
-    with `steps_per_execution` above 1 it says so once for several batches, which then share one entry.
 
     Raises:
         ValueError: a number is not positive, or an epoch has more batches than `samples` fill.
     """
 
-    def __init__(
-        self, batch_size: int, samples: int | None = None, warmup_batches: int = 10, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, batch_size: int, samples: int | None = None, warmup_batches: int = 10, clock: Clock = time.perf_counter) -> None:
         super().__init__()
         if batch_size < 1 or (samples is not None and samples < 1) or warmup_batches < 0:
             raise ValueError(f"batch_size {batch_size}, samples {samples} and warmup_batches {warmup_batches} must be positive")
@@ -48,11 +47,10 @@ class ThroughputCallback(keras.callbacks.Callback):
         return [samples / seconds for samples, seconds, _ in self.batches]
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Start the batch's clock."""
         self._began, self._first = self.clock(), batch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Stop it. `batch` is the last of those that were executed together."""
+        """`batch` is the last of those that were executed together."""
         seconds = self.clock() - self._began
         start, end = self._first * self.batch_size, (batch + 1) * self.batch_size
         if self.samples is not None:

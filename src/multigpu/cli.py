@@ -1,7 +1,4 @@
-"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it, loaded when it is asked for.
-
-Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
-"""
+"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it, loaded when it is asked for."""
 
 import argparse
 import pkgutil
@@ -11,18 +8,17 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, name, seconds
 from multigpu.grid import GRIDS
-from multigpu.hosts.arguments import add_arguments
+from multigpu.hosts.launching import add_arguments
 from multigpu.measure.process import end_with_parent
 
-EXPERIMENTS = {
-    "collectives": ("collectives.command:main", "time all-reduces of this machine"),
+EXPERIMENTS = {  # commands whose own parsers read the rest of the line: the function that does it, and its help
+    "collectives": ("collectives.experiment:main", "time all-reduces of this machine"),
     "synchrony": ("synchrony.measure:main", "run a parameter server's protocols"),
     "hosts": ("hosts.measure:main", "time all-reduces between hosts made on this machine"),
     "stages": ("stages.measure:main", "find the best placement of a model's stages"),
     "train": ("training.measure:main", "train runs to the end of a budget and keep their Records"),
     "interference": ("measure.interference:main", "do Runs that share this machine disturb each other?"),
 }
-"""Commands whose own parsers read the rest of the line: the function that does it, and its help."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,9 +33,6 @@ def build_parser() -> argparse.ArgumentParser:
         made.set_defaults(run=f"multigpu.{run}")
         return made
 
-    def takes_fields(parser: argparse.ArgumentParser, words: str) -> None:
-        parser.add_argument("fields", nargs="*", metavar="field=value", help=words)
-
     def takes_devices(parser: argparse.ArgumentParser, words: str) -> None:
         parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: what is here)")
 
@@ -47,7 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
     command("ceilings", "cli_measure:ceilings_command", "measure what this machine's GPUs, memory and links can do at best")
 
     one = command("measure", "cli_measure:measure_command", "measure a grid by name, or one Run by its fields")
-    takes_fields(one, "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid: its Runs that have them")
+    words = "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid: its Runs that have them"
+    one.add_argument("fields", nargs="*", metavar="field=value", help=words)
     one.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas")
     one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
     takes_devices(one, "device counts of the grid")
@@ -72,9 +66,8 @@ def build_parser() -> argparse.ArgumentParser:
     many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
     many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
     takes_devices(many, "what `each`, `ends` and `most` mean in the file")
-    many.add_argument(
-        "--row", metavar="NAME", help="do this row alone, as --dry-run names it, and write no index; '': write the index alone"
-    )
+    alone = "do this row alone, as --dry-run names it, and write no index; '': write the index alone"
+    many.add_argument("--row", metavar="NAME", help=alone)
     add_usual(many, "--dry-run", "--quiet")
 
     listing = command("records", "cli_read:records_command", "list, filter and export Records")
@@ -91,11 +84,10 @@ def build_parser() -> argparse.ArgumentParser:
     why.add_argument("words_asked", nargs="*", metavar="KEY | field=value", help="a Record's key, or fields as `measure` takes them")
     traces = "instead: traces of any script by PyTorch's profiler (.json, .gz), one a rank"
     why.add_argument("--trace", nargs="+", type=Path, metavar="FILE", help=traces)
-    why.add_argument(
-        "--details", action="store_true", help="also what it is compared with, the step's parts, its bounds, other faster ways"
-    )
+    details = "also what it is compared with, the step's parts, its bounds, other faster ways"
+    why.add_argument("--details", action="store_true", help=details)
     which = command("advise", "cli_read:advise_command", "the placements of a job, ranked by what was measured")
-    takes_fields(which, "e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
+    which.add_argument("fields", nargs="*", metavar="field=value", help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
     for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
         asked.add_argument("--machine", metavar="NAME", help="(default: this one, or else the one with most repeats of what is asked)")
         asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
@@ -104,9 +96,9 @@ def build_parser() -> argparse.ArgumentParser:
     claims = command("claims", "cli_read:claims_command", "verdict of each claim, or all that is said of those named")
     claims.add_argument("number", nargs="*", metavar="C1", help="of these claims everything: figures, test, reasons, Records")
     add_usual(claims, "--format")
-    claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
-    claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
-    claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")
+    folders = {"hosts": "of all-reduces between hosts", "synchrony": "of protocols", "training": "of training"}
+    for kind, whose in folders.items():
+        claims.add_argument(f"--{kind}", default=str(getattr(paths, kind.upper())), help=f"folder of the Records {whose}")
 
     checked = command("verify", "cli_read:verify_command", "can these Records be believed? Schema, physics, keys and commits of each")
     checked.add_argument("folder", nargs="?", help="folder of Records (default: all of the study's)")

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 from multigpu import paths
 from multigpu.command import parse_counts, parse_fields
-from multigpu.grid import default_grid, every_grid, find_grid
-from multigpu.grid.entries import Planned, affordable, cost_s, each_once, having, pace, points
-from multigpu.hosts.arguments import company
-from multigpu.hosts.launching import follow
+from multigpu.grid import Planned, affordable, cost_s, default_grid, each_once, every_grid, find_grid, having, pace, points
+from multigpu.hosts.launching import company, follow
 from multigpu.inputs.files import check_inputs
 from multigpu.later import later
 from multigpu.measure.ceilings import measure_ceilings
@@ -21,8 +19,8 @@ from multigpu.measure.lanes import lanes_of, measure_shared, sharing_words
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
 from multigpu.measure.sweep import launch_environment, measure
-from multigpu.record import Record, RecordStore
-from multigpu.run import build_run
+from multigpu.record import RecordStore
+from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import know
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
-    """The Records that `--records` names, or the study's; of a comparison of a user's own model, with the jobs that lie beside them."""
+    """The Records that `--records` names, or the study's; of a user's own model, with the jobs that lie beside them."""
     root = Path(arguments.records or paths.RUNS)
     if (jobs := root.resolve().parent / "jobs").is_dir():
         know(jobs)
@@ -38,11 +36,7 @@ def store_of(arguments: argparse.Namespace) -> RecordStore:
 
 
 def read_from(arguments: argparse.Namespace) -> RecordStore:
-    """As `store_of`, to read what is there.
-
-    Raises:
-        ValueError: a folder that was named is not there: it would pass for an empty one.
-    """
+    """As `store_of`, to read what is there; a ValueError if a folder that was named is not there: it would pass for an empty one."""
     for option in ("records", "hosts", "synchrony", "training"):
         named = getattr(arguments, option, None)
         if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
@@ -69,13 +63,20 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 def measure_command(arguments: argparse.Namespace) -> int:
     """Measure one Run, grids, or what undecided claims need; the exit code."""
-    _check_options(arguments)
+    if arguments.share and (arguments.nnodes != 1 or arguments.rendezvous):
+        raise ValueError("--share makes lanes of one machine and cannot be used with several hosts: leave out --nnodes and --rendezvous")
+    for option in ("traces", "tensorboard") if arguments.share else ():
+        if getattr(arguments, option):
+            raise ValueError(f"--{option} watches Runs that have the machine to themselves: leave it or --share out")
     if arguments.fields and not arguments.grid and not arguments.undecided:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
-        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], {}
+        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats or 1)], {}
     else:
-        planned = _undecided(arguments) if arguments.undecided else _planned(arguments, default_grid())
+        grids = find_grid(arguments.grid or (every_grid() if arguments.undecided else default_grid()), parse_counts(arguments.devices))
+        planned = having(grids, parse_fields(arguments.fields))
+        planned = [entry.repeated(arguments.repeats) for entry in planned] if arguments.repeats else planned
+        planned = _undecided(arguments, planned) if arguments.undecided else planned
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:
             runs = len({entry.run.digest for entry in planned})
@@ -89,7 +90,11 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.forecast:
-        return _write_forecast(arguments.forecast, store_of(arguments), chosen)
+        table = later("multigpu.analysis.expected:forecasts")(store_of(arguments).root, [point.run for point in chosen])
+        arguments.forecast.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(arguments.forecast, index=False, float_format="%.6g")
+        print(f"{arguments.forecast}: {len(table)} forecasts, none a measurement")
+        return 0
     if arguments.dry_run:
         check_inputs(point.run for point in chosen)
         for point in chosen:
@@ -105,73 +110,40 @@ def measure_command(arguments: argparse.Namespace) -> int:
     with company(arguments) as hosts:
         if hosts and arguments.node_rank:
             print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
-        else:
-            done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
-            print(done)
-            return done.exit_code
-    return 0
+            return 0
+        done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
+    print(done)
+    return done.exit_code
 
 
-def _write_forecast(file: Path, store: RecordStore, chosen: Sequence[Point]) -> int:
-    """A CSV file of what each Run should reach, to be compared later with what it did."""
-    table = later("multigpu.analysis.expected:forecasts")(store.root, [point.run for point in chosen])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table.to_csv(file, index=False, float_format="%.6g")
-    print(f"{file}: {len(table)} forecasts, none a measurement")
-    return 0
-
-
-def _check_options(arguments: argparse.Namespace) -> None:
-    """Lanes are parts of one machine, and what follows single Runs wants them alone."""
-    if not arguments.share:
-        return
-    if arguments.nnodes != 1 or arguments.rendezvous:
-        raise ValueError("--share makes lanes of one machine and cannot be used with several hosts: leave out --nnodes and --rendezvous")
-    for option in ("traces", "tensorboard"):
-        if getattr(arguments, option):
-            raise ValueError(f"--{option} watches Runs that have the machine to themselves: leave it or --share out")
-
-
-def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
-    """The Runs of the grids that are asked for, or of those called `otherwise`, that have the fields."""
-    planned = find_grid(arguments.grid or otherwise, parse_counts(arguments.devices))
-    return having(planned, parse_fields(arguments.fields))
-
-
-def _standing(arguments: argparse.Namespace) -> list[Record]:
-    """The Records that measuring their points on this machine would find; those of other versions of a framework stand beside them."""
-    return [record for record in store_of(arguments).of(this_machine().name) if record.key == key_here(record.run, record.repeat)]
-
-
-def _learned(planned: Sequence[Planned], standing: Sequence[Record]) -> float | None:
-    """What this machine takes of the grids' estimates."""
-    return pace(planned, {(one.run, one.repeat): one.measurement.total_s for one in standing if one.measurement})
+def _standing(arguments: argparse.Namespace, planned: Sequence[Planned]) -> tuple[set[tuple[Run, int]], float | None]:
+    """(Run, repeat) of Records that measuring here would find, and would not try again; and what this machine takes of the estimates."""
+    found = [record for record in store_of(arguments).of(this_machine().name) if record.key == key_here(record.run, record.repeat)]
+    known = {(one.run, one.repeat) for one in found if one.status not in arguments.retry}
+    return known, pace(planned, {(one.run, one.repeat): one.measurement.total_s for one in found if one.measurement})
 
 
 def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Point]:
-    every, standing = points(planned), _standing(arguments)
-    known = [(one.run, one.repeat) for one in standing if one.status not in arguments.retry]
-    here, learned = len({(point.run, point.repeat) for point in every} & {*known}), _learned(planned, standing)
+    every, (known, learned) = points(planned), _standing(arguments, planned)
+    here = len({(point.run, point.repeat) for point in every} & known)
     chosen = affordable(planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1)
     as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
     print(f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements ({here} are known{as_told})", flush=True)
     return chosen
 
 
-def _undecided(arguments: argparse.Namespace) -> list[Planned]:
+def _undecided(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Planned]:
     """What undecided claims need of the grids, claim by claim as far as the budget goes."""
     from multigpu.undecided import affordable_needs, needs
 
-    standing = _standing(arguments)
-    known = {(one.run.digest, one.repeat) for one in standing if one.status not in arguments.retry}
-    planned = _planned(arguments, every_grid())
-    found = needs(claim_results(arguments), planned, known)
+    known, learned = _standing(arguments, planned)
+    found = needs(claim_results(arguments), planned, {(run.digest, repeat) for run, repeat in known})
     for need in found:
         print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")
     if arguments.budget_s is not None:
-        every, learned = len(found), _learned(planned, standing)
-        found = affordable_needs(found, arguments.budget_s, learned)
-        print(f"{arguments.budget_s} s may decide {len(found)} of {every}")
+        chosen = affordable_needs(found, arguments.budget_s, learned)
+        print(f"{arguments.budget_s} s may decide {len(chosen)} of {len(found)}")
+        found = chosen
     return each_once(entry for need in found for entry in need.entries)
 
 
@@ -179,8 +151,8 @@ def claim_results(arguments: argparse.Namespace) -> list[Result]:
     """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
     from multigpu.claims.results import study_results
 
-    kinds = {"hosts": paths.HOSTS, "synchrony": paths.SYNCHRONY, "training": paths.TRAINING}
-    return study_results(store_of(arguments).root, *(Path(getattr(arguments, name, usual)) for name, usual in kinds.items()))
+    folders = (Path(getattr(arguments, kind, getattr(paths, kind.upper()))) for kind in ("hosts", "synchrony", "training"))
+    return study_results(store_of(arguments).root, *folders)
 
 
 def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:

@@ -17,14 +17,12 @@ from multigpu.claims import find_claim, to_json, wording
 from multigpu.cli_measure import claim_results, read_from
 from multigpu.command import parse_fields
 from multigpu.own.script_trace import explain_trace, told
-from multigpu.packing import FEWEST, pack, share, stores_of, study_stores
-from multigpu.verify import EXCEPTIONS, lines, verify
-from multigpu.verify_again import measured_again
+from multigpu.packing import FEWEST, pack, share, stores_of
+from multigpu.verify import EXCEPTIONS, lines, measured_again, verify
 
 POINT = ["key", "status", "model", "placement", "devices", "batch_size", "precision", "execution", "repeat"]
 LISTED = [*POINT, "units_per_s", "unit", "machine"]
 TRACED = ["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]
-"""Columns that are printed of Records, and of those that were traced."""
 
 
 def records_command(arguments: argparse.Namespace) -> int:
@@ -33,16 +31,22 @@ def records_command(arguments: argparse.Namespace) -> int:
     if every and (arguments.where or arguments.export or arguments.traced or arguments.trace_summary):
         raise ValueError(f"{every}: leave filters, --export, --traced and --trace-summary out")
     if arguments.pack:
-        stores, done = stores_of(Path(arguments.records)) if arguments.records else study_stores(), 0
-        for done, packed in enumerate((one for store in stores for one in pack(store)), 1):  # noqa: B007
+        packed = None
+        for packed in (one for store in stores_of(arguments.records and Path(arguments.records)) for one in pack(store)):
             print(packed, flush=True)
-        if not done:
+        if packed is None:
             print(f"nothing to pack: no place has {FEWEST} loose Records")
         return 0
     if arguments.share:
         return _share(arguments)
-    if arguments.trace_summary:
-        return _trace_summary(arguments)
+    if key := arguments.trace_summary:
+        if (record := next((record for record in read_from(arguments) if record.key == key), None)) is None:
+            raise ValueError(f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`")
+        if arguments.export:
+            print(f"written to {write_trace_summary(record, arguments.export)}")
+        else:
+            print(trace_summary(record).to_string(index=False))
+        return 0
     if arguments.traced:
         print(trace_table(read_from(arguments))[TRACED].to_string(index=False))
         return 0
@@ -70,31 +74,17 @@ def _share(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _trace_summary(arguments: argparse.Namespace) -> int:
-    """Copies and kernels of one traced Run, as nvprof prints them; to a file if one is named."""
-    key = arguments.trace_summary
-    record = next((record for record in read_from(arguments) if record.key == key), None)
-    if record is None:
-        raise ValueError(f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`")
-    if arguments.export:
-        print(f"written to {write_trace_summary(record, arguments.export)}")
-    else:
-        print(trace_summary(record).to_string(index=False))
-    return 0
-
-
 def verify_command(arguments: argparse.Namespace) -> int:
     """Whether Records can be believed: first every file that is none, then what each Record says against itself."""
     named = arguments.folder or arguments.records
-    root = Path(named) if named else paths.REPOSITORY / "data"
+    root = Path(named) if named else paths.DATA
     if not root.is_dir():
         raise ValueError(f"{root} is no folder: name one that holds Records")
-    if unreadable := [fault for store in (stores_of(root) if named else study_stores()) for fault in store.unreadable()]:
+    if unreadable := [fault for store in stores_of(root if named else None) for fault in store.unreadable()]:
         print("\n".join(unreadable))
         return 1
     report = verify(root, EXCEPTIONS)
-    for line in lines(report):
-        print(line, flush=True)
+    print("\n".join(lines(report)), flush=True)
     disagree = 0
     if arguments.measure:
         for line, agrees in measured_again(root, arguments.measure, arguments.seed):

@@ -15,11 +15,8 @@ from multigpu.kept import STATUSES
 from multigpu.run import Run
 
 Words = ParamSpec("Words")
-
-MOST_S = 7 * 86400.0
-"""A week: no command and no Run may ask for more."""
-MOST = 10_000
-"""Of what is counted on a command line."""
+MOST_S = 7 * 86400.0  # a week: no command and no Run may ask for more
+MOST = 10_000  # of what is counted on a command line
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def seconds(text: str) -> float:
-    """A span of time on a command line. Raises argparse's error, which argparse turns into a sentence and exit code 2."""
+    """A span of time on a command line; of any other text argparse's error, which argparse turns into a sentence and exit code 2."""
     with suppress(ValueError):
         if 0 < (found := float(text)) <= MOST_S:
             return found
@@ -66,13 +63,12 @@ def name(text: str) -> str:
 
 USUAL: dict[str, dict[str, Any]] = {
     "--budget-s": {"type": seconds, "metavar": "S", "help": "seconds to spend, on what matters most first"},
-    "--repeats": {"type": count(), "default": 1, "help": "measurements of every Run"},
+    "--repeats": {"type": count(), "help": "measurements of every Run"},
     "--retry": {"action": "append", "default": [], "choices": STATUSES, "help": "measure again what ended so"},
     "--dry-run": {"action": "store_true", "help": "list what would be measured, in order"},
     "--format": {"choices": ("text", "json"), "default": "text"},
     "--quiet": {"action": "store_true", "help": "no progress bar"},
 }
-"""Options that mean the same wherever they are taken."""
 
 
 def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -> None:
@@ -92,12 +88,9 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
     def answer(*words: Words.args, **more: Words.kwargs) -> int:
         try:
             return run(*words, **more)
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             print(f"multigpu: {error}", file=sys.stderr)
-            return 2
-        except RuntimeError as error:
-            print(f"multigpu: {error}", file=sys.stderr)
-            return 1
+            return 2 if isinstance(error, ValueError) else 1
         except BrokenPipeError:  # `records | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
@@ -109,14 +102,7 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
 
 
 def parse_fields(texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.model_fields) -> dict[str, Any]:
-    """`name=value` words as fields, each in its own type; "none" for a field that is left out.
-
-    Args:
-        known: the fields there are, by name; those of a Run unless others are given.
-
-    Raises:
-        ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
-    """
+    """`name=value` words as fields, each in the type that its field has in `known`; "none" for one that is left out; or a ValueError."""
     fields: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -145,16 +131,10 @@ def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str |
 
 
 def parse_counts(text: str | None) -> list[int]:
-    """Device counts from "1,2,4"; without a text, 1, 2, 4, 8 up to what this machine has (its CPUs stand in, up to 2).
-
-    Raises:
-        ValueError: a count is not a positive integer.
-    """
+    """Device counts from "1,2,4", or a ValueError; without a text, those that this machine can measure (`devices_here`)."""
     if text is None:
         return devices_here()
-    counts = []
     for part in text.split(","):
         if not part.strip().isdecimal() or int(part) < 1:
             raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
-        counts.append(int(part))
-    return counts
+    return [int(part) for part in text.split(",")]

@@ -39,7 +39,7 @@ PARTS = {
 
 
 class Seen(NamedTuple):
-    """What TensorFlow says of GPUs: whether it was built for them, how many it sees, and its last words if it says nothing else."""
+    """What TensorFlow says: whether it was built for GPUs, how many it sees, and its last words if it says nothing else."""
 
     built: bool
     gpus: int
@@ -47,10 +47,7 @@ class Seen(NamedTuple):
 
 
 def ask_tensorflow(changes: Mapping[str, str]) -> Seen:
-    """What TensorFlow sees in a process of its own with these changes of the environment; a few seconds.
-
-    It counts a GPU only if it could open all of its libraries.
-    """
+    """What it sees in a process with these changes of the environment: a GPU counts only if all of its libraries could be opened."""
     asked = "import tensorflow as tf; print(int(tf.test.is_built_with_cuda()), len(tf.config.list_physical_devices('GPU')))"
     environment = {**os.environ, **NO_KERAS, "TF_CPP_MIN_LOG_LEVEL": "3", **changes}
     try:
@@ -64,10 +61,7 @@ def ask_tensorflow(changes: Mapping[str, str]) -> Seen:
 
 
 def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> Iterator[str]:
-    """Whether TensorFlow sees this machine's `gpus`, and what a shell or a notebook's kernel lacks for it: one line that exports it.
-
-    seen: with `changes`, which the processes that measure are given.
-    """
+    """Whether TensorFlow sees this machine's GPUs with the `changes` that measuring processes get, and the line that exports these."""
     if seen.trouble:
         yield f"tensorflow  does not start: {seen.trouble}"
     elif not seen.built:
@@ -104,17 +98,11 @@ def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) 
         return
     kinds = Counter(links[a][b] for a, b in pairs)
     yield "links       " + ", ".join(f"{kind} between {count} pairs" for kind, count in kinds.most_common())
-    without = [f"{a} and {b}" for a, b in pairs if not (peers[a][b] and peers[b][a])]
-    if without:
+    if without := [f"{a} and {b}" for a, b in pairs if not (peers[a][b] and peers[b][a])]:
         shown = "; ".join(without[:4]) + (f"; and {len(without) - 4} more" if len(without) > 4 else "")
         yield f"peers       no access between GPUs {shown}: what they exchange passes through the host's memory"
     else:
         yield "peers       every GPU has access to every other's memory"
-
-
-def peer_access(count: int) -> list[list[bool]]:
-    """[i][j]: whether the driver says that GPU i may read GPU j's memory; one that does not answer promises nothing."""
-    return [[i == j or bool(peers(i, j, "READ")) for j in range(count)] for i in range(count)]
 
 
 def most_clock_mhz(index: int) -> int:
@@ -127,13 +115,11 @@ def most_clock_mhz(index: int) -> int:
 
 def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> Iterator[str]:
     """At what clock each GPU is, of what it can, and which of them is slowed or shared now."""
-    seen = [(place, look, most) for place, (look, most) in enumerate(zip(looks, most_mhz, strict=True)) if look]
-    if not seen:
-        return
-    yield "clocks      " + ", ".join(
-        f"GPU {place}: {look.sm_clock_mhz} of {most} MHz, {look.temperature_c} °C" for place, look, most in seen
-    )
-    for place, look, _ in seen:
+    seen = {place: look for place, look in enumerate(looks) if look}
+    if seen:
+        each = [f"GPU {place}: {look.sm_clock_mhz} of {most_mhz[place]} MHz, {look.temperature_c} °C" for place, look in seen.items()]
+        yield f"clocks      {', '.join(each)}"
+    for place, look in seen.items():
         if look.slowed:
             yield f"clocks      GPU {place} is slowed: {', '.join(look.slowed)}"
         if look.others:
@@ -169,9 +155,9 @@ def diagnose(store: RecordStore) -> Iterator[str]:
     yield f"machine     {machine.name}"
     yield f"CPU         {machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"
     if gpu_count():
-        yield f"GPUs        {gpu_count()} x {machine.gpus[0]}, {machine.gpu_memory_gib[0]} GiB, driver {machine.driver}"
-        yield from link_lines(machine.links, peer_access(gpu_count()))
         gpus = range(gpu_count())
+        yield f"GPUs        {gpu_count()} x {machine.gpus[0]}, {machine.gpu_memory_gib[0]} GiB, driver {machine.driver}"
+        yield from link_lines(machine.links, [[one == other or bool(peers(one, other, "READ")) for other in gpus] for one in gpus])
         yield from clock_lines([gpu_look(index, []) for index in gpus], [most_clock_mhz(index) for index in gpus])
     else:
         yield "GPUs        none: Runs need device_type 'cpu', where processes stand in for devices"
@@ -202,9 +188,6 @@ def diagnose(store: RecordStore) -> Iterator[str]:
             yield f"records     {count} {status} of {name}"
         if not statuses:
             yield "records     none yet: `python -m multigpu study` makes some"
-    except ValueError as error:
-        yield f"records     {error}"
-    try:
         store.check_writable()
     except ValueError as error:
         yield f"records     {error}"

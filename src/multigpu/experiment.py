@@ -31,12 +31,9 @@ from multigpu.published import published_of
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 
-RECORDS = paths.REPOSITORY / "build" / "experiment"
-"""Where Records of experiments lie unless their parameters say otherwise."""
-AGAIN = tuple(status for status in STATUSES if status != "ok")
-"""What ended so is tried again when the experiment is."""
-
-PARAMETERS: dict[str, Any] = {
+RECORDS = paths.BUILD / "experiment"  # unless the parameters say otherwise
+AGAIN = tuple(status for status in STATUSES if status != "ok")  # what ended so is tried again when the experiment is
+PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
     **{name: Run.model_fields[name].annotation for name in ("workload", "model", "placement", "framework")},
     "device_type": Literal["auto", "cuda", "cpu"],
     **{name: Run.model_fields[name].annotation for name in ("devices", "processes", "batch_size", "precision", "execution", "inputs")},
@@ -48,14 +45,11 @@ PARAMETERS: dict[str, Any] = {
     "compare": bool,
     "more": dict[str, Any],
 }
-"""The notebook's parameters and their types."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the parameters say.
-
-    launches: which launch measures each repeat. trace: steps that a twin of the Run is traced for (0: none). store: its Records.
+    """What the parameters say. launches: which launch measures each repeat. trace: steps that a twin of the Run is traced for (0: none).
     compare: whether committed Records and documents stand beside it.
     """
 
@@ -83,24 +77,18 @@ class Experiment:
 
 
 def planned(namespace: Mapping[str, Any]) -> Experiment:
-    """The experiment that a notebook's `globals()` describe.
-
-    Raises:
-        ParameterError: a parameter is unknown, of a wrong type, or cannot work here; the sentence says which and what to do.
-    """
+    """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of a wrong type, or cannot work here."""
     check_parameters(namespace, **PARAMETERS)
     given = {name: namespace[name] for name in PARAMETERS}
     repeats, trace = given["repeats"], given["trace"]
     launches = tuple(repeats) if isinstance(repeats, list) else launches_of(repeats)
     if not 1 <= len(launches) <= 100 or min(launches) < 0:
-        raise ParameterError(
-            f"parameter repeats = {repeats!r}: 1 to 100 repeats can be, or a list of the launch of each, such as [0, 0, 1]."
-        )
+        said = "1 to 100 repeats can be, or a list of the launch of each, such as [0, 0, 1]"
+        raise ParameterError(f"parameter repeats = {repeats!r}: {said}.")
     fields = {name: given[name] for name in given if name in Run.model_fields} | given["more"]
     if fields["device_type"] == "auto":
         fields["device_type"] = "cuda" if gpu_count() else "cpu"
-    if isinstance(fields["data"], list):
-        fields["data"] = tuple(fields["data"])
+    fields["data"] = fields["data"] and tuple(fields["data"])
     steps = 3 if trace is True else int(trace)
     try:
         if "traced_steps" in given["more"]:
@@ -141,7 +129,7 @@ def following(watched: Watched, show: Callable[[str, int], None]) -> Iterator[No
 
 
 class Progress:
-    """A line a Run, which says how far it is while it trains: in a notebook, where its text is replaced as it goes on."""
+    """A line a Run, which says how far it is, as a bar for `measure`: in a notebook, where its text is replaced as it goes on."""
 
     def __init__(self, run: Run, total: int, watched: Watched) -> None:
         self.run, self.total, self.open, self.watched = run, total, False, watched
@@ -200,12 +188,7 @@ class ExperimentError(ParameterError):
 
 
 def train(experiment: Experiment) -> list[Record]:
-    """Measure what has no Record yet, shown as it goes on; the Records of all points, those that failed among them.
-
-    Raises:
-        ParameterError: the input or the folder of Records cannot be used.
-        ExperimentError: no repeat could be measured.
-    """
+    """Measure what has no Record yet, shown as it goes on; the Records of all points, or a ParameterError if nothing could be measured."""
     with watched() as found:
         progress = Progress(experiment.run, len(experiment.points), found)
         try:
@@ -223,8 +206,7 @@ def train(experiment: Experiment) -> list[Record]:
 
 def by_hand() -> bool:
     """Whether a person sits before this kernel: papermill's cannot ask for input."""
-    shell = get_ipython()
-    return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
+    return bool(getattr(getattr(get_ipython(), "kernel", None), "_allow_stdin", False))
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:
@@ -255,12 +237,8 @@ def moved(records: Iterable[Record]) -> pd.DataFrame:
 
 def beside(experiment: Experiment, own: pd.DataFrame) -> pd.DataFrame:
     """This machine's point (`pooled`), and of each machine with committed Records the nearest one of its model, placement and devices.
-
     place: "here", or the machine. unlike: the fields in which a point differs from this machine's, as few as there are; "" where in none.
-
-    Raises:
-        Missing: no machine has such a point, or nothing is to be compared.
-        ValueError: Records cannot be read.
+    Missing is raised where no machine has such a point, or nothing is to be compared.
     """
     asked = experiment.run.model_dump()
     same = {name: asked[name] for name in ("workload", "model", "placement", "devices")}
@@ -275,11 +253,7 @@ def beside(experiment: Experiment, own: pd.DataFrame) -> pd.DataFrame:
 
 
 def published(experiment: Experiment) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s.
-
-    Raises:
-        Missing: none measured this point, or nothing is to be compared.
-    """
+    """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing is raised where none has it."""
     return _there(published_of(experiment.run), experiment, "no document measured this point")
 
 

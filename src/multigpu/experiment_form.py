@@ -16,15 +16,7 @@ try:
 except ImportError:  # it comes with JupyterLab (`make lab`), which nothing else here needs
     widgets = None
 
-
-WRITTEN = ("sequence_length", "data", "repeats", "records", "more")
-"""Parameters that are no choice, no number and no yes or no: a line of text, as YAML writes it, values of a list with commas between."""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "" if value in (None, {}) else json.dumps(value) if isinstance(value, dict) else str(value)
+WRITTEN = ("sequence_length", "data", "repeats", "records", "more")  # as YAML writes them, values of a list with commas between
 
 
 def _read(name: str, value: Any) -> Any:
@@ -60,7 +52,8 @@ def _field(name: str, value: Any, workload: str) -> Any:
     if options:
         return widgets.Dropdown(options=options, value=value if value in options else options[0], **look)
     if name in WRITTEN:
-        return widgets.Text(value=_text(value), continuous_update=False, **look)
+        text = ", ".join(map(str, value)) if isinstance(value, list) else json.dumps(value) if isinstance(value, dict) else str(value)
+        return widgets.Text(value="" if value in (None, {}) else text, continuous_update=False, **look)
     if name in ("compare", "trace"):
         return widgets.Checkbox(value=bool(value), **look)
     return widgets.BoundedIntText(value=value, min=1, max=2**31 - 1, **look)
@@ -77,7 +70,6 @@ def form(namespace: dict[str, Any]) -> Any:
     said = widgets.HTML()
 
     def taken(_: Any = None) -> None:
-        """Take what the fields say, and say whether it can be."""
         try:
             for name, field in fields.items():
                 namespace[name] = _read(name, field.value)
@@ -88,7 +80,6 @@ def form(namespace: dict[str, Any]) -> Any:
         said.value = f"<b>Ready:</b> {run.label()}. Run the cells below."
 
     def other_workload(change: Any) -> None:
-        """Offer the models and inputs of the workload that is chosen now."""
         for name in ("model", "inputs"):
             fields[name].options = _options(name, change["new"])
 

@@ -1,7 +1,4 @@
-"""Every point of every machine, and every other Record, as data of the explorer: compact JSON beside the script that filters and shows
-it, and one CSV; and charts that a reader moves: altair's Vega, with the program that draws it in the page itself, so that nothing is
-fetched.
-"""
+"""Every point and every other Record as data of the explorer and as a CSV; and charts that a reader moves, with nothing to be fetched."""
 
 from __future__ import annotations
 
@@ -28,42 +25,29 @@ if TYPE_CHECKING:
 FIGURES = ("rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib", "moved_bytes")
 TOLD = ("n", "launches", "tier", "status", "reason", "flags", "commits")
 NAME = "explorer.csv"
-DIGITS_SHOWN = 5
-
-
 FOLDERS = ("runs", "collectives", "training", "synchrony", "stages", "hosts", "hosts/runs", "interference")
-"""Of a data folder: those that hold Records of any kind."""
 
 
 def records_held(root: Path) -> dict[tuple[str, str], Held]:
-    """(folder's name, key) -> where its latest attempt lies, of Records of any kind.
-
-    Raises:
-        ValueError: a file there is no Record and no archive; the sentence names it.
-    """
+    """(folder's name, key) -> where its latest attempt lies, of Records of any kind; a ValueError as of `Store`."""
     store: Store[Kept] = Store(root)
     every = ((place, held) for place in store.places() for held in store.held(place).values())
     return {(place, held.key): held for place, held in sorted(every, key=lambda one: one[1].attempt)}
 
 
 def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
-    """The points as columns, and all other Records, for JSON.
+    """The points (rows of `points.points`) as columns, and all other Records below a data folder, for JSON.
 
-    Args:
-        points: rows of `points.points`. data: the folder that holds runs/ and the others.
-
-    Returns:
-        rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where there are several} or
-        {"numbers": by row}; defaults: of the fields of a Run; needed: fields that a command must name; files, and records: by row
-        "key file member, ..." with the file's index. others: [folder, machine, what was asked as "name=value ...", "key file member"] of
-        each Record of no point.
+    rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where there are several} or {"numbers": by
+    row}; needed: fields that a command must name; files, and records: by row "key file member, ..." with the file's index; others: [folder,
+    machine, what was asked as "name=value ...", "key file member"] of each Record of no point.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name in (*POINT, *TOLD):
         at, values = pd.factorize(np.array([_text(value) for value in points[name]], dtype=object))
         columns[name] = {"values": list(values)} | ({"at": at.tolist()} if len(values) > 1 else {})
     for name in FIGURES:
-        columns[name] = {"numbers": [None if pd.isna(value) else float(f"{value:.{DIGITS_SHOWN}g}") for value in points[name]]}
+        columns[name] = {"numbers": [None if pd.isna(value) else float(f"{value:.5g}") for value in points[name]]}
     files: dict[str, int] = {}
 
     def place(held: Held) -> str:
@@ -111,13 +95,8 @@ def _text(value: Any) -> str:
 
 def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     """The table of all these points, which `_static/explorer.js` fills in the site; without a script, a link to the CSV of all.
-
-    Args:
-        points: of any machines. runs: the folder of their Records. repository: where the repository is browsed, a URL or a folder
-            relative to the page: links to Records begin with it.
-
-    Raises:
-        ValueError: the CSV cannot be written, or a file below `runs` is no Record; the sentence names it.
+    runs: the folder of their Records. repository: where the repository is browsed, a URL or a folder relative to the page: links to
+    Records begin with it. A ValueError says that the CSV cannot be written, or which file below `runs` is no Record.
     """
     if points.empty:
         return Shown('<p class="explorer-none">There is no point yet: run <code>make study</code>.</p>')
@@ -132,8 +111,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     return Shown(
         f'<p><a href="figures/{NAME}" download="{NAME}">All {len(points):,} points (CSV)</a></p>\n'
         f'<div id="explorer"><noscript><p>Filtering needs JavaScript; the CSV holds the same points.</p></noscript></div>\n'
-        f'<script type="application/json" id="explorer-data">{data}</script>\n'
-        '<script src="_static/explorer.js" defer></script>\n'
+        f'<script type="application/json" id="explorer-data">{data}</script>\n<script src="_static/explorer.js" defer></script>\n'
     )
 
 
@@ -152,18 +130,12 @@ NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
 
 
 def explorable(chart: alt.TopLevelMixin, name: str, finding: str, caption: str, data: pd.DataFrame) -> Shown:
-    """The chart as one HTML element: its title, controls and drawing, a caption, and its data one click away.
-
-    Args:
-        name: of its element, and of the CSV. finding: the title. data: what it was made from.
-
-    Raises:
-        ValueError: the name is no plain one.
+    """The chart as one HTML element: its title (the finding), controls and drawing, a caption, and its data one click away.
+    name: of its element, and of the CSV; a ValueError if it is no plain one.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
         raise ValueError(f"{name!r} is no name for a chart: use letters, digits and '-', a letter first")
-    page = chart.to_html(inline=True)
-    program = re.findall(r'<script type="text/javascript">(.*?)</script>', page, re.DOTALL)[0]
+    program = re.findall(r'<script type="text/javascript">(.*?)</script>', chart.to_html(inline=True), re.DOTALL)[0]
     spec = chart.to_dict() | {"config": LOOK, "usermeta": {"embedOptions": {"actions": False}}}
     # in a function of its own: the program's names are as short as those of other scripts of the page
     options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}

@@ -8,18 +8,14 @@ from multigpu.measure.machine import Machine, framework_version, source_state, s
 from multigpu.schema import Asked, Data
 
 SCHEMA_VERSION = 1
-
 Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]
-
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class Kept(Data):
     """A Record of some kind, written once and never edited.
-
     key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier ones and is the one that is read.
-    measured_at: in UTC. commit, clean_tree: of the source, and whether it was as committed. source_tree: git's name of its package
-        ("" in older Records).
+    measured_at: in UTC. clean_tree: whether the source was as committed. source_tree: git's name of its package ("" in older Records).
     """
 
     key: str
@@ -44,8 +40,7 @@ class Kept(Data):
 
 class Answer(Kept):
     """What became of one point of a sweep: its measurement, which each kind adds, or the reason why there is none.
-
-    key_words: of its kind, which tell its keys from others'. meaning: enters every key: to be raised whenever what a figure means changes.
+    key_words, of its kind, tell its keys from others'. meaning enters every key: to be raised whenever what a figure means changes.
     """
 
     key_words: ClassVar[tuple[str, ...]] = ()
@@ -69,12 +64,8 @@ class Answer(Kept):
 
     @classmethod
     def key_for(cls, asked: Asked, repeat: int, machine: str, framework_version: str, meaning: int | None = None) -> str:
-        """The name of a measurement: what has a Record under this key is not measured again.
-
-        A new framework, or a figure of another meaning, makes new keys, so that they never share a table with the old ones unseen.
-        """
-        meaning = cls.meaning if meaning is None else meaning
-        return key_of(*cls.key_words, asked.digest, repeat, machine, framework_version, meaning)
+        """What `key_of` makes of a measurement. A new framework, or another meaning, makes new keys: they share no table unseen."""
+        return key_of(*cls.key_words, asked.digest, repeat, machine, framework_version, cls.meaning if meaning is None else meaning)
 
     @property
     def own_key(self) -> str:

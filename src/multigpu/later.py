@@ -1,4 +1,4 @@
-"""What is named before it is made: functions of modules that are not loaded yet, and values of a mapping."""
+"""What is named before it is made."""
 
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping

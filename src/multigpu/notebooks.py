@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,13 @@ from papermill.execute import execute_notebook
 from tqdm.auto import tqdm
 
 from multigpu.grid.expand import read_yaml
-from multigpu.parameters import ParameterError, assigned_names, unknown_name
+from multigpu.parameters import ParameterError, assigned_names, check_known
 
-KERNEL = """
-from multigpu.measure.process import end_with_parent
+KERNEL = """from multigpu.measure.process import end_with_parent
 end_with_parent()
 from ipykernel.kernelapp import launch_new_instance
 launch_new_instance()
-"""
-"""How a kernel starts: it ends with whoever executes the notebook, also if that is killed."""
+"""  # it ends with whoever executes the notebook, also if that is killed
 
 
 class NotebookError(RuntimeError):
@@ -33,11 +31,7 @@ class NotebookError(RuntimeError):
 
 
 def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
-    """The notebooks of `folder` whose names start with a digit, in their order; or the one of them whose name is or begins with `only`.
-
-    Raises:
-        NotebookError: there is none, or several begin so.
-    """
+    """The notebooks of `folder` whose names start with a digit (or a NotebookError); or the one of them that `only` names or begins."""
     every = sorted(path for path in folder.glob("[0-9]*.ipynb") if path.suffixes == [".ipynb"])
     if not every:
         raise NotebookError(f"no numbered notebook (such as 01-name.ipynb) lies in {folder}.")
@@ -48,11 +42,7 @@ def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
 
 
 def load_parameters(path: Path) -> dict[str, Any]:
-    """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it.
-
-    Raises:
-        ParameterError: the file is missing, is no YAML or holds something else.
-    """
+    """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it; or a ParameterError."""
     try:
         content = read_yaml(path)
     except ValueError as error:
@@ -63,11 +53,7 @@ def load_parameters(path: Path) -> dict[str, Any]:
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:
-    """A notebook in the format of today.
-
-    Raises:
-        NotebookError: the file is missing or is no notebook.
-    """
+    """A notebook in the format of today, or a NotebookError."""
     try:
         return nbformat.read(path, as_version=4)
     except (OSError, ValueError, nbformat.reader.NotJSONError) as error:
@@ -75,11 +61,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
 
 
 def parameter_names(path: Path) -> list[str]:
-    """The names that a notebook's parameters cell gives a value.
-
-    Raises:
-        NotebookError: the notebook has no cell tagged `parameters`, or several.
-    """
+    """The names that a notebook's one parameters cell gives a value; without such a cell a NotebookError."""
     cells = [cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])]
     if len(cells) != 1:
         raise NotebookError(f"{path.name} has {len(cells)} cells tagged `parameters`: it must have one.")
@@ -108,17 +90,12 @@ def this_interpreter() -> Iterator[None]:
 
 def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, only: str = "") -> list[Path]:
     """Execute every numbered notebook of `folder`, or the one that `only` names, and return the executed copies in `output`.
-
-    Each notebook gets those of the parameters that it has. Copies of an earlier execution are removed first.
-
-    Raises:
-        ParameterError: no notebook has a parameter of this name; nothing was executed.
-        NotebookError: as `_execute`.
+    Each gets those of the parameters that it has; a ParameterError if none has one of them. Earlier copies are removed first.
     """
     given = parameters or {}
     folder, output = folder.resolve(), output.resolve()
     names = {path: parameter_names(path) for path in numbered_notebooks(folder, only)}
-    _check_known(given, {name for has in names.values() for name in has}, "any notebook")
+    check_known(given, {name for has in names.values() for name in has}, "any notebook")
     if output == folder:
         raise NotebookError(f"executed notebooks cannot be written over their own sources in {folder}: choose another folder.")
     _make_folder(output)
@@ -135,13 +112,8 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
 
 
 def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
-    """Execute one notebook.
-
-    Raises:
-        ParameterError: the notebook has no parameter of this name.
-        NotebookError: as `_execute`.
-    """
-    _check_known(parameters, parameter_names(notebook), notebook.name)
+    """Execute one notebook; a ParameterError if it has not all of these parameters, or a NotebookError as of `_execute`."""
+    check_known(parameters, parameter_names(notebook), notebook.name)
     _make_folder(output.parent)
     with this_interpreter():
         _execute(notebook.resolve(), output, parameters)
@@ -155,12 +127,6 @@ def page_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_known(given: Iterable[str], known: Collection[str], where: str) -> None:
-    for name in given:
-        if name not in known:
-            raise unknown_name(name, known, where)
-
-
 def _make_folder(folder: Path) -> None:
     """Make it, or say why not (NotebookError)."""
     try:
@@ -170,11 +136,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
-    """Run a notebook to its end; its copy has its name only then, and before is called `NAME.failed.ipynb`.
-
-    Raises:
-        NotebookError: it stopped; the sentence names it, its cell and the exception.
-    """
+    """Run a notebook to its end; its copy has its name only then, and before, or if it stops (NotebookError), `NAME.failed.ipynb`."""
     unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
     try:
         execute_notebook(path, unfinished, dict(parameters), kernel_name="python3", language="python", progress_bar=False, cwd=path.parent)

@@ -35,14 +35,11 @@ class Added(Mapping[str, Value]):
     """What other packages add of one kind, by name. Names are read without an import: a package is imported when what it adds is asked for.
 
     What cannot be used says why when it is asked for, a ValueError; whoever goes through all is spared it, and standard error says why.
-
-    kind: of KINDS. of: what an entry point must name. taken: names that this package uses itself.
-    use: makes the value of what an entry point names and of its module's name; it may refuse.
+    of: what an entry point must name. taken: names that this package uses itself. use: makes the value of what an entry point names and of
+    its module's name; it may refuse.
     """
 
-    def __init__(
-        self, kind: str, of: type, taken: Container[str] = (), use: Callable[[Any, str], Value] = lambda found, module: found
-    ) -> None:
+    def __init__(self, kind: str, of: type, taken: Container[str] = (), use: Callable[[Any, str], Value] = lambda found, _: found) -> None:
         self.kind, self.of, self.taken, self.use = kind, of, taken, use
         self.found: dict[str, Value | ValueError] = {}
         self.told: set[str] = set()

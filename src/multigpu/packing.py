@@ -1,8 +1,4 @@
-"""Many Records into archives.
-
-`python -m multigpu records --pack`: the loose ones of a place become one more archive beside those that it has. `records --share`: copies
-with nothing in them that tells who measured, or on which host, for others to read.
-"""
+"""Many Records into archives: `records --pack` of the loose ones of a place, `records --share` of copies that tell of no person or host."""
 
 import getpass
 import os
@@ -19,12 +15,11 @@ from multigpu.collectives.record import CollectiveStore
 from multigpu.measure.machine import PATH
 from multigpu.record import Record, RecordStore
 from multigpu.stages.record import StageStore
-from multigpu.store import Held, Store, check_same, loose_in, misnamed_in, packed_in
+from multigpu.store import Held, Store, check_same, loose_in, packed_in
 from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingStore
 
-FEWEST = 20
-"""Loose Records that are worth an archive: fewer save little, and every archive is kept for good."""
+FEWEST = 20  # loose Records that are worth an archive: fewer save little, and every archive is kept for good
 
 
 @dataclass(frozen=True)
@@ -40,9 +35,9 @@ class Packed:
         return f"{self.folder}: {self.records:,} Records packed, {self.before:,} bytes before, {self.after:,} after"
 
 
-def study_stores() -> list[Store]:
-    """Every folder of Records that the study keeps."""
-    return [
+def stores_of(folder: Path | None = None) -> list[Store]:
+    """The stores of one folder: one of the study's holds its own kinds, any other one Records of Runs; None: all of the study's."""
+    every: list[Store] = [
         RecordStore(paths.RUNS),
         CollectiveStore(paths.COLLECTIVES),
         CollectiveStore(paths.HOSTS),
@@ -52,21 +47,15 @@ def study_stores() -> list[Store]:
         TrainingStore(paths.TRAINING),
         RecordStore(paths.INTERFERENCE),
     ]
-
-
-def stores_of(folder: Path) -> list[Store]:
-    """The stores of one folder: one of the study's holds the kinds that it holds, any other one Records of Runs."""
-    return [store for store in study_stores() if store.root.resolve() == folder.resolve()] or [RecordStore(folder)]
+    if folder is None:
+        return every
+    return [store for store in every if store.root.resolve() == folder.resolve()] or [RecordStore(folder)]
 
 
 def pack(store: Store) -> Iterator[Packed]:
     """Pack the loose Records of every place that has `FEWEST` or more, and remove those that an interrupted packing left beside an archive.
-
-    Records that are written meanwhile stay loose. A place is done when it is yielded.
-
-    Raises:
-        ValueError: a file is no Record of the store's kind, or differs from what an archive holds under its name, or the folder cannot be
-            written; the sentence names it. This place is as it was, but for an archive of the same Records.
+    A ValueError names a file that is no Record of the store's kind, or differs from what an archive holds under its name, or a folder that
+    cannot be written. This place is as it was, but for an archive of the same Records; those yielded are done.
     """
     for place in store.places():
         folder = store.root / place
@@ -78,9 +67,10 @@ def pack(store: Store) -> Iterator[Packed]:
 
 
 def _pack_place(store: Store, folder: Path) -> Packed | None:
-    if misnamed := misnamed_in(folder):
-        raise ValueError(f"{folder / misnamed[0]} is no Record: the name of one is <key>.<attempt>.json.gz")
-    loose, packed = _by_name(loose_in(folder)), _by_name(packed_in(folder))
+    every, misnamed = loose_in(folder)
+    if misnamed:
+        raise ValueError(misnamed[0])
+    loose, packed = _by_name(every), _by_name(packed_in(folder))
     fresh = loose.keys() - packed.keys()
     if len(fresh) < FEWEST:
         loose, fresh = {name: held for name, held in loose.items() if name in packed}, set()
@@ -93,7 +83,11 @@ def _pack_place(store: Store, folder: Path) -> Packed | None:
     before = sum(held.path.stat().st_size for held in loose.values())
     if fresh:
         write_archive(folder, {name: loose[name].text() for name in fresh})
-        _keep_names(folder)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)  # the names of its files outlast a power cut, before others are taken out of it
+        finally:
+            os.close(handle)
         packed = _by_name(packed_in(folder))
     for name, held in loose.items():  # every one before any goes
         check_same(packed[name], held)
@@ -107,28 +101,8 @@ def _by_name(every: Iterable[Held]) -> dict[Name, Held]:
     return {(held.key, held.attempt): held for held in every}
 
 
-def _keep_names(folder: Path) -> None:
-    """Have the names of a folder's files outlast a power cut, before others are taken out of it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-PLAIN = re.compile(r"[\w.,:+-]{0,16}")
-"""A setting that says of speed what it says: a number, a word, a list of them."""
-
+PLAIN = re.compile(r"[\w.,:+-]{0,16}")  # a setting that says of speed what it says: a number, a word, a list of them
 ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|GPU-[0-9a-f]{8}|[\w.]+@[\w-]+\.\w+", re.IGNORECASE)
-
-
-def telling() -> list[str]:
-    """Words that stand for this host and this user."""
-    try:
-        user = getpass.getuser()
-    except OSError:  # a user without a name
-        user = ""
-    return [word for word in (socket.gethostname(), user, str(Path.home())) if len(word) > 4]
 
 
 def without_host(record: Record) -> Record:
@@ -143,8 +117,12 @@ def without_host(record: Record) -> Record:
 
 def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[str]]:
     """Write copies of these Records into a folder, an archive a machine; where, and how many were left out for which reason."""
-    texts: dict[str, dict[Name, bytes]] = defaultdict(dict)
-    left, words = Counter[str](), telling()
+    texts, left = defaultdict[str, dict[Name, bytes]](dict), Counter[str]()
+    try:
+        user = getpass.getuser()
+    except OSError:  # a user without a name
+        user = ""
+    words = [word for word in (socket.gethostname(), user, str(Path.home())) if len(word) > 4]
     for record in records:
         copy = without_host(record)
         text = copy.model_dump_json(exclude={"versions"})  # which may look like addresses

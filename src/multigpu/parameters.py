@@ -1,23 +1,11 @@
-"""The check that follows a notebook's parameters cell: a wrong type or an unknown name stops the notebook there, in one sentence.
-
-A notebook starts with a cell tagged `parameters` and this one:
-
-    from multigpu.parameters import Measure, check_parameters
-    check_parameters(globals(), measure=Measure, grid=str)
-"""
+"""The check that follows a notebook's cell tagged `parameters`: a wrong type or an unknown name stops it there, in one sentence."""
 
 import ast
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-Measure = Literal["missing", "all", "none"]
-"""What a notebook measures: Runs without a Record, every Run again, or nothing."""
-
-INJECTED = "# Parameters"
-"""How the cell begins that papermill puts behind the parameters cell."""
 
 
 class ParameterError(ValueError):
@@ -43,29 +31,22 @@ def assigned_names(source: str) -> list[str]:
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def unknown_name(name: str, known: Iterable[str], where: str) -> ParameterError:
-    """The sentence for a parameter that `where` does not have."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}." if names else "it has none."
-    return ParameterError(f"unknown parameter {name!r} of {where}: {hint}")
+def check_known(given: Iterable[str], known: Collection[str], where: str) -> None:
+    """Refuse (ParameterError) a parameter that `where` does not have."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}." if known else "it has none."
+            raise ParameterError(f"unknown parameter {name!r} of {where}: {hint}")
 
 
 def check_parameters(namespace: Mapping[str, Any], **expected: Any) -> None:
-    """Check the parameters of a notebook.
-
-    Args:
-        namespace: the notebook's `globals()`.
-        expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is no text and 1 no truth).
-
-    Raises:
-        ParameterError: a parameter is unknown, missing or of a wrong type; the sentence names it.
+    """Check a notebook's `globals()`; a ParameterError names a parameter that is unknown, missing or of a wrong type.
+    expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is no text and 1 no truth).
     """
     for source in namespace.get("In", []):  # IPython keeps the cells it ran; papermill injects unknown names as readily as known ones
-        if source.startswith(INJECTED):
-            for name in assigned_names(source):
-                if name not in expected:
-                    raise unknown_name(name, expected, "this notebook")
+        if source.startswith("# Parameters"):
+            check_known(assigned_names(source), expected, "this notebook")
     for name, kind in expected.items():
         if name not in namespace:
             raise ParameterError(f"parameter {name!r} has no value: the parameters cell must give it one.")

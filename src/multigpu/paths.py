@@ -7,14 +7,8 @@ HOME_VARIABLE = "MULTIGPU_HOME"
 
 
 def find_repository() -> Path:
-    """The folder that holds pyproject.toml: `MULTIGPU_HOME` if it is set, else the first one above this file.
-
-    Raises:
-        FileNotFoundError: `MULTIGPU_HOME` names no folder, or no folder above this file holds pyproject.toml
-            (the package was installed without the repository); the sentence says what to set.
-    """
-    chosen = os.environ.get(HOME_VARIABLE)
-    if chosen:
+    """The folder that holds pyproject.toml, `MULTIGPU_HOME` or the first one above this file, or a FileNotFoundError with what to set."""
+    if chosen := os.environ.get(HOME_VARIABLE):
         folder = Path(chosen).expanduser().resolve()
         if not folder.is_dir():
             raise FileNotFoundError(f"{HOME_VARIABLE} names {chosen}, which is not a folder: set it to the repository's root")
@@ -26,26 +20,13 @@ def find_repository() -> Path:
 
 
 REPOSITORY = find_repository()
-DATA = REPOSITORY / "data"
-BUILD = REPOSITORY / "build"
-PUBLISHED = DATA / "published"
-CORPUS = REPOSITORY / "data" / "corpus"
-RUNS = REPOSITORY / "data" / "runs"
-COLLECTIVES = REPOSITORY / "data" / "collectives"
-HOSTS = REPOSITORY / "data" / "hosts"
-HOSTS_RUNS = HOSTS / "runs"
-SYNCHRONY = REPOSITORY / "data" / "synchrony"
-STAGES = REPOSITORY / "data" / "stages"
-TRAINING = REPOSITORY / "data" / "training"
-INTERFERENCE = REPOSITORY / "data" / "interference"
-CHECKPOINTS = REPOSITORY / "build" / "checkpoints"
-CACHE = REPOSITORY / "data" / "cache"
-WITHDRAWN = "withdrawn.csv"
-"""Beside a folder of Runs: key, attempt, what of that Record is not read, and why."""
-FIGURES = REPOSITORY / "figures"
-
-PUBLISH = "MULTIGPU_PUBLISH"
-"""Set to 1 while the published report is built: then figures go to `figures/`, and no finding is left out."""
+BUILD, DATA, FIGURES = REPOSITORY / "build", REPOSITORY / "data", REPOSITORY / "figures"
+CHECKPOINTS = BUILD / "checkpoints"
+PUBLISHED, CORPUS, CACHE = DATA / "published", DATA / "corpus", DATA / "cache"
+RUNS, COLLECTIVES, SYNCHRONY, STAGES = DATA / "runs", DATA / "collectives", DATA / "synchrony", DATA / "stages"
+TRAINING, INTERFERENCE, HOSTS, HOSTS_RUNS = DATA / "training", DATA / "interference", DATA / "hosts", DATA / "hosts" / "runs"
+WITHDRAWN = "withdrawn.csv"  # beside a folder of Runs: key, attempt, what of that Record is not read, and why
+PUBLISH = "MULTIGPU_PUBLISH"  # 1 while the published report is built: then figures go to `figures/`, and no finding is left out
 
 
 def publishing() -> bool:

@@ -8,22 +8,12 @@ from multigpu.paths import PUBLISHED
 from multigpu.run import Run
 
 
-def published_names() -> list[str]:
-    """Every table that `load_published` knows, in alphabetical order."""
-    return sorted(path.stem for path in PUBLISHED.glob("*.csv"))
-
-
 def load_published(name: str) -> pd.DataFrame:
     """One table of the documents; its columns carry their units in their names, an empty cell is one the document leaves empty.
-
-    Args:
-        name: the file's name without ".csv"; its first three digits are the document's.
-
-    Raises:
-        ValueError: there is no such table; the sentence names the known ones.
+    name: the file's without ".csv", which begins with the document's number; a ValueError names the known ones.
     """
-    if name not in published_names():
-        raise ValueError(f"unknown published table {name!r}: choose one of {', '.join(published_names())}")
+    if name not in (known := sorted(path.stem for path in PUBLISHED.glob("*.csv"))):
+        raise ValueError(f"unknown published table {name!r}: choose one of {', '.join(known)}")
     return pd.read_csv(PUBLISHED / f"{name}.csv")
 
 
@@ -33,11 +23,7 @@ def beside_records(path: Path) -> pd.DataFrame:
 
 
 def published_value(name: str, statement: str) -> float:
-    """The value of one row of a table of statements (`001_statements` and its like, `000_correction`), in the row's unit.
-
-    Raises:
-        ValueError: the table holds no statements, or no such one; the sentence names the known ones.
-    """
+    """The value of one row of a table of statements (such as `001_statements`), in its unit; a ValueError names those that are known."""
     table = load_published(name)
     if "name" not in table:
         raise ValueError(f"published table {name!r} holds no named statements: read it with load_published")
@@ -48,17 +34,11 @@ def published_value(name: str, statement: str) -> float:
 
 
 EXPERIMENTS = {("exp1", None): "Exp1", ("exp2", None): "Exp2", ("exp3", None): "Exp3", ("exp4", None): "Exp4", ("exp4", 100): "Exp5"}
-"""The experiments of document 000, by the placement and the length of a Run that rebuilds one: Exp5 is Exp4 with 100 words a sentence, and
-the others ran on real lengths, so a Run of fixed length rebuilds none of them. The machine, the framework and the precision differ: what
-stands beside each other are answers to one question.
-"""
+"""Document 000's, by placement and length of a Run that rebuilds one: all but Exp5, of 100 words a sentence, ran on real lengths."""
 
 
 def published_of(run: Run) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s (NaN where it is not told); empty without one.
-
-    Documents 000 (rates of its experiments) and 004 (times of a step) have figures of single points.
-    """
+    """What documents printed of this point: document, devices, rate (units/s), step_time_s (NaN where untold); 000 and 004 have any."""
     rebuilt = EXPERIMENTS.get((run.placement, run.sequence_length), "") if (run.model, run.scaling) == ("nmt000", "weak") else ""
     rates = load_published("000_experiments").rename(columns={"words_per_s": "rate"})
     rates = rates[rates["experiment"].eq(rebuilt) & rates["batch_size"].eq(run.batch_size)]

@@ -17,14 +17,12 @@ from multigpu.run import Run
 from multigpu.schema import Data
 from multigpu.store import Held, Store
 
-HELD_FLAG = " GiB were allocated before the Run began"
-"""How a Record's flag says, after the number, what its process still held when the Run began: it concerns its peak, not its times."""
+HELD_FLAG = " GiB were allocated before the Run began"  # a flag, after the number: it concerns a Record's peak, not its times
 
 
 class Equivalence(Data):
     """How a placement's first steps compare with those of one process on the joined batch (or with what its semantics say).
-
-    distance: norm of the difference of all variables over norm of the reference's update, after so many steps in this precision.
+    distance: norm of the difference of all variables over norm of the reference's update, after so many steps.
     """
 
     distance: float
@@ -39,26 +37,23 @@ class Equivalence(Data):
 
 
 class Measurement(Data):
-    """What the clocks and counters said of one Run. Lists by rank have one entry a replica.
+    """What the clocks and counters said of one Run. Lists by rank have one entry a replica; those by step begin with warm-up steps.
 
     wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock of every throughput.
     units: words, images or rows of reviews of all replicas over the timed steps, padding left out; padded_units: padding included.
-    step_time_s: [rank][step] from device events, warm-up steps first, in seconds.
-    event_time_s: by rank, device events around the whole timed window.
+    step_time_s: [rank][step] from device events. event_time_s: by rank, device events around the whole timed window.
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a step lasts until the host has
         dispatched it, and the last of a window until every device has finished; all replicas of one process share the marks.
-    loss: [step] mean over the loss terms of the joined batch, warm-up first (independent and asynchronous replicas: over all of them).
+    loss: [step] mean over the loss terms of the joined batch (independent and asynchronous replicas: over all of them).
     moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`), or of one cycle of
         `run.semantics.every` steps; moved_bytes None: they could not be counted, and a flag says why.
     parameter_change: norm of (variables after the last step - variables at the start) over the norm at the start.
     replicas_agree: whether all replicas held the same variables at the end (None where they need not).
-    host_threads: that each replica may use; startup_s: from the start of the slowest worker's process to its first Run,
-        with what was imported before it was forked, but for a restart, which imports nothing.
-    build_s, warmup_s, total_s: of this Run: until the model stands, all warm-up steps, everything.
+    startup_s: from the start of the slowest worker's process to its first Run, with what was imported before it was forked, but for a
+        restart, which imports nothing. build_s, warmup_s, total_s: until the model stands, all warm-up steps, everything.
     skipped_steps: warm-up steps and timed steps whose update was left out because a gradient overflowed (None: none could be).
-    input_wait_s: [rank][step], warm-up steps first: host time until the step had its batch; empty where batches stay on the device.
-    energy: by rank, of a window of further steps; empty unless the Run asks for one.
-    trace: of the traced steps, which follow the timed ones.
+    input_wait_s: [rank][step] host time until the step had its batch; empty where batches stay on the device.
+    energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced steps, which follow the timed ones.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
     untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler ever was (`reading`).
     """
@@ -92,9 +87,8 @@ class Measurement(Data):
 
 class Record(Answer):
     """One measured Run, or the reason why there is no measurement.
-
-    lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: hosts of one name are
-    equal, and another day it may be another of them. surroundings: what else the machine did (None: it was not looked at).
+    lane: None: the whole machine was its own. boot: which start of the host it was ("": unsaid), since several hosts may have one name.
+    surroundings: what else the machine did (None: it was not looked at).
     """
 
     meaning = TIMING_VERSION

@@ -1,5 +1,6 @@
 """Results that are computed once: kept in a file until a Record or this program changes."""
 
+import contextlib
 import hashlib
 import pickle
 from collections.abc import Callable, Sequence
@@ -11,14 +12,11 @@ from multigpu.store import stamp_of
 from multigpu.writing import write_whole
 
 SOURCE = Path(__file__).parent
-
 Result = TypeVar("Result")
 
 
 def state_of(roots: Sequence[Path]) -> str:
-    """A digest of everything that results depend on: names, times and sizes of Records' files, of what is withdrawn, of this
-    program's, and of those packages' that add to it.
-    """
+    """A digest of names, times and sizes of all files that results depend on: Records, what is withdrawn, this program, added packages."""
     program = sorted([*outside.files(), *(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern))])
     withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]
     own = [(str(path), found.st_mtime_ns, found.st_size) for path in [*program, *withdrawn] for found in (path.stat(),)]
@@ -26,11 +24,7 @@ def state_of(roots: Sequence[Path]) -> str:
 
 
 def remembered(name: str, roots: Sequence[Path], compute: Callable[[], Result], folder: Path = paths.CACHE) -> Result:
-    """What `compute` gives, or gave when all was as it is now. A folder that cannot be written is done without.
-
-    Args:
-        name: what it is called; older results of this name and these folders go. roots: the folders of Records that it reads.
-    """
+    """What `compute` gives, or gave when all was as it is now; older results of the name go. roots: the Records' folders that it reads."""
     place = hashlib.sha256(repr([str(root.resolve()) for root in roots]).encode()).hexdigest()[:8]
     path = folder / f"{name}-{place}-{state_of(roots)}.pickle"
     try:
@@ -38,10 +32,8 @@ def remembered(name: str, roots: Sequence[Path], compute: Callable[[], Result], 
         return found
     except Exception:  # none yet, or of another version of a library: it is computed anew
         result = compute()
-    try:
+    with contextlib.suppress(OSError):  # a folder that cannot be written is done without
         for old in folder.glob(f"{name}-{place}-*.pickle"):
             old.unlink(missing_ok=True)
         write_whole(path, pickle.dumps(result))
-    except OSError:
-        pass
     return result

@@ -1,7 +1,4 @@
-"""Build the HTML report: the pages of `report/`, the executed notebooks, and fragments computed from Records.
-
-Nothing is measured here and nothing is fetched: the site opens from a file path and no page sends a request.
-"""
+"""Build the HTML report, which opens from a file path and requests nothing: `report/`, executed notebooks, and fragments from Records."""
 
 import argparse
 import filecmp
@@ -27,21 +24,11 @@ from multigpu.remembered import remembered
 
 PAGES = paths.REPOSITORY / "report"
 NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
-
-FRONT = "00-front"
-"""The notebook that is the report's first page."""
-
-TOPICS = {"Decide": range(0, 2), "Understand": range(2, 20), "Evidence": range(20, 100)}
-"""A topic -> the numbers of the notebooks under it."""
-
-REFERENCE = ("claims", "method", "glossary")
-"""Pages of `report/` that the navigation lists under the evidence, behind notebooks."""
-
-SOAK = paths.DATA / "faults" / "soak.csv"
-"""A row a kill, as `make soak` writes it."""
-PLANTED = paths.DATA / "faults" / "gpus.csv"
-"""A row a fault that was planted on GPUs, as `benchmarks/faults_on_gpus.py` writes it."""
-
+FRONT = "00-front"  # the notebook that is the report's first page
+TOPICS = {"Decide": range(0, 2), "Understand": range(2, 20), "Evidence": range(20, 100)}  # a topic -> the numbers of its notebooks
+REFERENCE = ("claims", "method", "glossary")  # pages of `report/` that the navigation lists under the evidence, behind notebooks
+SOAK = paths.DATA / "faults" / "soak.csv"  # a row a kill, as `make soak` writes it
+PLANTED = paths.DATA / "faults" / "gpus.csv"  # a row a fault planted on GPUs, as `benchmarks/faults_on_gpus.py` writes it
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
@@ -87,15 +74,10 @@ def faults_page() -> str:
 
 
 FRAGMENTS: dict[str, Callable[[], str]] = {"claims": claims_page, "placements": placements_page, "faults": faults_page}
-"""What pages of `report/` include, by name, as Markdown (MyST)."""
 
 
 def write_generated(folder: Path) -> None:
-    """Write what pages include, `folder/NAME.md`.
-
-    Raises:
-        ReportError: a fragment cannot be computed; the sentence names it.
-    """
+    """Write what pages of `report/` include, `folder/NAME.md` (MyST); a ReportError names a fragment that cannot be computed."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, function in FRAGMENTS.items():
         try:
@@ -120,10 +102,7 @@ def navigation(notebooks: list[Path]) -> str:
 
 
 def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """An executed notebook as its page shows it.
-
-    Code is folded, a cell that shows nothing together with the next one; progress bars and what only this computer knows are left out.
-    """
+    """An executed notebook as its page shows it: code folded, a cell that shows nothing with the next one; progress bars left out."""
     for key in ("papermill", "widgets"):
         notebook.metadata.pop(key, None)
     cells: list[nbformat.NotebookNode] = []
@@ -151,8 +130,7 @@ def in_the_site(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
-OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu/)\S*: (\w*Warning: .+)")
-"""A warning of a notebook's own cell or of this package; those of libraries are not for whoever builds the report."""
+OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu/)\S*: (\w*Warning: .+)")  # of a notebook's cell or this package, not of libraries
 
 
 def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
@@ -188,18 +166,14 @@ def prepare_sources(source: Path, notebooks: list[Path]) -> None:
 
 
 def copy_figures(folder: Path) -> None:
-    """Put the figures, and the CSV files of their data, where pages refer to them: `figures/`."""
+    """Put the figures, and the CSV files of their data, where pages refer to them."""
     if paths.figures().is_dir():
         shutil.copytree(paths.figures(), folder / "figures", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "README*"))
 
 
 def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> Path:
-    """Build the site in `output` from the executed notebooks in the folder `notebooks` and return its first page.
-
+    """Build the site in `output` from the executed notebooks in the folder `notebooks` and return its first page; or a ReportError.
     changed_only: leave pages as the last build wrote them where nothing that they show has changed since.
-
-    Raises:
-        ReportError: `output` holds something else, or a page cannot be built; the sentence says what.
     """
     output = output.resolve()
     if output.exists() and not (output / ".buildinfo").exists() and (not output.is_dir() or any(output.iterdir())):
@@ -217,15 +191,12 @@ def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> P
     except OSError as error:
         raise ReportError(f"the report cannot be written to {output}: {error.strerror or error}") from None
     command = [sys.executable, "-m", "sphinx", "--builder", "html", "--quiet", "--jobs", "auto", "--keep-going"]
-    command += [] if changed_only else ["--fresh-env"]
-    result = subprocess.run(
-        [*command, "--doctree-dir", str(output.parent / "doctrees"), str(source), str(output)], capture_output=True, text=True
-    )
+    command += [*([] if changed_only else ["--fresh-env"]), "--doctree-dir", str(output.parent / "doctrees"), str(source), str(output)]
+    result = subprocess.run(command, capture_output=True, text=True)
     said = [line.replace(str(source) + "/", "").strip() for line in result.stderr.splitlines() if line.strip()]
     if result.returncode or not (output / "index.html").exists():
-        raise ReportError(
-            f"the report could not be built: {next((line for line in reversed(said) if 'rror' in line), 'Sphinx gave no reason')}"
-        )
+        reason = next((line for line in reversed(said) if "rror" in line), "Sphinx gave no reason")
+        raise ReportError(f"the report could not be built: {reason}")
     for line in said:
         print(f"report: {line}", file=sys.stderr)
     copy_figures(output)
@@ -234,8 +205,7 @@ def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> P
 
 def report_command(arguments: argparse.Namespace) -> int:
     """Execute the notebooks and build the site from them."""
-    home = paths.REPOSITORY
-    executed = home / "build" / "notebooks"
+    executed, home = paths.REPOSITORY / "build" / "notebooks", paths.REPOSITORY
     given = load_parameters(arguments.parameters) if arguments.parameters else {}
     if arguments.publish:
         os.environ[paths.PUBLISH] = "1"  # kernels inherit it

@@ -22,7 +22,7 @@ Batching = Literal["own", "shared", "fixed"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
 
-ONLY_FOR = {
+ONLY_FOR = {  # fields that mean something for some units only
     "sequence_length": ("words",),
     **dict.fromkeys(("layout", "batch_norm", "stem", "weight_casts"), ("images",)),
     "recurrence": ("words", "samples"),
@@ -32,10 +32,7 @@ ONLY_FOR = {
     "batching": ("words",),
     "shuffle": ("words",),
 }
-"""Fields that mean something for some units only."""
-
-ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")
-"""Inputs of words that are drawn from a law, whose batches have no order of their own."""
+ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")  # inputs of words drawn from a law, whose batches have no order
 
 
 class Run(Asked):
@@ -65,13 +62,12 @@ class Run(Asked):
         where the logits were ("fused"); NMT in PyTorch only.
     bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that merge during backward only.
     bucket_update: when a bucket's variables are updated: when backward has ended and the bucket has returned (None), or "in_backward", as
-        soon as it has returned, packed and updated on streams of their own beside what is left of backward; captured steps of placements
-        that merge during backward only.
+        soon as it has returned, on streams of their own beside what is left of backward; captured steps of such placements only.
     bucket_send: how a bucket travels: packed into one message (None), or "grouped", each gradient from where backward left it, all in one
         call of the library, with no wait that the order of a stream makes needless, or "grouped_small_last", so too, and the small bucket
         is the last that backward completes instead of the first, all others being updated at once; as `bucket_update`, captured steps only.
-    nccl_ctas: how many thread blocks, each on a multiprocessor of its own, one of NCCL's collectives takes at most (NCCL_MAX_CTAS;
-        None: as many as the library likes); PyTorch's placements that merge by its all-reduce, with a process a device only.
+    nccl_ctas: thread blocks, each on a multiprocessor of its own, that one of NCCL's collectives takes at most (NCCL_MAX_CTAS; None: as
+        many as the library likes); PyTorch's placements that merge by its all-reduce, with a process a device only.
     all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar: `collectives.spec`), for the placement
         `replicated_allreduce`; None: the library's takes all of them as one message.
     wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch only.
@@ -79,8 +75,8 @@ class Run(Asked):
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it (None: all of them); the others hold
         further copies, and batches are shared out among copies.
     micro_batches: into how many parts, one after another, each copy's batch passes the stages (None: one); layers over devices only.
-    micro_steps: into how many parts each shard is cut, which pass forward and backward one after another, their gradients added up, before
-        variables are updated once (None: one); PyTorch with a process a device and replicas of the whole model.
+    micro_steps: parts of each shard that pass forward and backward one after another, their gradients added up, before variables are
+        updated once (None: one); PyTorch with a process a device and replicas of the whole model.
     micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas whose gradients merge only.
     local_steps: steps that a replica trains by itself between two averages (None: 5); placement `local_sgd` only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to torch.compile.
@@ -94,8 +90,8 @@ class Run(Asked):
         quarter of the bytes, normalised there (inputs synthetic_host and jpeg_folder, PyTorch only).
     device_ids: which GPUs, "0,3", by rank (None: the first ones); on CPUs names of stand-ins alone.
     peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on either side of a switch.
-    host_cores: of the host's cores, how many all processes of the Run may use together (each host's, on several; None: all). They are
-        kept to the first ones by affinity, before any framework starts, and get no more threads than that.
+    host_cores: how many of (each) host's cores all processes of the Run may use together, the first ones, by affinity from before any
+        framework starts, with no more threads than that (None: all).
     energy_window_s: so many further seconds are trained between two readings of each GPU's counter of energy.
     feed: where a step's reviews come from: kept on the device if they repeat, else fetched one ahead (None); handed over by the
         step's own thread from Python's arrays ("arrays", as a feed_dict), of words as strings that the host looks up ("strings",
@@ -169,24 +165,21 @@ class Run(Asked):
         known = workloads()[self.workload].inputs
         if self.inputs not in known:
             raise ValueError(f"unknown inputs {self.inputs!r} of workload {self.workload!r}: choose one of {', '.join(known)}")
-        if self.scaling == "strong" and self.batch_size < self.devices:
+        if self.scaling == "strong" and self.batch_size < (least := self.devices):
             raise ValueError(
-                f"a joined batch of {self.batch_size} cannot be split over {self.devices} devices:"
-                f" batch_size must be at least {self.devices}"
+                f"a joined batch of {self.batch_size} cannot be split over {least} devices: batch_size must be at least {least}"
             )
         for name, units in ONLY_FOR.items():
             if model.unit not in units and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out")
         if self.batching != "own" and self.inputs == "synthetic":
-            raise ValueError(
-                f"batching {self.batching!r} has no meaning for inputs 'synthetic', whose sentences all have one length: leave it out"
-            )
+            why = "has no meaning for inputs 'synthetic', whose sentences all have one length"
+            raise ValueError(f"batching {self.batching!r} {why}: leave it out")
         if self.shuffle and self.inputs in ORDERLESS:
             raise ValueError(f"shuffle has no meaning for inputs {self.inputs!r}, which are drawn and have no order: leave it out")
-        if self.embedding_gradients == "sparse" and self.framework != "tensorflow":
-            raise ValueError("embedding_gradients 'sparse' exists in 'tensorflow' only: leave it out or choose framework 'tensorflow'")
-        if self.cross_entropy == "fused" and self.framework != "torch":
-            raise ValueError("cross_entropy 'fused' exists in 'torch' only: leave it out or choose framework 'torch'")
+        for name, value, only in (("embedding_gradients", "sparse", "tensorflow"), ("cross_entropy", "fused", "torch")):
+            if getattr(self, name) == value and self.framework != only:
+                raise ValueError(f"{name} {value!r} exists in {only!r} only: leave it out or choose framework {only!r}")
         if self.bucket_mib is not None and not (placement.overlap and placement.merge == "all_reduce" and self.framework == "torch"):
             raise ValueError(f"bucket_mib {self.bucket_mib} has no meaning for placement {self.placement!r}: leave it out")
         if "captured" in self.execution:
@@ -197,9 +190,7 @@ class Run(Asked):
         if self.device_type == "cpu" and self.precision == "tf32":
             raise ValueError("precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type 'cpu'")
         if self.device_type == "cuda" and self.precision == "fp64":
-            raise ValueError(
-                "precision 'fp64' serves the equivalence tests on CPUs only: choose fp32, tf32, bf16 or fp16 on device_type 'cuda'"
-            )
+            raise ValueError("precision 'fp64' serves tests on CPUs only: choose fp32, tf32, bf16 or fp16 on device_type 'cuda'")
         check_travel(self, placement)
         if found := refusal(placement, self.framework, self.processes, self.execution):
             raise ValueError(found.said)
@@ -243,8 +234,7 @@ class Run(Asked):
     def degree(self) -> int:
         """Devices that share one copy of the model: neighbours by rank."""
         row = row_of(self.placement)  # None where a Run stands for all placements
-        shared = self.model_parallel is not None or (row is not None and row.compute in PARTITIONED)
-        return (self.model_parallel or self.devices) if shared else 1
+        return self.model_parallel or (self.devices if row is not None and row.compute in PARTITIONED else 1)
 
     @property
     def copies(self) -> int:

@@ -6,8 +6,6 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-MOST_CHARACTERS = 80
-
 
 class Data(BaseModel):
     """Never changed, of known fields alone. A figure that is no number is written as such and read back, instead of spoiling the file."""
@@ -26,11 +24,7 @@ class Asked(Strict):
 
     @classmethod
     def built(cls, **fields: Any) -> Self:
-        """One with these fields.
-
-        Raises:
-            ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
-        """
+        """One with these fields; a ValueError names one that is unknown, of a wrong type or of a value that cannot work."""
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -38,10 +32,8 @@ class Asked(Strict):
 
     @property
     def digest(self) -> str:
-        """A hash of every field: two with one digest are the same point.
-
-        Fields at their defaults are left out, so that a field added later (whose default says what was done before) leaves
-        the keys of older Records as they are.
+        """A hash of every field: two with one digest are the same point. Fields at their defaults are left out, so that one added later,
+        whose default says what was done before, leaves the keys of older Records as they are.
         """
         return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
 
@@ -64,5 +56,5 @@ def refusal(error: ValidationError) -> str:
         found = f"{where}: {found}"
     elif where:
         value = repr(first["input"])
-        found = f"{where} = {value if len(value) <= MOST_CHARACTERS else value[:MOST_CHARACTERS] + ' ...'}: {found}"
+        found = f"{where} = {value if len(value) <= 80 else value[:80] + ' ...'}: {found}"
     return " ".join(found.splitlines())

@@ -20,12 +20,8 @@ from multigpu.schema import refusal
 from multigpu.writing import check_room, read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=Kept)
-FILES = ("[!.]*.json.gz", "records-*.tar.xz")
-"""What the names of loose Records and of archives look like, as patterns of `glob`."""
-ROOM_BYTES = 1 << 16
-"""A Record of many steps takes about so much."""
-FULL = (errno.ENOSPC, errno.EDQUOT)
-Stamp = tuple[tuple[str, int, int], ...]
+FILES = ("[!.]*.json.gz", "records-*.tar.xz")  # loose Records and archives, as patterns of `glob`
+ROOM_BYTES = 1 << 16  # a Record of many steps takes about so much
 
 
 class Held(NamedTuple):
@@ -37,22 +33,22 @@ class Held(NamedTuple):
     packed: bytes | None = None
 
     def text(self) -> bytes:
-        """Its JSON.
-
-        Raises:
-            OSError, EOFError, zlib.error: its file cannot be read, or is not there any more.
-        """
-        return read_packed(self.path) if self.packed is None else self.packed
+        """Its JSON, also where it was packed since it was seen; raises as `read_packed`."""
+        try:
+            return read_packed(self.path) if self.packed is None else self.packed
+        except FileNotFoundError:
+            for held in packed_in(self.path.parent, self.key):
+                if held.attempt == self.attempt and held.packed is not None:
+                    return held.packed
+            raise
 
     def __str__(self) -> str:
         return str(self.path) if self.packed is None else f"{member_name(self.key, self.attempt)} in {self.path}"
 
 
 class Store(Generic[Kind]):
-    """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder; which place, a Record
-    says (`Kept.place`). Where a Record lies makes no difference to who reads it.
-
-    kind: the class of its Records; kinds: of those in the folders named.
+    """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder, for readers alike.
+    kind: the class of its Records; kinds: of those in the folders named. Which place, a Record says (`Kept.place`).
 
     Raises:
         ValueError: the folder cannot be written, a file in it is no such Record or no such archive, or two hold different Records under one
@@ -94,8 +90,7 @@ class Store(Generic[Kind]):
     def unreadable(self) -> Iterator[str]:
         """Of every file that is no Record of this kind: what is wrong with it, in a sentence that names it."""
         for place in self.places():
-            for file in sorted(misnamed_in(self.root / place)):
-                yield f"{self.root / place / file} is no Record: the name of one is <key>.<attempt>.json.gz"
+            yield from loose_in(self.root / place)[1]
             try:
                 held = self.held(place)
             except ValueError as error:
@@ -108,49 +103,34 @@ class Store(Generic[Kind]):
                     yield str(error)
 
     def check_writable(self, place: str = "") -> None:
-        """Fail now rather than after an hour of measuring: `ROOM_BYTES` are written to the place's folder, if it is there, or the root.
-
-        Raises:
-            ValueError: they cannot be.
-        """
+        """Refuse (ValueError) now, not after an hour of measuring, a folder of the place, or else a root, that cannot be written."""
         folder = self.root / place if (self.root / place).is_dir() else self.root
         try:
             check_room(folder, ROOM_BYTES)
         except OSError as error:
-            help = "make room there" if error.errno in FULL else "choose a folder with write permission"
+            help = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a folder with write permission"
             raise ValueError(f"records cannot be written to {folder}: {error.strerror}; {help}") from None
 
     def write(self, record: Kind) -> Path:
-        """Write `record` atomically, as a file of its own: readers see the whole file or none.
-
-        Raises:
-            FileExistsError: this attempt is written already, loose or packed (Records are never edited).
-        """
-        key, attempt = record.key, record.attempt
-        path = self.path(record.place, key, attempt)
-        if any(held.attempt == attempt for held in packed_in(path.parent, key)):
+        """Write `record` atomically, as a file of its own; a FileExistsError if this attempt is written already, loose or packed."""
+        path = self.path(record.place, record.key, record.attempt)
+        if any(held.attempt == record.attempt for held in packed_in(path.parent, record.key)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        # mtime 0: equal Records are equal bytes
-        write_whole(path, gzip.compress(record.model_dump_json().encode(), mtime=0))
+        write_whole(path, gzip.compress(record.model_dump_json().encode(), mtime=0))  # equal Records are equal bytes
         return path
 
     def read(self, held: Held) -> Kind:
-        """The Record that lies there, or that was packed since it lay there.
-
-        Raises:
-            ValueError: it is none of this kind; the sentence names it.
-        """
+        """The Record that lies there, or that was packed since it lay there; a ValueError that names it if it is none of this kind."""
         kind: type[Any] = self.kinds.get(held.path.parent.name, self.kind)
         try:
-            record: Kind = kind.model_validate_json(_text(held))
+            record: Kind = kind.model_validate_json(held.text())
             if fault := self.fault(record, held):
                 raise EOFError(fault)
             return record
         except (OSError, EOFError, zlib.error, ValidationError, RecursionError) as error:
-            name = kind.__name__
-            article = "an" if name[0] in "AEIOU" else "a"
+            article = "an" if kind.__name__[0] in "AEIOU" else "a"
             words = refusal(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
-            raise ValueError(f"{held} is not {article} {name} of this version: {words}") from None
+            raise ValueError(f"{held} is not {article} {kind.__name__} of this version: {words}") from None
 
     def fault(self, record: Kind, held: Held) -> str:
         """Why this cannot be the Record that lies there; "" if it can."""
@@ -170,12 +150,11 @@ class Store(Generic[Kind]):
 
     def held(self, place: str, key: str | None = None) -> dict[Name, Held]:
         """Where the Records of a place lie, of this key or of all."""
-        folder = self.root / place
-        for file in misnamed_in(folder) if key is None else ():
+        folder, found = self.root / place, dict[Name, Held]()
+        loose, misnamed = loose_in(folder, key)  # before the archives: what is packed meanwhile is in one before its own file goes
+        for said in misnamed:
             with _left_out():
-                raise ValueError(f"{folder / file} is no Record: the name of one is <key>.<attempt>.json.gz")
-        loose = loose_in(folder, key)  # before the archives: what is packed meanwhile is in one before its own file goes
-        found: dict[Name, Held] = {}
+                raise ValueError(said)
         for held in [*packed_in(folder, key), *loose]:
             there = found.setdefault((held.key, held.attempt), held)
             if there is not held:
@@ -199,30 +178,21 @@ def _left_out() -> Iterator[None]:
             print(f"multigpu: {more}", file=sys.stderr)
 
 
-def _files(folder: Path, key: str | None = None) -> Iterator[tuple[str, Name | None]]:
-    """Files that end as loose Records do, of this key or of all, and what their names say."""
+def loose_in(folder: Path, key: str | None = None) -> tuple[list[Held], list[str]]:
+    """The loose Records of a folder, of this key or of all, and of files that end as those do and have another name what is wrong."""
     start = "" if key is None else f"{key}."
+    found, misnamed = list[Held](), list[str]()
     for file in files_in(folder):
         if file.startswith(start) and file.endswith(".json.gz") and not file.startswith("."):  # hidden ones are being written
-            yield file, name_of(file.removesuffix(".gz"))
-
-
-def loose_in(folder: Path, key: str | None = None) -> list[Held]:
-    """The loose Records of a folder, of this key or of all."""
-    return [Held(folder / file, *name) for file, name in _files(folder, key) if name]
-
-
-def misnamed_in(folder: Path) -> list[str]:
-    """Files that end as loose Records do and have another name."""
-    return [file for file, name in _files(folder) if not name]
+            if name := name_of(file.removesuffix(".gz")):
+                found.append(Held(folder / file, *name))
+            else:
+                misnamed.append(f"{folder / file} is no Record: the name of one is <key>.<attempt>.json.gz")
+    return found, sorted(misnamed)
 
 
 def packed_in(folder: Path, key: str | None = None) -> Iterator[Held]:
-    """The Records in the archives of a folder, of this key or of all; one may be in several.
-
-    Raises:
-        ValueError: an archive is broken; the sentence names it.
-    """
+    """The Records in the archives of a folder, of this key or of all, some in several; a ValueError names an archive that is broken."""
     for archive in archives_in(folder):
         yield from held_in(archive, key)
 
@@ -247,21 +217,7 @@ def check_same(one: Held, other: Held) -> None:
         raise ValueError(f"{one} and {other} differ, and a Record is never edited: keep the one that was measured")
 
 
-def stamp_of(*roots: Path) -> Stamp:
-    """What tells one state of the stores in these folders from another: their files, when each was written, and its size.
-
-    Raises:
-        OSError: a file cannot be looked at, or went away meanwhile.
-    """
+def stamp_of(*roots: Path) -> tuple[tuple[str, int, int], ...]:
+    """What tells one state of the stores in these folders from another: each file, when it was written, and its size (or an OSError)."""
     files = sorted(path.absolute() for root in roots for pattern in FILES for path in root.glob(f"*/{pattern}"))
     return tuple((str(path), found.st_mtime_ns, found.st_size) for path in files for found in (path.stat(),))
-
-
-def _text(held: Held) -> bytes:
-    try:
-        return held.text()
-    except FileNotFoundError:
-        for packed in packed_in(held.path.parent, held.key):
-            if packed.attempt == held.attempt:
-                return packed.text()
-        raise

@@ -1,11 +1,10 @@
 """What is still to be measured before the claims can be decided: of every grid the Runs that undecided contrasts compare.
 
-A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for: the cheapest that the grids can
-make. Where an interval straddles its bound, a claim's result says how many repeats would decide.
+A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for: the cheapest that grids can make.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,15 +12,14 @@ import pandas as pd
 from multigpu.claims.core import DECIDED, Contrast
 from multigpu.claims.results import Result, models_of
 from multigpu.claims.rows import admitted, paired, rows
-from multigpu.grid.entries import FEWEST, Planned
+from multigpu.grid import Planned
 from multigpu.measure.point import START_S, launch_of
 
 
 @dataclass(frozen=True)
 class Need:
     """What one claim waits for in one framework (or in both, where it compares them): entries with all their repeats.
-
-    missing: measurements without a Record. cost_s: what these may take, unless other claims need them too. launches: that measure them.
+    missing: measurements without a Record. cost_s: what these may take, unless other claims need them too, in these launches.
     """
 
     claim: str
@@ -41,7 +39,6 @@ def planned_rows(entries: Iterable[Planned]) -> pd.DataFrame:
 
 def cheapest(contrast: Contrast, table: pd.DataFrame, cost_s: Callable[[str], float]) -> list[tuple[float, set[str], list[str]]]:
     """Every setting that planned Runs make, the cheapest first: its cost, its models, and the digests of each side's cheapest Run.
-
     table: of `planned_rows` those in the contrast's scope. cost_s: by digest, what a Run still costs.
     """
     pairs = paired(contrast, table.assign(**{contrast.quantity: 1.0}))
@@ -57,7 +54,6 @@ def cheapest(contrast: Contrast, table: pd.DataFrame, cost_s: Callable[[str], fl
 
 def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable[tuple[str, int]]) -> list[Need]:
     """What each undecided claim waits for, by claim and framework; a claim that no grid can decide on these devices is left out.
-
     planned: all that may be measured. known: (digest of a Run, repeat) of what has been; what one claim needs costs the next ones nothing.
     """
     measured, found = set(known), []
@@ -79,7 +75,7 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
             models, own = models_of(setting.fields for setting in enough), admitted(tables[predicate.of], predicate, contrast, group)
             for _, more, runs in cheapest(contrast, own, cost_s) if len(models) < contrast.models_at_least else ():
                 if len(models) < contrast.models_at_least and not more <= models:
-                    chosen |= {key: repeated(by_digest[key], predicate.min_n) for key in runs if key not in chosen}
+                    chosen |= {key: by_digest[key].repeated(predicate.min_n) for key in runs if key not in chosen}
                     models |= more
         points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) not in measured]
         if points:
@@ -89,16 +85,8 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable
     return found
 
 
-def repeated(entry: Planned, times: int) -> Planned:
-    """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
-    launches = entry.launches if len(entry.launches) > 1 else FEWEST
-    more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
-    return replace(entry, launches=(*launches, *more)[:times], first_repeat=0)
-
-
 def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:
     """The needs that a budget allows, the cheapest first, each whole: half of the repeats decide nothing.
-
     pace: what measuring takes of the estimates without starts of launches, each of which costs its own once; None: estimates include them.
     """
     chosen, left, started = [], budget_s, frozenset[Any]()

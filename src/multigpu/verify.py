@@ -1,46 +1,53 @@
 """Whether Records can be believed: each against its schema, its own physics, its key, and the commit that it names.
 
-`python -m multigpu verify [FOLDER]` reads a folder as its files have it (the study's own by default, or a stranger's), prints counts and
-offenders, and fails on any that `data/exceptions.csv` does not list. `--measure N` measures a random sample once more on this machine.
+`python -m multigpu verify [FOLDER]` reads a folder as its files have it, prints counts and offenders, and fails on any that
+`data/exceptions.csv` does not list. `--measure N` measures a random sample once more on this machine.
 """
 
 import csv
 import json
 import math
 import os
+import random
 import subprocess
+import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from pydantic import ValidationError
 
 from multigpu import paths
 from multigpu.analysis.limits import bound_units_per_s
+from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.archive import archives_in
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.kept import Kept
-from multigpu.record import Record
+from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
+from multigpu.record import Record, RecordStore
+from multigpu.schema import refusal
 from multigpu.stages.record import StageRecord
-from multigpu.store import Held, held_in, loose_in, misnamed_in
+from multigpu.store import held_in, loose_in
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.downpour import DownpourRecord
-from multigpu.synchrony.record import SynchronyRecord
+from multigpu.synchrony.record import SynchronyRecord, summarise
+from multigpu.synchrony.simulate import simulate
 from multigpu.training.record import TrainingRecord
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
-FORGIVEN = (COMMIT, TREE, SCHEMA)
-"""Faults that an exception may name: never one of physics, key or bytes."""
+FORGIVEN = (COMMIT, TREE, SCHEMA)  # faults that an exception may name: never one of physics, key or bytes
 SHOWN = 20  # offenders that are printed one by one
 THROTTLED = 0.6  # of the highest clock of such GPUs in the folder: below it one was slowed by more than a busy one's power limit does
 BEYOND = 1.02  # a rate over its bound, and device time over wall clock: clocks and measured ceilings differ by a percent
 
-
-KINDS: dict[str, type[Kept]] = {
+KINDS: dict[str, type[Kept]] = {  # by a field, the first that a Record has; of CollectiveRecords `run` names a method
     "training": TrainingRecord,
     "predictions": StageRecord,
     "joint": AveragingRecord,
@@ -48,11 +55,10 @@ KINDS: dict[str, type[Kept]] = {
     "experiment": SynchronyRecord,
     "run": Record,
 }
-"""By a field, the first that a Record has; of CollectiveRecords `run` names a method."""
 
 
 class Raw(NamedTuple):
-    """One Record: kind, the folders above its own below the root, and the file that it lies in; record None: `fault` says why."""
+    """One Record: kind, the folders above its own below the root, and where it lies; record None: `fault` says why."""
 
     kind: str
     path: Path
@@ -68,90 +74,68 @@ def raw_records(root: Path) -> Iterator[Raw]:
         below.sort()
         place = Path(folder)
         kind = "/".join(place.relative_to(root).parts[:-1]) or place.name
+        loose, broken = loose_in(place)
+        found = sorted(loose)
         for archive in archives_in(place):
             try:
-                found = list(held_in(archive))
+                found += held_in(archive)
             except ValueError as error:
-                yield Raw(kind, archive, "", 0, None, str(error))
-                continue
-            yield from (_read(kind, held) for held in found)
-        for name in sorted(misnamed_in(place)):
-            yield Raw(kind, place / name, "", 0, None, f"{place / name} is no Record: the name of one is <key>.<attempt>.json.gz")
-        yield from (_read(kind, held) for held in sorted(loose_in(place)))
-
-
-def _read(kind: str, held: Held) -> Raw:
-    where = (kind, held.path, held.key, held.attempt)
-    try:
-        record = json.loads(held.text())
-    except (OSError, EOFError, zlib.error) as error:
-        return Raw(*where, None, f"{held.path} cannot be unpacked: {error}")
-    except ValueError as error:
-        return Raw(*where, None, f"{held.path} holds no JSON under {held.key}: {error}")
-    return Raw(*where, record) if isinstance(record, dict) else Raw(*where, None, f"{held.path} holds no Record under {held.key}")
+                broken.append(str(error))
+        yield from (Raw(kind, place, "", 0, None, said) for said in broken)
+        for held in found:
+            record, fault = None, ""
+            try:
+                record = dict(json.loads(held.text()))
+            except (OSError, EOFError, zlib.error, ValueError, TypeError) as error:
+                fault = f"{held} cannot be read: {error}"
+            yield Raw(kind, held.path, held.key, held.attempt, record, fault)
 
 
 class Fault(NamedTuple):
-    """What is wrong with one Record (or with a file), in a few words, and more of it."""
+    """What is wrong with one Record or file, in a few words, and more of it."""
 
     raw: Raw
     what: str
     detail: str = ""
 
     def __str__(self) -> str:
-        name = self.raw.key or self.raw.path.name
-        return f"{self.raw.kind} {name}: {self.what}{f' ({self.detail})' if self.detail else ''}"
+        return f"{self.raw.kind} {self.raw.key or self.raw.path.name}: {self.what}{f' ({self.detail})' if self.detail else ''}"
 
 
 class Report(NamedTuple):
-    """What was checked, by kind of folder; faults, of which `excepted` are listed; and what could not be checked."""
+    """What was checked, by kind of folder; what is wrong; and what is, and is excepted, by commit and fault."""
 
     checked: Counter[str]
     faults: list[Fault]
     excepted: Counter[tuple[str, str]]
-    unchecked: list[str]
 
 
-def kind_of(record: Mapping[str, Any]) -> type[Kept]:
-    """The class of Record that this content is of; a ValueError if it is of none."""
+def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
+    """The class of Record that this content is of, if it is of any."""
     if "method" in (record.get("run") or {}):
         return CollectiveRecord
-    if kind := next((kind for field, kind in KINDS.items() if field in record), None):
-        return kind
-    raise ValueError("it is of no kind of Record")
+    return next((kind for field, kind in KINDS.items() if field in record), None)
 
 
 def verify(root: Path, exceptions: Path | None = None) -> Report:
-    """Check every Record below a folder, all attempts.
-
-    exceptions: rows of (commit, fault, records, why); more Records than a row names are not excepted.
-    """
-    known = history()
-    unchecked = [] if known is not None else ["commits: no git history here"]
-    every = list(raw_records(root))
+    """Check every Record below a folder, all attempts. exceptions: rows of (commit, fault, records, why), for so many Records."""
+    known, every = history(), list(raw_records(root))
     clocks = highest_clocks(every)
     found = [fault for raw in every for fault in faults_of(raw, known, clocks)]
-    left, excepted = listed(found, exceptions)
-    return Report(Counter(raw.kind for raw in every), left, excepted, unchecked)
+    return Report(Counter(raw.kind for raw in every), *listed(found, exceptions))
 
 
 def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int]) -> Iterator[Fault]:
     """All that is wrong with one Record."""
-    if raw.record is None:
-        yield Fault(raw, "cannot be read", raw.fault)
-        return
-    try:
-        kind = kind_of(raw.record)
-    except ValueError as error:
-        yield Fault(raw, "not as its schema wants it", str(error))
+    if raw.record is None or (kind := kind_of(raw.record)) is None:
+        yield Fault(raw, "cannot be read", raw.fault or "it is of no kind of Record")
         return
     try:
         record: Any = kind.model_validate(raw.record, strict=False)
     except ValidationError as error:
         today = kind.model_fields.get("schema_version")
         older = today is not None and raw.record.get("schema_version", today.default) < today.default
-        first = error.errors()[0]
-        yield Fault(raw, SCHEMA if older else "not as its schema wants it", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        yield Fault(raw, SCHEMA if older else "not as its schema wants it", refusal(error))
         return
     if not raw.key == record.key == record.own_key:
         yield Fault(raw, "its key is not that of its content", f"{record.own_key} by its content")
@@ -169,45 +153,36 @@ def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int])
 def physics(record: Record, clocks: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """What one measured Run contradicts: bounds, bytes, its own clocks, its loss."""
     run, m = record.run, record.measurement
-    if m is None:
-        yield "ok without a measurement", ""
+    if m is None or not (m.wall_s > 0 and 0 < m.units <= m.padded_units):
+        yield "no positive time or units", "no measurement" if m is None else f"{m.units} units in {m.wall_s} s"
         return
-    if not (m.wall_s > 0 and m.units > 0 and m.padded_units >= m.units):
-        yield "no positive time or units", f"{m.units} units in {m.wall_s} s"
-        return
-    rate = m.units / m.wall_s
-    gpu = record.machine.gpus[0] if record.machine.gpus else ""
+    rate, gpu = m.units / m.wall_s, record.machine.gpus[0] if record.machine.gpus else ""
     moved = {name: count / run.semantics.every for name, count in (m.moved_bytes or {}).items()}
     group = None if run.model_parallel is None else min((n for n in (run.model_parallel, run.copies) if n > 1), default=None)
     bound = bound_units_per_s(run.description, gpu, run.precision, run.devices, m.units / run.timed_steps, moved, group).units_per_s
     if run.device_type == "cuda" and rate > BEYOND * bound:
         yield "a rate above its bound", f"{rate:,.0f} {run.description.unit}/s above {bound:,.0f}"
-    if m.moved_bytes is not None and _some(m.moved_bytes) != _some(m.predicted_bytes):
-        yield "bytes counted are not those predicted", f"{_some(m.moved_bytes)} and {_some(m.predicted_bytes)}"
+    counted, predicted = ({name: n for name, n in sorted((kinds or {}).items()) if n} for kinds in (m.moved_bytes, m.predicted_bytes))
+    if m.moved_bytes is not None and counted != predicted:
+        yield "bytes counted are not those predicted", f"{counted} and {predicted}"
     if any(len(steps) != run.warmup_steps + run.timed_steps for steps in m.step_time_s):
         yield "not as many steps as it names", ""
     if m.event_time_s and max(m.event_time_s) > BEYOND * m.wall_s:
         yield "devices' time above the wall clock", f"{max(m.event_time_s):.3f} s above {m.wall_s:.3f} s"
     if not m.loss or m.loss[0] == m.loss[-1] or not any(map(math.isfinite, m.loss)):
         yield "a loss that did not move", ""
-    slow = [state.sm_clock_mhz for state in m.device_states if state.sm_clock_mhz < THROTTLED * clocks.get(gpu, 0)]
-    if slow:
+    if slow := [state.sm_clock_mhz for state in m.device_states if state.sm_clock_mhz < THROTTLED * clocks.get(gpu, 0)]:
         yield "a throttled clock", f"{min(slow)} MHz of {clocks[gpu]}"
-
-
-def _some(moved: Mapping[str, int]) -> dict[str, int]:
-    return {name: count for name, count in sorted(moved.items()) if count}
 
 
 def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
     """The highest clock at which each kind of GPU was found, in MHz."""
     found: dict[str, int] = {}
-    for raw in every:
-        record = raw.record or {}
+    for record in (raw.record or {} for raw in every):
         measurement, gpus = record.get("measurement"), (record.get("machine") or {}).get("gpus")
         if isinstance(measurement, dict) and gpus:
-            states = measurement.get("device_states") or []
-            found[gpus[0]] = max([found.get(gpus[0], 0), *(int(state.get("sm_clock_mhz", 0)) for state in states)])
+            clocks = (int(state.get("sm_clock_mhz", 0)) for state in measurement.get("device_states") or [])
+            found[gpus[0]] = max([found.get(gpus[0], 0), *clocks])
     return found
 
 
@@ -227,20 +202,12 @@ def history() -> frozenset[str] | None:
 
 
 def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter[tuple[str, str]]]:
-    """The faults that no row of exceptions allows, and how many of the others there are by (commit, fault).
-
-    Raises:
-        ValueError: a row names a fault that no exception can forgive, or says no reason.
-    """
-    allowed: Counter[tuple[str, str]] = Counter()
-    if path is not None and path.exists():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                if row["fault"] not in FORGIVEN or not row["why"]:
-                    forgiven = ", ".join(FORGIVEN)
-                    raise ValueError(f"{path.name}: {row['fault']!r} of {row['commit']} cannot be excepted: only {forgiven}, with a reason")
-                allowed[row["commit"], row["fault"]] += int(row["records"])
-    left, excepted = [], Counter[tuple[str, str]]()
+    """The faults that no row of exceptions allows, and how many of the others there are by (commit, fault); a ValueError for a bad row."""
+    allowed, left, excepted = Counter[tuple[str, str]](), list[Fault](), Counter[tuple[str, str]]()
+    for row in csv.DictReader(path.read_text().splitlines()) if path and path.exists() else ():
+        if row["fault"] not in FORGIVEN or not row["why"]:
+            raise ValueError(f"{row['fault']!r} of {row['commit']} cannot be excepted: only {', '.join(FORGIVEN)}, with a reason: {path}")
+        allowed[row["commit"], row["fault"]] += int(row["records"])
     for fault in faults:
         name = (str((fault.raw.record or {}).get("commit", ""))[:7], fault.what)
         if allowed[name] > 0:
@@ -253,14 +220,80 @@ def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter
 
 def lines(report: Report) -> Iterator[str]:
     """What is printed: counts, exceptions, offenders."""
-    total = sum(report.checked.values())
-    yield f"{total:,} Records: {', '.join(f'{count:,} in {kind}' for kind, count in sorted(report.checked.items()))}"
+    yield f"{report.checked.total():,} Records: {', '.join(f'{count:,} in {kind}' for kind, count in sorted(report.checked.items()))}"
     for (commit, what), count in sorted(report.excepted.items()):
         yield f"excepted: {count} of {commit}: {what}"
-    yield from (f"not checked: {what}" for what in report.unchecked)
+    if history() is None:
+        yield "not checked: commits: no git history here"
     for what, count in Counter(fault.what for fault in report.faults).most_common():
         yield f"{count} with a fault: {what}"
     yield from map(str, report.faults[:SHOWN])
     if len(report.faults) > SHOWN:
         yield f"and {len(report.faults) - SHOWN} more"
     yield "nothing else is wrong" if not report.faults else "these cannot be believed as they are"
+
+
+def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
+    """For each of `count` Records that this machine can measure, what came out, and whether it agrees; a ValueError if there is none.
+    A Run agrees if its rate lies where one more repeat of the point is expected (95%). Seconds of the virtual clock and what is trained on
+    it depend on no machine: such a Record agrees if it ends with the same parameters, or at the same time and loss to a millionth.
+    """
+    every = list(possible_here(root))
+    if not every:
+        raise ValueError(f"{root} holds no Record that this machine could measure again: it has {gpu_count()} GPUs")
+    chosen = random.Random(seed).sample(every, min(count, len(every)))
+    yield from (_simulated(record) for record in chosen if isinstance(record, SynchronyRecord))
+    if runs := [record for record in chosen if isinstance(record, Record)]:
+        yield from _timed(runs, [record for record in every if isinstance(record, Record)])
+
+
+def possible_here(root: Path) -> Iterator[Record | SynchronyRecord]:
+    """The measured Records that this machine can make: of the virtual clock any, of Runs those on its kind and number of devices."""
+    here, gpus = this_machine(), gpu_count()
+    for raw in raw_records(root):
+        if raw.record is None or raw.record.get("status") != "ok":
+            continue
+        if raw.record.get("experiment", {}).get("clock") == "virtual" and "result" in raw.record:
+            yield SynchronyRecord.model_validate(raw.record, strict=False)
+        elif kind_of(raw.record) is Record:
+            record = Record.model_validate(raw.record, strict=False)
+            on_gpus = record.run.device_type == "cuda"
+            fits = record.run.devices <= (gpus if on_gpus else here.cores) and not (on_gpus and record.machine.gpus[:1] != here.gpus[:1])
+            if fits and not record.run.traced_steps and record.machine.hosts == 1 and record.run.data is None:
+                yield record
+
+
+def _simulated(record: SynchronyRecord) -> tuple[str, bool]:
+    result, old = summarise(simulate(record.experiment)), record.result
+    assert old is not None
+    same = result.fingerprint == old.fingerprint
+    ends = [(result.end_s, old.end_s), *((new.loss, was.loss) for new, was in zip(result.curve[-1:], old.curve[-1:], strict=True))]
+    near = all(math.isclose(new, was, rel_tol=1e-6) for new, was in ends)
+    how = "the same bits" if same else "the same to a millionth" if near else f"ends at {result.end_s:.6g} s, not {old.end_s:.6g}"
+    return f"{record.key}: {how}", same or near
+
+
+def _timed(runs: Sequence[Record], every: Sequence[Record]) -> Iterator[tuple[str, bool]]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = RecordStore(Path(folder))
+        measure([Point(record.run, 0, 0) for record in runs], store, progress=False)
+        new = {record.run.digest: record for record in store}
+    for record in runs:
+        found = new.get(record.run.digest)
+        if found is None or found.measurement is None:
+            yield f"{record.key}: not measured here ({found.reason if found else 'no Record'})", False
+            continue
+        own = [one for one in every if one.run.digest == record.run.digest and one.machine.name == record.machine.name]
+        rates = [one.measurement.units / one.measurement.wall_s for one in own if one.measurement]
+        rate = found.measurement.units / found.measurement.wall_s
+        low, high = expected(rates, [one.launch_id for one in own if one.measurement])
+        yield f"{record.key}: {rate:,.4g} units/s, expected {low:,.4g} to {high:,.4g} of {len(rates)} repeats", low <= rate <= high
+
+
+def expected(rates: Sequence[float], launches: Sequence[str]) -> tuple[float, float]:
+    """Where one more repeat of a point lies with 95%: Student's t on logarithms; within 20% where there is a single one."""
+    middle, variance, freedom = log_samples(pd.Series(rates), pd.Series(0, range(len(rates))), pd.Series(launches)).iloc[0]
+    if math.isnan(variance):
+        return rates[0] / 1.2, rates[0] * 1.2
+    half = float(half_width(variance * (len(rates) + 1), freedom))
+    return math.exp(middle - half), math.exp(middle + half)

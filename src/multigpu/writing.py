@@ -6,17 +6,12 @@ import tempfile
 import zlib
 from pathlib import Path
 
-MOST_BYTES = 1 << 27
-"""Of a Record's JSON: far more than the largest takes, and far less than the memory of any machine."""
+MOST_BYTES = 1 << 27  # of a Record's JSON: far more than the largest takes, and far less than the memory of any machine
 
 
 def write_whole(path: Path, *data: bytes | memoryview, replace: bool = False, synced: bool = True) -> None:
-    """Write `data` to a new file, or in place of an old one, atomically; while it is written, a hidden `.writing-...` lies beside it.
-
+    """Write a new file (or a FileExistsError), or in place of an old one, atomically; meanwhile a hidden `.writing-...` lies beside it.
     synced: whether it is to outlast a power cut, which takes time; a process that is killed it outlasts anyway.
-
-    Raises:
-        FileExistsError: the file is there already, and is not to be replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
@@ -36,11 +31,7 @@ def write_whole(path: Path, *data: bytes | memoryview, replace: bool = False, sy
 
 
 def read_packed(path: Path) -> bytes:
-    """What a compressed file holds.
-
-    Raises:
-        OSError, EOFError, zlib.error: it cannot be read, is cut off or damaged, or holds more than any Record.
-    """
+    """What a compressed file holds; an OSError, EOFError or zlib.error if it cannot be read, is damaged, or holds more than any Record."""
     if stat.S_ISFIFO(path.stat().st_mode):  # reading it might never end
         raise OSError("it is no file but a pipe")
     unpacking = zlib.decompressobj(wbits=31)
@@ -51,11 +42,7 @@ def read_packed(path: Path) -> bytes:
 
 
 def check_room(folder: Path, count: int = 0) -> None:
-    """Make the folder, and write so many bytes there, which do not stay.
-
-    Raises:
-        OSError: it cannot be.
-    """
+    """Make the folder, and write so many bytes there, which do not stay; or an OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(b"\xff" * count)

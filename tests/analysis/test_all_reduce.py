@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from multigpu.analysis.collectives import COLUMNS, collectives_frame, median_bounds, points, transfer, winners
+from multigpu.analysis.collectives import COLUMNS, collectives_frame, points, transfer, winners
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.record import CollectiveRecord
 from tests.collectives.planted import make_record, plant, study
@@ -40,18 +40,11 @@ def test_a_row_a_record(tmp_path: Path) -> None:
     assert collectives_frame([]).empty
 
 
-def test_the_median_lies_between_order_statistics() -> None:
-    assert median_bounds([float(value) for value in range(10, 0, -1)]) == (2.0, 9.0)  # 1 - 2 P(B(10, 1/2) < 2) = 97.9%
-    assert median_bounds([float(value) for value in range(20)]) == (5.0, 14.0)
-    assert median_bounds([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]) == (1.0, 6.0)
-    assert all(math.isnan(bound) for bound in median_bounds([1.0, 2.0, 3.0, 4.0, 5.0]))
-
-
 def test_a_point_of_one_record_and_of_several() -> None:
     one = points(collectives_frame([timed("ring", N, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 100.0])]))
     assert one[["time_s", "time_s_low", "time_s_high", "n", "launches"]].iloc[0].tolist() == [5.5, 2.0, 9.0, 1, 1]
-    several = points(collectives_frame([make_record(time_s=seconds, repeat=repeat) for repeat, seconds in enumerate((1.0, 2.0, 4.0))]))
-    row = several.iloc[0]
+    several = collectives_frame([make_record(time_s=seconds, repeat=repeat) for repeat, seconds in enumerate((1.0, 2.0, 4.0))])
+    row = points(several).iloc[0]
     # logs -ln 2, 0, ln 2 about ln 2: t(0.975, 2) ln 2 / sqrt 3
     assert (row["n"], row["launches"], row["time_s"]) == (3, 3, pytest.approx(2.0))
     assert row["time_s_high"] == pytest.approx(2 * math.exp(4.30265 * math.log(2) / math.sqrt(3)), rel=1e-4)
@@ -83,8 +76,6 @@ def test_a_transfer_is_measured_or_in_proportion() -> None:
     between = transfer(table, "nccl", 717_668_352)
     assert between is not None
     assert between.value == pytest.approx(1e-3 + 717_668_352 / 400e9) and between.low < between.value < between.high
-    exact = transfer(table, "nccl", 2**28)
-    assert exact is not None and exact.value == pytest.approx(1e-3 + 2**28 / 400e9)
     assert transfer(table, "nccl", 2**31) is None and transfer(table, "nccl", 4) is None and transfer(table, "ring", 2**29) is None
 
 

@@ -1,46 +1,33 @@
-"""Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; rows put together; a study."""
+"""Points, pairs and baselines against a plain recomputation from raw Records, of one machine always; every field is declared."""
 
 import math
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
 from multigpu import paths
-from multigpu.analysis.compare import (
-    EQUAL,
-    FASTER,
-    SINGLE,
-    SLOWER,
-    also,
-    beside,
-    compared,
-    counterparts,
-    records_with,
-    repeated,
-    scaling,
-    stacked,
-    verdict,
-    versus,
-)
-from multigpu.analysis.fields import POINT
-from multigpu.analysis.frame import frame_of
+from multigpu.analysis.asked import command_of
+from multigpu.analysis.compare import also, beside, compared, records_with, repeated, scaling, stacked, versus
+from multigpu.analysis.fields import FIELDS, POINT, ROLES, with_role
+from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
 from multigpu.analysis.points import Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.read import frames, read_study, records_of
 from multigpu.analysis.show import text
+from multigpu.analysis.words import OF_A_JOB, SAYS, way_words
 from multigpu.collectives.record import CollectiveStore
+from multigpu.command import parse_fields
 from multigpu.record import RecordStore
-from multigpu.synchrony.simulate import simulated_pace
+from multigpu.run import Run
 from tests.analysis.planted import study
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant
 from tests.refusals import refused
 
-TABLE = points(frame_of(study()))
+TABLE, EVERYWHERE = points(frame_of(study())), frames(paths.RUNS)[1]
 
 
 def test_every_committed_point_equals_a_plain_recomputation() -> None:
@@ -53,9 +40,7 @@ def test_every_committed_point_equals_a_plain_recomputation() -> None:
             name = (*place, run.digest, record.timing_version, record.input_label)
             groups[name].append((record.measurement.units, record.measurement.wall_s, record.launch_id))
     expected = sorted(map(_recomputed, groups.values()))
-    table = frames(paths.RUNS)[1]
-    table = table[table["n"] > 0]
-    told = table[["n", "rate", "rate_low", "rate_high", "spread", "launches"]].to_numpy(dtype=float)
+    told = EVERYWHERE.loc[EVERYWHERE["n"] > 0, ["n", "rate", "rate_low", "rate_high", "spread", "launches"]].to_numpy(dtype=float)
     found = sorted((int(n), rate, (low, high), (spread, launches)) for n, rate, low, high, spread, launches in told)
     assert len(found) == len(expected) > 1000
     for (n, rate, bounds, spread), (n0, rate0, bounds0, spread0) in zip(found, expected, strict=True):
@@ -84,77 +69,70 @@ def _recomputed(group: list[tuple[float, float, str]]) -> tuple[int, float, tupl
     return n, rate, (rate * math.exp(-half), rate * math.exp(half)), spread
 
 
-def test_machines_are_never_pooled() -> None:
+def test_a_study_speaks_of_one_machine_and_machines_are_never_pooled(tmp_path: Path) -> None:
     two, four = make_machine(2), make_machine(4)
     rows = points(frame_of([*make_point([1e6, 1e6], machine=two), *make_point([2e6, 2e6], machine=four)]))
     assert dict(zip(rows["machine"], rows["rate"], strict=True)) == pytest.approx({two.name: 1e6, four.name: 2e6}, rel=1e-3)
     assert versus(where(rows, machine=two.name), where(rows, machine=four.name), but=()).empty
-    assert frames(paths.RUNS)[1].groupby(list(POINT), dropna=False).size().max() == 1
+    assert EVERYWHERE.groupby(list(POINT), dropna=False).size().max() == 1
+    study = read_study(str(tmp_path), "8x-nvidia-h200")
+    for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
+        assert frame.empty and len(frame.columns) > 5
+    assert list(study.points.columns) == list(read_study().points.columns)
+    refused("does not exist", read_study, str(tmp_path / "typo"))
+    plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
+    assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
+    assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
+    store = CollectiveStore(tmp_path / "collectives")
+    for gpus in (4, 8):
+        store.write(make_all_reduce(devices=4, gpus=gpus, time_s=float(gpus)))
+    study = read_study(str(tmp_path), "4x-nvidia-h200")
+    assert [study.on(f"{gpus}x-nvidia-h200").collectives["time_s"].tolist() for gpus in (4, 8)] == [[4.0], [8.0]]
 
 
-def test_pairs_differ_in_the_named_fields_alone() -> None:
+def test_pairs_differ_in_the_named_fields_alone_and_several_counterparts_are_refused() -> None:
     pairs = versus(TABLE, where(TABLE, placement="ddp"))
     assert len(pairs) == (TABLE["n"] > 0).sum()
     eight = one(pairs, workload="nmt", placement="exp4", devices=8)
-    assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == SLOWER
+    assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == "slower"
     assert one(pairs, workload="nmt", placement="ddp", devices=8)[["ratio", "ratio_low", "ratio_high"]].tolist() == [1.0, 1.0, 1.0]
     exp4, ddp = where(TABLE, placement="exp4"), where(TABLE, placement="ddp")
     there, back = versus(exp4, ddp), versus(ddp, exp4)
-    assert there["ratio"].to_numpy() == pytest.approx(1 / back["ratio"].to_numpy(), rel=1e-12)
-    assert there["ratio_low"].to_numpy() == pytest.approx(1 / back["ratio_high"].to_numpy(), rel=1e-12)
-
-
-def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart() -> None:
+    assert (there["ratio_low"] * back["ratio_high"]).to_numpy() == pytest.approx(1) == (there["ratio"] * back["ratio"]).to_numpy()
     table = points(frame_of([*make_point([1e6]), *make_point([2e6], placement="exp4"), *make_point([3e6], placement="exp2")]))
     refused("differ in placement", versus, table, table)
     assert len(versus(table, table, but=())) == 3
 
 
-def test_a_row_stands_beside_every_counterpart() -> None:
-    own, base = pd.DataFrame({"a": [1, 2, 3], "b": [1, 1, 1]}), pd.DataFrame({"a": [1, 1, 2]}, index=list("xyz"))
-    assert counterparts([own, base])[[0, 1]].to_numpy().tolist() == [[0, "x"], [0, "y"], [1, "z"]]
-    assert counterparts([own, base], "left")[1].isna().sum() == 1
-
-
-def test_scaling_names_its_baselines() -> None:
+def test_scaling_names_its_baselines_and_one_what_is_missing() -> None:
     row = one(scaling(TABLE), workload="nmt", placement="exp2", devices=8)
-    assert row["speedup_best"] == pytest.approx(0.1 * 8 * 0.8, rel=1e-2)
-    assert row["speedup_same"] == pytest.approx(0.1 * 8 * 0.8 / 0.5, rel=1e-2)
-    assert row["of_independent"] == pytest.approx(0.1 / 0.98, rel=1e-2)
-    assert row["efficiency_best"] == pytest.approx(row["speedup_best"] / 8)
-
-
-def test_a_single_run_has_no_verdict() -> None:
-    rows = pd.DataFrame(
-        {"ratio": [1.5, 1.5, 0.5, 1.0, np.nan], "ratio_low": [np.nan, 1.1, 0.4, 0.9, np.nan], "ratio_high": [np.nan, 2, 0.6, 1.1, 1]}
-    )
-    assert verdict(rows).tolist() == [SINGLE, FASTER, SLOWER, EQUAL, ""]
-
-
-def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
+    expected = {"speedup_best": 0.64, "efficiency_best": 0.08, "speedup_same": 0.64 / 0.5, "of_independent": 0.1 / 0.98}
+    assert row[list(expected)].to_dict() == pytest.approx(expected, rel=1e-2)
     refused("placement=exp1", one, TABLE, error=Missing, placement="exp1")
     refused("devices", one, TABLE, workload="nmt", placement="ddp")
     refused("150 GiB", one, TABLE, error=Missing, placement="exp2", devices=8, batch_size=256)
     refused("no column 'placment'", where, TABLE, placment="ddp")
 
 
-def test_of_several_lengths_the_most_repeated_speaks() -> None:
+def test_of_several_lengths_the_most_repeated_speaks_and_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
     records = [*make_point([1e6] * 2, timed_steps=20), *make_point([1.1e6] * 5, timed_steps=50), *make_point([9e6] * 9, host_cores=4)]
     table = points(frame_of(records))
     assert len(table) == 3 and one_length(table)["n"].tolist() == [5, 9]
     assert usual(table)["n"].tolist() == [5]
+    table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
+    assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
+    assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(table, bucket_mib=1)["bucket_mib"].tolist() == [1]
+    records = [make_record(devices=1), make_record(devices=2), make_record(devices=4, traced_steps=2, traced_from=41)]
+    assert records_with(records, devices=[1, 2]) == records[:2] and records_with(records, traced=True) == records[2:]
 
 
-def test_what_is_withdrawn_is_not_read(tmp_path) -> None:
+def test_what_is_withdrawn_is_not_read_and_says_why(tmp_path) -> None:
     gone, peak, kept = make_record(repeat=0), make_record(repeat=1), make_record(repeat=2)
     plant(RecordStore(tmp_path / "runs"), [gone, peak, kept])
     (tmp_path / "withdrawn.csv").write_text(f"key,attempt,what,why\n{gone.key},0,all,planted\n{peak.key},0,peak_memory_gib,planted\n")
     read = {record.key: record for record in records_of(tmp_path / "runs")}
     assert set(read) == {peak.key, kept.key}
     assert read[peak.key].measurement.peak_memory_gib == [] and read[kept.key].measurement.peak_memory_gib
-
-
-def test_withdrawn_rows_name_committed_records_and_say_why() -> None:
     table = pd.read_csv(paths.DATA / "withdrawn.csv")
     keys = {(record.key, record.attempt) for record in RecordStore(paths.RUNS)}
     assert set(zip(table["key"], table["attempt"], strict=True)) <= keys
@@ -171,60 +149,81 @@ def test_averages_have_students_interval_and_a_single_run_has_none() -> None:
     assert averages(frame.iloc[:0], ["way"], ["accuracy"]).empty
 
 
-def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
-    study = read_study(str(tmp_path), "8x-nvidia-h200")
-    for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
-        assert frame.empty and len(frame.columns) > 5
-    assert list(study.points.columns) == list(read_study().points.columns)
-    refused("does not exist", read_study, str(tmp_path / "typo"))
-
-
-def test_a_study_speaks_of_one_machine(tmp_path: Path) -> None:
-    plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
-    assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
-    assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
-    store = CollectiveStore(tmp_path / "collectives")
-    for gpus in (4, 8):
-        store.write(make_all_reduce(devices=4, gpus=gpus, time_s=float(gpus)))
-    study = read_study(str(tmp_path), "4x-nvidia-h200").on("8x-nvidia-h200")
-    assert study.collectives["time_s"].tolist() == [8.0]
-    assert study.on("4x-nvidia-h200").collectives["time_s"].tolist() == [4.0] and study.machine == "8x-nvidia-h200"
-
-
-def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart() -> None:
-    two, eight = where(TABLE, workload="nmt", devices=2), where(TABLE, workload="nmt", devices=8)
+def test_rows_stand_beside_their_counterpart_and_are_put_together_under_their_names() -> None:
+    two, eight = (where(TABLE, workload="nmt", devices=count) for count in (2, 8))
     named = also(two, pace="rate")
     assert (named["pace_low"] == two["rate_low"]).all() and "spread_low" not in also(two, spread="n")
-    both = beside(two, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate")
-    counterpart = eight.set_index(["placement", "batch_size"])
-    for _, row in both.iterrows():
-        if row["placement"] == "exp2":
-            assert pd.isna(row["far"])
-        else:
-            assert row["far_high"] == counterpart.loc[(row["placement"], row["batch_size"]), "rate_high"]
+    both = beside(two, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate").set_index("placement")
+    assert both["far"].isna().sum() == 1 and pd.isna(both.loc["exp2", "far"])
+    assert both.loc["exp4", "far_high"] == one(eight, placement="exp4")["rate_high"]
     with pytest.raises(pd.errors.MergeError):
         beside(two, pd.concat([eight, eight]), ["placement", "batch_size"], far="rate")
-
-
-def test_rows_are_compared_as_versus_does_and_put_together_under_their_names() -> None:
-    nmt = where(TABLE, workload="nmt")
-    exp4, ddp = where(nmt, placement="exp4"), where(nmt, placement="ddp")
-    pd.testing.assert_frame_equal(compared(nmt, placement=("exp4", "ddp")), versus(exp4, ddp, but=["placement"]))
+    exp4, ddp = (where(TABLE, placement=name) for name in ("exp4", "ddp"))
+    pd.testing.assert_frame_equal(compared(TABLE, placement=("exp4", "ddp")), versus(exp4, ddp, but=["placement"]))
     assert (repeated(TABLE, 5)["n"] >= 5).all() and len(repeated(TABLE, 0)) == len(TABLE)
-    whole = stacked("count", {"two": where(TABLE, devices=2), "eight": where(TABLE, devices=8)})
+    whole = stacked("count", {"two": two, "eight": eight})
     assert (whole["count"] == whole["devices"].map({2: "two", 8: "eight"})).all() and whole.index.is_unique
-    rows = where(TABLE, workload="nmt", devices=2).head(1)
-    assert text(rows, "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
+    assert text(two.head(1), "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
 
 
-def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
-    table = points(frame_of([make_record(), make_record(host_cores=2), make_record(bucket_mib=1)]))
-    assert len(usual(table)) == 2 and len(as_it_comes(table)) == 1
-    assert usual(table, host_cores=2)["host_cores"].tolist() == [2] and as_it_comes(table, bucket_mib=1)["bucket_mib"].tolist() == [1]
-    records = [make_record(devices=1), make_record(devices=2), make_record(devices=4, traced_steps=2, traced_from=41)]
-    assert records_with(records, devices=[1, 2]) == records[:2] and records_with(records, traced=True) == records[2:]
+RECORDS = [make_record(), make_record("exp2", status="timeout", reason="300 s"), make_record(device_type="cpu", precision="fp32")]
+FRAME = frame_of(RECORDS)
 
 
-def test_a_simulated_protocol_waits_for_whom_it_says() -> None:
-    sync, alone = simulated_pace("sync", 8, 8, late=8), simulated_pace("async", 8, 1, late=8)
-    assert sync["age"] == 0 and 6 < alone["age"] < 8 and sync["speed"] < 0.25 < alone["speed"] < 1.1
+def test_columns_by_hand_and_what_was_not_measured_is_missing():
+    measured = {
+        **{"wall_s": 8.0, "warmup_s": 9.0, "total_s": 20.0, "event_time_s": [7.0, 9.0], "units": 6000, "padded_units": 8000},
+        # the second rank is the slower one; its timed steps are 1 2 3 4 with median 2.5 and deviations 1.5 0.5 0.5 1.5
+        "step_time_s": [[9.0, 1.0, 1.0, 1.0, 1.0], [9.0, 1.0, 2.0, 3.0, 4.0]],
+        **{"peak_memory_gib": [1.0, 3.0], "moved_bytes": {"all_reduce": 100, "host_to_device": 20}},
+        **{"loss": [5.0, 4.0, 3.0, 2.0, 1.0], "flags": ["a", "b"]},
+    }
+    record = make_record(units_per_s=1000.0, timed_steps=4, warmup_steps=1, batch_size=10, measurement=measured)
+    row = frame_of([record]).iloc[0]
+    assert (row["step_time_s"], row["units_per_s"], row["padded_units_per_s"]) == (2.0, 750.0, 1000.0)
+    assert (row["event_step_time_s"], row["jitter_s"]) == (2.0, pytest.approx(1.4826))
+    assert (row["moved_bytes"], row["moved_bytes_all_reduce"], row["moved_bytes_device_to_host"]) == (120, 100, 0)
+    assert (row["peak_memory_gib"], row["overhead_s"]) == (3.0, 3.0)
+    assert (row["loss_first"], row["loss_last"], row["flags"]) == (5.0, 1.0, "a, b")
+    assert (row["unit"], row["gpu"], row["framework_version"], row["sm_clock_mhz"]) == ("words", "NVIDIA H200", "2.13.0", 1980.0)
+    assert len(FRAME) == 3 and list(FRAME.columns) == list(COLUMNS)
+    row = FRAME[FRAME["status"] == "timeout"].iloc[0]
+    assert row[list(MEASURED)].isna().all() and row["reason"] == "300 s"
+    assert frame_of([]).dtypes.to_dict() == FRAME.dtypes.to_dict()
+    steps = step_times(RECORDS, [FRAME["key"].iloc[0], "unknown"])
+    assert len(steps) == 2 * 40 and (steps["timed"] == (steps["step"] >= 10)).all()
+    assert step_times(RECORDS, []).dtypes.to_dict() == steps.dtypes.to_dict()
+
+
+def test_export_reads_back(tmp_path):
+    pd.testing.assert_frame_equal(pd.read_parquet(export(FRAME, tmp_path / "records.parquet")), FRAME)
+    for back in (pd.read_csv(export(FRAME, tmp_path / "a.csv")), pd.read_json(export(FRAME, tmp_path / "a.json"), dtype=False)):
+        assert list(back.columns) == list(FRAME.columns) and back["key"].tolist() == FRAME["key"].tolist()
+        assert back["units"].isna().tolist() == FRAME["units"].isna().tolist()
+    for name in ("records.xlsx", "records", "no/such/folder/records.csv"):
+        refused("cannot", export, FRAME, tmp_path / name)
+
+
+def test_every_field_declares_what_it_is_and_none_is_declared_that_no_run_has() -> None:
+    assert set(ROLES) == set(Run.model_fields), "say in `fields.ROLES` what a new field is to those who compare Runs"
+    untold = {*with_role("way", "condition", "host", "length")} - {*SAYS, *OF_A_JOB, "placement"}
+    assert not untold and set(SAYS) <= set(Run.model_fields), "say in `words.SAYS` how its values are called"
+
+
+@pytest.mark.parametrize("name", [*with_role("way", "condition", "host")])
+def test_ways_that_differ_in_one_field_are_called_differently(name: str) -> None:
+    """`advise` would else print equal rows."""
+    usual = {"cross_entropy": "library", "layout": "channels_last"}  # named or not, it is the same way
+    row, values = EVERYWHERE.iloc[0], [value for value in EVERYWHERE[name].dropna().unique() if value != usual.get(name)]
+    texts = [way_words(pd.concat([row.drop(name), pd.Series({name: value})])) for value in values]
+    assert len(set(texts)) == len(values)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_filter_by_any_field_finds_its_records(name: str) -> None:
+    """As `explain`, `advise` and `measure` read it, with the words of a command that they print."""
+    for value in EVERYWHERE[name].dropna().unique():
+        words = command_of({name: value.item() if hasattr(value, "item") else value}).split()
+        (word,) = (word for word in words if word.startswith(f"{name}="))
+        found = where(EVERYWHERE, **parse_fields([word.strip("'")]))
+        assert len(found) == (EVERYWHERE[name] == value).sum() > 0, word

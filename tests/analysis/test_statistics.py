@@ -10,80 +10,69 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from multigpu.analysis import formulas as f
-from multigpu.analysis.statistics import Sample, interval, log_samples, mean_interval, sample
+from multigpu.analysis.compare import combined
+from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 from tests.refusals import refused
 
 VALUES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8).filter(lambda values: np.ptp(values) > 1e-3)
+
+
+def sample(values, launches=None):
+    """log_mean, log_variance and log_freedom of one group; each value a launch of its own unless told."""
+    return log_samples(pd.Series(values), pd.Series(0, range(len(values))), pd.Series([*(launches or range(len(values)))])).assign(rate=1.0)
+
+
+def interval(*samples):
+    """Half the width of the interval of a difference of means, of equal rows."""
+    return half_width(*combined(samples)[["log_variance", "log_freedom"]].to_numpy().T)
 
 
 @settings(deadline=None)
 @given(a=VALUES, b=VALUES, unit=st.floats(1e-3, 1e3))
 def test_one_mean_has_students_interval_and_two_have_welchs_in_any_unit(a, b, unit):
     """Against scipy, where each value is a launch of its own."""
-    logs, one, other = np.log(a), sample(a, range(len(a))), sample(b, range(len(b)))
-    assert one == pytest.approx((len(a), logs.mean(), logs.var(ddof=1) / len(a), len(a) - 1))
+    logs, one, other, scaled = np.log(a), sample(a), sample(b), sample([unit * value for value in a])
+    assert one.iloc[0].tolist() == pytest.approx([logs.mean(), logs.var(ddof=1) / len(a), len(a) - 1, 1])
     alone = stats.ttest_1samp(logs, 0).confidence_interval()
-    assert interval([one]) == pytest.approx((alone.high - alone.low) / 2)
-    welch, half = stats.ttest_ind(logs, np.log(b), equal_var=False).confidence_interval(), interval([one, other])
-    assert (one.mean - other.mean - half, one.mean - other.mean + half) == pytest.approx((welch.low, welch.high), abs=1e-9)
-    scaled = sample([unit * value for value in a], range(len(a)))
-    assert scaled.mean - one.mean == pytest.approx(math.log(unit), abs=1e-9) and interval([scaled]) == pytest.approx(interval([one]))
+    assert [*interval(one), *interval(scaled)] == pytest.approx([(alone.high - alone.low) / 2] * 2)
+    welch, half = stats.ttest_ind(logs, np.log(b), equal_var=False).confidence_interval(), interval(one, other)[0]
+    apart = (one["log_mean"] - other["log_mean"]).iloc[0]
+    assert (apart - half, apart + half) == pytest.approx((welch.low, welch.high), abs=1e-9)
+    assert (scaled["log_mean"] - one["log_mean"]).iloc[0] == pytest.approx(math.log(unit), abs=1e-9)
     mean = stats.ttest_1samp(a, 0).confidence_interval()
     assert mean_interval(a) == pytest.approx((mean.low, mean.high), abs=1e-9)
 
 
-def test_one_value_has_no_interval_and_equal_values_one_of_no_width():
-    one, same = sample([5.0], ["a"]), sample([3.0] * 5, "aaabb")
-    assert one.freedom == 0 and math.isnan(one.variance) and all(math.isnan(end) for end in mean_interval([1.0]))
-    assert math.isnan(interval([one, sample([1.0, 1.1], "ab")]))
-    assert same.variance == pytest.approx(0, abs=1e-30) and same.freedom == 4
-    assert interval([same, same]) == pytest.approx(0, abs=1e-12)
-
-
-def test_launches_are_the_units_where_they_differ_in_any_order():
+def test_launches_are_the_units_where_they_differ_and_one_value_has_no_interval():
+    one, same = sample([5.0]), sample([3.0] * 5, "aaabb")
+    assert one["log_freedom"].iloc[0] == 0 and all(math.isnan(end) for end in (*interval(one), *mean_interval([1.0])))
+    assert math.isnan(interval(one, sample([1.0, 1.1]))[0]) and interval(same, same) == pytest.approx(0, abs=1e-12)
     values = [1.00, 1.001, 0.999, 1.2, 1.201]
     apart, alike = sample(values, "aaabb"), sample([1.00, 1.1, 0.9, 0.95, 1.04], "aaabb")
-    assert (apart.freedom, alike.freedom) == (1, 4) and interval([apart]) > 5 * interval([alike])
-    assert sample(values[::-1], "bbaaa") == pytest.approx(apart)
+    assert [one["log_freedom"].iloc[0] for one in (apart, alike, same)] == [1, 4, 4] and interval(apart) > 5 * interval(alike)
+    assert sample(values[::-1], "bbaaa").to_numpy() == pytest.approx(apart.to_numpy())
 
 
 @pytest.mark.parametrize("wander", [0.0, 1.0, 3.0])
 def test_the_true_ratio_lies_inside_in_about_95_of_100(wander):
     """3 + 2 repeats a side; launches wander `wander` times as much as repeats."""
     random, times = np.random.default_rng(0), 400
-    logs = []
-    for _side in range(2 * times):
-        drift = random.normal(0, 0.01 * wander, 2)[[0, 0, 0, 1, 1]]
-        logs += list(random.normal(0, 0.01, 5) + drift)
-    sides = np.repeat(np.arange(2 * times), 5)
-    found = log_samples(pd.Series(np.exp(logs)), pd.Series(sides), pd.Series([*"aaabb"] * 2 * times))
-    samples = [Sample(5, *numbers) for numbers in found.to_numpy()]
-    inside = sum(abs(one.mean - other.mean) <= interval([one, other]) for one, other in zip(samples[::2], samples[1::2], strict=True))
+    drift = random.normal(0, 0.01 * wander, (2 * times, 2))[:, [0, 0, 0, 1, 1]]
+    logs, sides = (random.normal(0, 0.01, drift.shape) + drift).ravel(), np.repeat(np.arange(2 * times), 5)
+    found = log_samples(pd.Series(np.exp(logs)), pd.Series(sides), pd.Series([*"aaabb"] * 2 * times)).assign(rate=1.0)
+    own, base = (found[start::2].reset_index(drop=True) for start in (0, 1))
+    inside = np.sum(np.abs(own["log_mean"] - base["log_mean"]) <= interval(own, base))
     assert inside / times >= 0.91
 
 
-@pytest.mark.parametrize("wall_s", [0, -1, float("nan")])
-def test_throughput_without_time_is_refused(wall_s):
-    refused("needs a positive time", f.throughput, 1, wall_s)
-
-
-def test_jitter_is_the_scaled_median_deviation():
+def test_jitter_and_step_memory_by_hand_and_throughput_needs_time():
     # median 3; deviations 2 1 0 1 97; their median 1
-    assert f.jitter([1, 2, 3, 4, 100]) == pytest.approx(1.4826)
-    assert math.isnan(f.jitter([]))
-    normal = np.random.default_rng(0).normal(0, 2.0, 20_000)
-    assert f.jitter(normal) == pytest.approx(2.0, rel=0.03)
-
-
-def test_step_memory_by_hand():
-    """-1, 1, -1, ...: r_k = (-1)^k (n - k) / n, so Q / 20 = (n + 2) / 20 / n * sum of (n - k)."""
+    assert f.jitter([1, 2, 3, 4, 100]) == pytest.approx(1.4826) and math.isnan(f.jitter([]))
+    for wall_s in (0, math.nan):
+        refused("needs a positive time", f.throughput, 1, wall_s)
     n = 200
     expected = (n + 2) / n * sum(n - k for k in range(1, 21)) / 20
     assert f.step_memory([(-1.0) ** i for i in range(n)]) == pytest.approx(expected)
     assert f.step_memory([3.0] * n) == 0 and f.step_memory([1.0] * 99) is None
-
-
-def test_step_memory_of_independent_steps_stays_below_its_bound():
-    draws = np.random.default_rng(0).normal(1, 0.1, (400, 200))
-    bound = stats.chi2.ppf(0.95, 20) / 20
-    assert np.mean([f.step_memory(row) > bound for row in draws]) == pytest.approx(0.05, abs=0.03)
+    memory = [f.step_memory(row) for row in np.random.default_rng(0).normal(1, 0.1, (400, n))]
+    assert np.mean(np.array(memory) > stats.chi2.ppf(0.95, 20) / 20) == pytest.approx(0.05, abs=0.03)

@@ -59,6 +59,15 @@ REAL: Fields = {**REAL_IMAGES, "input_label": "folder"}
 FOUR = ("exp1", 100, 197, 150), ("exp2", 110, 205, 219), ("exp3", 124, 228), ("exp4", 147, 259)
 """Experiments, their rate on one GPU and on eight."""
 
+LAYERS = scaling({"placement": "layer_split", "scaling": "strong"}, 2, 0.95)
+TWO = ("resnet50_v1.5", "vgg16")
+RISING = (1, 100.0), (2, 193.0), (4, 387.0), (8, 744.0)
+SERVERS = ("exp2", 100), ("ps_gpu0", 90), ("replicated_copy", 95), ("ddp", 98, 300)
+OVERLAP = {
+    "exp2": (("resnet50_v1.5", 100, 50), ("inception3", 100), ("alexnet", 50), ("vgg16", 50)),
+    "ddp": (("resnet50_v1.5", 99, 100), ("inception3", 99), ("alexnet", 100), ("vgg16", 100)),
+}
+
 CASES: dict[str, Case] = {
     "C1": Case({"placement": "exp4"}, ((at(3), 100), (at(8), 119, 180))),
     "C2": Case({}, ((on("exp2"), 82, 99), (on("exp4"), 100))),
@@ -67,14 +76,7 @@ CASES: dict[str, Case] = {
     "C5": Case({"placement": "exp4"}, (*scaling({"batch_size": 360}, 4, 2.56, 1.9), *scaling({"batch_size": 128}, 4, 1.92))),
     "C10": Case({}, tuple(run for name, one, *eight in FOUR for run in ((on(name, 1), one), (on(name), *eight)))),
     "C11": Case({"placement": "exp2"}, ((at(2), 100), (at(3), 162, 145))),
-    "C12": Case(
-        CNN,
-        tuple(
-            (at(count, model=model), rate, 100 * (1 + 0.6 * (count - 1)))
-            for model in ("resnet50_v1.5", "vgg16")
-            for count, rate in ((1, 100.0), (2, 193.0), (4, 387.0), (8, 744.0))
-        ),
-    ),
+    "C12": Case(CNN, tuple((at(count, model=model), rate, 40 + 60 * count) for model in TWO for count, rate in RISING)),
     "C13": Case(CNN, ((at(4), 100), (REAL | at(4), 99, 80))),
     "C14": Case(CNN, (*scaling({"batch_size": 64}, 8, 7.4), *scaling({"batch_size": 32}, 8, 7.3, 6.0))),
     "C15": Case(CNN, ((at(2), 161, 100), (at(2, model="inception3"), 100, 120))),
@@ -93,14 +95,7 @@ CASES: dict[str, Case] = {
             *(*scaling({"placement": "replicated_allreduce"}, 2, 1.64), *scaling({"model": "resnet32"}, 2, 2.0)),
         ),
     ),
-    "C21": Case(
-        CNN,
-        tuple(
-            (on(placement, 4, model=model), *rates)
-            for model in ("resnet50_v1.5", "vgg16")
-            for placement, *rates in (("exp2", 100), ("ps_gpu0", 90), ("replicated_copy", 95), ("ddp", 98, 300))
-        ),
-    ),
+    "C21": Case(CNN, tuple((on(name, 4, model=model), *rates) for model in TWO for name, *rates in SERVERS)),
     "C22": Case(CNN, ((on("replicated_allreduce"), 130, 99), (on("replicated_copy"), 100))),
     "C23": Case(CNN | {"processes": "one"}, ((on("make_parallel"), 100.5, 110), (on("ps_gpu0"), 100))),
     "C24": Case(CNN | {"timed_steps": 60}, ((at(1), 100), (VGG | at(1), 100)), holds={"slowdown": 1.5}, fails={"slowdown": 1.01}),
@@ -109,13 +104,7 @@ CASES: dict[str, Case] = {
     "C34": Case({}, ((CNN | FP32 | at(1), 40), (CNN | at(1), 100, 41), (FP32 | at(1), 40), (at(1), 100, 40))),
     "C35": Case(DEEPCONN, ((on("single", 1), 110, 100), (on("tower_per_gpu", 2), 200, 220), (on("alternating", 2), 196, 190))),
     "C31": Case(STACKS, ((at(1), 100), (at(2), 150, 95), (at(8), 220, 90))),
-    "C37": Case(
-        {},
-        (
-            *((DEEPCONN | on("single", 1), 100), (DEEPCONN | on("tower_per_gpu", 2), 90, 180)),
-            *(*scaling({"placement": "layer_split", "scaling": "strong"}, 2, 0.95), *scaling(STACKS, 2, 0.7)),
-        ),
-    ),
+    "C37": Case({}, ((DEEPCONN | on("single", 1), 100), (DEEPCONN | on("tower_per_gpu", 2), 90, 180), *LAYERS, *scaling(STACKS, 2, 0.7))),
     "C38": Case(DDL, scaling({}, 4, 2.57, 1.9)),
     "C39": Case(DDL, (*scaling({"placement": "replicated_allreduce"}, 2, 1.6), *scaling({"placement": "independent"}, 2, 2.0, 1.62))),
     "C40": Case({"placement": "layer_split", "scaling": "strong"}, scaling({}, 4, 1.2, 3.2)),
@@ -125,23 +114,12 @@ CASES: dict[str, Case] = {
     ),
     "C42": Case(
         CNN,
-        tuple(
-            (on(placement, 2, model=model), rate if placement == "exp2" or model == "alexnet" else 90, rate if placement == "exp2" else 90)
-            for model in ("resnet50_v1.5", "alexnet", "vgg16")
-            for placement, rate in (("exp2", 100), ("ps_gpu0", 150))
+        (
+            *(run for model in TWO for run in ((on("exp2", 2, model=model), 100), (on("ps_gpu0", 2, model=model), 90))),
+            *((on("exp2", 2, model="alexnet"), 100), (on("ps_gpu0", 2, model="alexnet"), 150, 90)),
         ),
     ),
-    "C43": Case(
-        CNN,
-        tuple(
-            run
-            for model, host, overlap in (
-                *(("resnet50_v1.5", (100, 50), (99, 100)), ("inception3", (100,), (99,))),
-                *((model, (50,), (100,)) for model in ("alexnet", "vgg16")),
-            )
-            for run in ((on("exp2", model=model), *host), (on("ddp", model=model), *overlap))
-        ),
-    ),
+    "C43": Case(CNN, tuple((on(name, model=model), *rates) for name, by_model in OVERLAP.items() for model, *rates in by_model)),
     "C44": Case(CNN, ((at(1, processes="per_device"), 100), (at(1, framework="tensorflow", **IN_GRAPH), 75, 100))),
     "C46": Case(CNN | {"execution": "captured"}, (*scaling({"batch_size": 512}, 4, 3.94, 3.7), *scaling({"batch_size": 16}, 4, 3.0))),
     "C52": Case({}, ((CNN | FP32 | at(1), 40), (CNN | at(1), 22, 40), (FP32 | at(1), 40), (at(1), 25, 41))),

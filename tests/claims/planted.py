@@ -55,7 +55,7 @@ def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Resu
 
 
 def result_of(number: str, rows: Sequence[dict[str, Any]]) -> Result:
-    """What planted Runs say of a claim; what other kinds of Records must say too is left out (`test_joint_claims.py`)."""
+    """What planted Runs say of a claim; what other kinds of Records must say too is left out (`test_other_records.py`)."""
     return evaluate(find_claim(number).model_copy(update={"further": ()}), pd.DataFrame(rows))
 
 

@@ -7,103 +7,51 @@ all-reduce the highest is the number of messages that had to follow each other.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from threading import Event
+from typing import Any
 
 from multigpu.collectives.algorithm import Cost, Link, Messages, Transport, counted_cost
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-@dataclass
-class _Message:
-    tensor: Tensor
-    clock: int
-    taken: bool = False
-
-
-class World:
-    """What the ranks of one in-memory group share. timeout_s: after which a rank that waits gives up, and all with it."""
-
-    def __init__(self, size: int, timeout_s: float = 10.0) -> None:
-        self.size, self.timeout_s = size, timeout_s
-        self.changed = threading.Condition()
-        self.waiting: defaultdict[Link, deque[_Message]] = defaultdict(deque)
-        self.failed = False
-
 
 class MemoryTransport(Transport):
-    """One rank of a `World`. clock: exchanges so far on the longest path of messages that leads here."""
+    """One rank. boxes: by link, (tensor, clock, whether it was taken) on their way. timeout_s: after which a rank that waits gives up."""
 
-    def __init__(self, world: World, rank: int) -> None:
-        super().__init__(rank, world.size, self._exchange)
-        self.world = world
-        self.clock = 0
+    def __init__(self, rank: int, size: int, boxes: Mapping[Link, SimpleQueue[Any]], timeout_s: float) -> None:
+        super().__init__(rank, size, self._exchange)
+        self.boxes, self.timeout_s, self.clock = boxes, timeout_s, 0
 
     def _exchange(self, sends: Messages, receives: Messages) -> None:
-        world, start = self.world, self.clock
-        mine = [_Message(tensor, start) for _, tensor in sends]
-        with world.changed:
-            for (peer, _), message in zip(sends, mine, strict=True):
-                world.waiting[self.rank, peer].append(message)
-            world.changed.notify_all()
-            deadline = time.monotonic() + world.timeout_s
-            for peer, tensor in receives:
-                box = world.waiting[peer, self.rank]
-                self._wait(lambda box=box: bool(box), deadline, f"for a message from process {peer}")  # type: ignore[misc]
-                message = box.popleft()
-                assert (message.tensor.shape, message.tensor.dtype) == (tensor.shape, tensor.dtype), (peer, self.rank)
-                tensor.copy_(message.tensor)
-                message.taken = True
-                self.clock = max(self.clock, message.clock)
-                world.changed.notify_all()
-            peers = sorted({peer for peer, _ in sends})
-            self._wait(lambda: all(message.taken for message in mine), deadline, f"until its messages to {peers} are taken")
-        self.clock = max(self.clock, start) + 1
-
-    def _wait(self, ready: Callable[[], bool], deadline: float, what: str) -> None:
-        world = self.world
-        while not ready():
-            if world.failed:
-                raise ConnectionError(f"process {self.rank} waited {what}, and another process failed")
-            if not world.changed.wait(deadline - time.monotonic()) and not ready():
-                raise TimeoutError(f"process {self.rank} waited {what} for {world.timeout_s} s: the processes block each other")
+        clock, mine = self.clock, [(peer, Event()) for peer, _ in sends]
+        for (peer, tensor), (_, taken) in zip(sends, mine, strict=True):
+            self.boxes[self.rank, peer].put((tensor, clock, taken))
+        for peer, tensor in receives:
+            try:
+                sent, theirs, taken = self.boxes[peer, self.rank].get(timeout=self.timeout_s)
+            except Empty:
+                raise TimeoutError(f"process {self.rank} waited in vain for a message from process {peer}") from None
+            assert (sent.shape, sent.dtype) == (tensor.shape, tensor.dtype), (peer, self.rank)
+            tensor.copy_(sent)
+            taken.set()
+            clock = max(clock, theirs)
+        for peer, taken in mine:
+            if not taken.wait(self.timeout_s):
+                raise TimeoutError(f"process {self.rank} waited in vain until its message to process {peer} is taken")
+        self.clock = clock + 1
 
 
 def run_ranks(size: int, work: Callable[[MemoryTransport], Any], timeout_s: float = 10.0) -> tuple[list[Any], list[MemoryTransport]]:
     """`work(transport)` on every rank at once; what each returned, and the transports with their counts. Raises what the first rank did."""
-    world = World(size, timeout_s)
-    transports = [MemoryTransport(world, rank) for rank in range(size)]
-    results: list[Any] = [None] * size
-    errors: list[BaseException] = []
-
-    def body(rank: int) -> None:
-        try:
-            results[rank] = work(transports[rank])
-        except BaseException as error:
-            with world.changed:
-                errors.append(error)
-                world.failed = True
-                world.changed.notify_all()
-
-    threads = [threading.Thread(target=body, args=(rank,), daemon=True) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results, transports
+    boxes: dict[Link, SimpleQueue[Any]] = {(source, target): SimpleQueue() for source in range(size) for target in range(size)}
+    transports = [MemoryTransport(rank, size, boxes, timeout_s) for rank in range(size)]
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(work, transports)), transports
 
 
 def counted(transports: list[MemoryTransport]) -> Cost:
     """What the ranks' counters and clocks say of all exchanges so far."""
-    links: Counter[Link] = Counter()
-    for transport in transports:
-        links.update(transport.sent_bytes)
+    links = sum((transport.sent_bytes for transport in transports), Counter[Link]())
     return counted_cost(links, max(transport.clock for transport in transports))

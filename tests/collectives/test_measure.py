@@ -1,4 +1,4 @@
-"""The one command: measures on real processes, goes on where it was, keeps to its budget, and leaves out what fails."""
+"""CollectiveRuns and the command: what cannot work is refused, order tells most first, sums are checked, a sweep goes on where it was."""
 
 import os
 import signal
@@ -6,18 +6,120 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from multigpu.collectives.command import _parser as parser
-from multigpu.collectives.command import chosen_runs, main
-from multigpu.collectives.experiment import COLLECTIVES, CollectiveItem, Collectives, measure
-from multigpu.collectives.record import CollectiveStore
-from multigpu.collectives.run import CollectiveRun, runs_in_order
+from multigpu.collectives import algorithms
+from multigpu.collectives.algorithm import Cost
+from multigpu.collectives.bench import Bench, expected_sum, symmetric_buffer, values
+from multigpu.collectives.experiment import COLLECTIVES, CollectiveItem, Collectives, main, measure
+from multigpu.collectives.record import CollectiveStore, joined
+from multigpu.collectives.run import CollectiveRun, parse_size, runs_in_order, size_text, sizes_in_order
+from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.summary import LEFT
 from multigpu.measure.sweep import launch_environment, make_plan
 from tests.measure.listening import overheard
+from tests.refusals import refused
 
-METHODS = ["gloo", "tree", "ring", "central_server", "everyone_fp16"]
+
+def run(method: str = "ring", **fields: object) -> CollectiveRun:
+    base = {"method": method, "bytes": 400, "devices": 2, "device_type": "cpu", "samples": 3, "calls": 4}
+    return CollectiveRun.built(**(base | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"method": "star"}, "unknown method 'star': choose one of nccl, gloo, two_shot, central_server"),
+        ({"bytes": 6}, "6 bytes are no whole number of fp32 elements: choose a multiple of 4"),
+        ({"devices": 0}, "devices = 0: input should be greater than or equal to 1"),
+        ({"devices": 1}, "one process has nothing to reduce: choose at least 2 devices, or compute_ms for a step without messages"),
+        ({"delay_us": 5}, "delay_us and compute_ms are slept by the host, which a GPU does not wait for"),
+        ({"delay_us": 5, "device_type": "cpu", "method": "gloo"}, "delay_us 5 is slept between our own messages"),
+        ({"devices": 17}, "devices = 17: input should be less than or equal to 16"),
+        ({"method": "nccl", "device_type": "cpu"}, "method 'nccl' exists on GPUs only"),
+        ({"method": "gloo"}, "method 'gloo' is measured on CPUs only"),
+        ({"execution": "captured", "device_type": "cpu"}, "execution 'captured' exists on GPUs only"),
+        ({"dtype": "bf16"}, "dtype = 'bf16': input should be 'fp32'"),
+        ({"calls": 21}, "calls = 21: input should be less than or equal to 20"),
+        ({"warm": 1}, "warm is no field that this version knows"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(fields, sentence) -> None:  # type: ignore[no-untyped-def]
+    refused(sentence, CollectiveRun.built, **({"method": "ring", "bytes": 1024, "devices": 2} | fields))
+
+
+def test_sizes_in_words_and_back() -> None:
+    for text, count in (("4", 4), ("64K", 65536), ("64KiB", 65536), ("1g", 2**30), ("3MB", 3 * 2**20), ("7 B", 7)):
+        assert parse_size(text) == count
+    assert [size_text(n) for n in (4, 1024, 3 * 2**19, 2**30)] == ["4 B", "1 KiB", "1.5 MiB", "1 GiB"]
+    for text in ("", "K", "1.5M", "-4", "0", "four"):
+        refused("is no size", parse_size, text)
+
+
+def test_the_most_informative_come_first() -> None:
+    order = sizes_in_order([4**k for k in range(1, 16)])
+    assert order[:5] == [2**30, 2**20, 2**16, 2**22, 4]  # quoted in the study; then the end
+    assert order[5] in (2**8, 2**10) and sorted(order) == [4**k for k in range(1, 16)]  # in the middle of the widest gap
+    runs = runs_in_order(4, "cuda", sizes=[4, 2**20])
+    assert len(runs) == 2 * 2 * (2 + len(algorithms())) == len({run.digest for run in runs})
+    assert [(run.method, run.bytes, run.execution) for run in runs[:3]] == [(m, 2**20, "captured") for m in ("nccl", "two_shot", "ring")]
+
+
+@pytest.fixture
+def alone():  # type: ignore[no-untyped-def]
+    """A group of one: its sum is what it brings."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_sums_are_exact_in_every_type_up_to_sixteen_processes(dtype: torch.dtype) -> None:
+    cpu = torch.device("cpu")
+    for size in (2, 3, 8, 16):
+        total = torch.zeros(40, dtype=dtype)
+        for rank in range(size):
+            total += values(rank, 40, dtype, cpu)
+        exact = sum(values(rank, 40, torch.float64, cpu) for rank in range(size))
+        assert torch.equal(total.double(), exact) and torch.equal(expected_sum(size, 40, dtype, cpu), total)
+    assert len(values(0, 13, dtype, cpu).unique()) == 13 and not torch.equal(values(0, 13, dtype, cpu), values(1, 13, dtype, cpu))
+
+
+def test_a_wrong_sum_is_no_measurement(alone, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(Bench, "_call", lambda self: lambda: self.tensor[50].add_(1))
+    bench = Bench(run())
+    bench.warm_up()
+    with pytest.raises(ArithmeticError, match=r"^the sum is wrong: .* off by"):
+        bench.time()
+
+
+def test_calls_that_were_left_out_are_found(alone) -> None:  # type: ignore[no-untyped-def]
+    bench = Bench(run())
+    bench.size = 2  # as if there were two: every call doubles
+    bench.expected = 2 * bench.source
+    bench.call = lambda: bench.tensor.mul_(2)
+    bench.time_sample()
+    assert bench.last_sample_fault() is None
+    bench.sample = lambda: [bench.call() for _ in range(3)]
+    bench.time_sample()
+    assert "after 4 calls values are off by 0.5" in str(bench.last_sample_fault())
+
+
+def test_symmetric_memory_needs_multicast_off(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.delenv("NCCL_NVLS_ENABLE", raising=False)
+    refused("multicast off only: set NCCL_NVLS_ENABLE", symmetric_buffer, None, torch.device("cpu"), 16, error=Unsupported)
+
+
+def test_parts_are_joined_by_the_slowest_rank() -> None:
+    """By hand: 4 calls a sample; N = 400 bytes on two processes, 200 each way in each of two steps."""
+    parts = [{"times": [0.4, 0.8, 0.4], "counted": {"1": 400}}, {"times": [0.8, 0.4, 0.4], "counted": {"0": 400}}]
+    found = joined(run(), parts, 1.0)
+    assert found.time_s == [0.2, 0.2, 0.1] and found.flags == []
+    assert found.counted == found.predicted == Cost(2, 400, 400, 800, 800)
+    parts[0]["counted"] = {"1": 404}
+    assert joined(run(), parts, 1.0).flags == ["804 bytes were sent and 800 predicted"]
 
 
 def fail(stage: str, run: CollectiveRun, rank: int) -> None:
@@ -28,8 +130,8 @@ def fail(stage: str, run: CollectiveRun, rank: int) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_sweep_is_measured_once_and_a_method_that_dies_is_left_out(tmp_path: Path) -> None:
-    """Started twice, as everywhere: whoever killed it may have meant another process."""
-    store, runs = CollectiveStore(tmp_path), runs_in_order(2, "cpu", sizes=[4, 4096], methods=METHODS)
+    methods = ["gloo", "tree", "ring", "central_server", "everyone_fp16"]
+    store, runs = CollectiveStore(tmp_path), runs_in_order(2, "cpu", sizes=[4, 4096], methods=methods)
     with overheard() as heard:
         summary = measure(runs, store, budget_s=300, progress=False, hook="tests.collectives.test_measure:fail")
     assert heard, "a look that came too late would see nobody listen"
@@ -59,8 +161,7 @@ def test_gpus_eager_and_captured(tmp_path: Path) -> None:
 
 
 def test_what_the_budget_does_not_reach_is_left(tmp_path: Path) -> None:
-    """What had begun before is measured; nothing begins after."""
-    item = CollectiveItem(run=runs_in_order(2, "cpu", sizes=[2**20], methods=["ring"])[0])
+    item = CollectiveItem(run=run())
     plan = make_plan(COLLECTIVES, [item], tmp_path, tmp_path, tmp_path)[0]
     for until_s, said in ((None, None), (time.time() + 30, None), (time.time(), (LEFT, ""))):
         assert Collectives().passed_over(plan.model_copy(update={"until_s": until_s}), item) == said
@@ -79,5 +180,5 @@ def test_bad_words_end_with_one_sentence(capsys: pytest.CaptureFixture[str], tmp
         assert sentence in error and error.count("\n") == 1
     assert main(["--device-type", "cpu", "--sizes", "1K", "--methods", "ring,gloo", "--devices", "2,4", "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{m} 1 KiB x{p} fp32 eager" for p in (2, 4) for m in ("ring", "gloo")]
-    assert len(chosen_runs(parser().parse_args(["--device-type", "cpu"]))) == 12 * 10
+    assert main(["--device-type", "cpu", "--dry-run"]) == 0 and capsys.readouterr().out.count("\n") == 12 * 10
     assert launch_environment()["TORCH_SYMM_MEM_DISABLE_MULTICAST"] == launch_environment()["NVSHMEM_DISABLE_NVLS"] == "1"

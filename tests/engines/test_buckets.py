@@ -20,12 +20,8 @@ from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
 from multigpu.run import Run
 from tests.collectives.memory import MemoryTransport, run_ranks
-from tests.equivalence.cases import answers, replica
+from tests.equivalence.cases import replica
 from tests.refusals import refused
-
-
-def sgd(group: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(group, lr=1.0)
 
 
 def parameters(*mib: float) -> list[nn.Parameter]:
@@ -48,39 +44,13 @@ def test_groups_close_at_their_limit_and_large_ones_stand_alone(rule: Any, limit
     assert [[p.numel() / 2**18 for p in group] for group in rule(parameters(*given), *limits)] == expected
 
 
-def test_a_small_last_bucket_leaves_two_updates() -> None:
+@pytest.mark.parametrize(("early", "updates"), [(False, [4, 2]), (True, [2, 2, 2])])
+def test_a_small_last_bucket_leaves_two_updates(early: bool, updates: list[int]) -> None:
     """All that has travelled long before is updated at once; in backward each bucket still has its own."""
-    made: list[int] = []
-
-    def rule(group: list[nn.Parameter]) -> torch.optim.Optimizer:
-        made.append(len(group))
-        return torch.optim.SGD(group, lr=1.0)
-
     weights = parameters(0.5, 0.5, 1, 1, 1, 1)
-    reducer = BucketReducer(weights, rule, Wire(0, 1), bucket_mib=2, grouped=True, small_last=True)
-    assert [len(bucket.parameters) for bucket in reducer.buckets] == [2, 2, 2] and made == [4, 2]
-    for _ in range(2):
-        reducer.start()
-        sum(((index + 1) * weight).sum() for index, weight in enumerate(weights)).backward()
-        reducer.update()
-    assert [float(weight.detach()[0]) for weight in weights] == [-2.0, -4.0, -6.0, -8.0, -10.0, -12.0]
-    made.clear()
-    BucketReducer(weights, rule, Wire(0, 1), bucket_mib=2, in_backward=True, small_last=True)
-    assert made == [2, 2, 2]
-
-
-def test_one_bucket_alone_is_not_packed_and_several_are_views_of_one_stretch() -> None:
-    weights = parameters(3, 0.5, 0.5, 1)
-    reducer = BucketReducer(weights, sgd, Wire(0, 1), bucket_mib=2)
-    for _ in range(2):  # a second step starts anew
-        reducer.start()
-        sum(((index + 1) * weight).sum() for index, weight in enumerate(weights)).backward()
-        alone, packed, large = reducer.buckets
-        assert alone.flat is None and large.flat is None and packed.flat is not None
-        assert [p.grad.untyped_storage().data_ptr() for p in packed.parameters] == [packed.flat.untyped_storage().data_ptr()] * 2
-        assert [bucket.missing for bucket in reducer.buckets] == [0] * len(reducer.buckets)
-        reducer.update()
-    assert [float(weight.detach()[0]) for weight in weights] == [-2.0, -4.0, -6.0, -8.0]
+    reducer = BucketReducer(weights, torch.optim.SGD, Wire(0, 1), bucket_mib=2, in_backward=early, grouped=True, small_last=True)
+    assert [len(bucket.parameters) for bucket in reducer.buckets] == [2, 2, 2]
+    assert [len(optimizer.param_groups[0]["params"]) for _, optimizer in reducer.updates] == updates
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -102,17 +72,7 @@ class Doubled:
     """Stands in for the work of an all-reduce whose other replica has the same gradients; the sum is there when it is waited for."""
 
     def __init__(self, tensors: list[Tensor]) -> None:
-        self.tensors = tensors
-
-    def wait(self) -> None:
-        for tensor in self.tensors:
-            tensor.mul_(2)
-
-
-def layers() -> tuple[nn.Module, list[nn.Parameter]]:
-    torch.manual_seed(0)
-    module = nn.Sequential(*(nn.Sequential(nn.Linear(300, 300), nn.Tanh()) for _ in range(6)), nn.Linear(300, 1)).double()
-    return module, list(module.parameters())
+        self.wait = lambda: torch._foreach_mul_(tensors, 2)
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -120,11 +80,11 @@ def test_buckets_updated_in_backward_or_sent_unpacked_train_as_the_usual_ones(re
     monkeypatch.setattr(buckets, "start_all_reduce", Doubled)
     batches = torch.randn(5, 8, 300, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     ends, counted = [], []
-    ways = [(early, grouped, False) for early in (False, True) for grouped in (False, True)] + [
-        (early, True, True) for early in (False, True)
-    ]
+    ways = [(early, *sent) for early in (False, True) for sent in ((False, False), (True, False), (True, True))]
     for early, grouped, last in ways:
-        module, weights = layers()
+        torch.manual_seed(0)
+        module = nn.Sequential(*(nn.Sequential(nn.Linear(300, 300), nn.Tanh()) for _ in range(6)), nn.Linear(300, 1)).double()
+        weights = list(module.parameters())
         start, wire = [weight.detach().clone() for weight in weights], Wire(0, replicas)
         reducer = BucketReducer(weights, lambda group: torch.optim.Adam(group, lr=1e-3), wire, 1, None, None, early, grouped, last)
         seen: list[tuple[bool, bool]] = []
@@ -149,21 +109,9 @@ def test_buckets_updated_in_backward_or_sent_unpacked_train_as_the_usual_ones(re
     assert counted == [counted[0]] * 6, "unpacked gradients are as many bytes"
 
 
-def summed(rank: int, folder: Path) -> list[float]:
-    """What tensors of 1 and 2 hold after they are summed over the replicas: one, and several in one call."""
-    tensors = [torch.full(shape, float(rank + 1)) for shape in [(3,), (3,), (2, 2), (5,)]]
-    for sent in (tensors[:1], tensors[1:]):
-        buckets.start_all_reduce(sent).wait()
-    return torch.cat([tensor.flatten() for tensor in tensors]).tolist()
-
-
-def test_one_tensor_or_several_are_summed_in_place_in_one_call() -> None:
-    assert answers(summed, 2) == [[3.0] * 15] * 2
-
-
 def test_a_scaled_loss_waits_for_all_buckets() -> None:
     more = {"scale": LossScale(torch.device("cpu"), 128), "in_backward": True}
-    refused("checked for overflows over all buckets", BucketReducer, parameters(1), sgd, Wire(0, 1), **more)
+    refused("checked for overflows over all buckets", BucketReducer, parameters(1), torch.optim.SGD, Wire(0, 1), **more)
 
 
 class ThreadWire(Wire):
@@ -196,12 +144,9 @@ def train(transport: MemoryTransport, run: Run, overflow_in: tuple[int, ...], ov
         if hook:
             hook.remove()
         scale = None if trainer.scale is None else float(trainer.scale.scale)
-        found.append({"loss": float(loss), "values": trainer.full_values(), "skipped": trainer.skipped_steps(), "scale": scale})
+        values = torch.cat([value.flatten() for value in trainer.full_values().values()])
+        found.append({"loss": float(loss), "values": values, "skipped": trainer.skipped_steps(), "scale": scale})
     return found
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 @pytest.mark.parametrize(("optimizer", "overflows", "left_out"), [("momentum", (0, 1), [1, 2, 2]), ("adam", (1,), [0, 1, 1])])
@@ -211,10 +156,9 @@ def test_one_replicas_overflow_leaves_out_the_step_of_all(optimizer: str, overfl
     (first, second), _ = run_ranks(2, lambda transport: train(transport, run, overflows, overflow_on=1))
     for steps in (first, second):
         assert [step["skipped"] for step in steps] == left_out and {step["scale"] for step in steps} == {128.0}
-        assert same(steps[0]["values"], steps[1]["values"]), "a step with an overflow changed the variables"
-        assert not same(steps[1]["values"], steps[2]["values"])
-        assert all(torch.isfinite(value).all() for value in steps[2]["values"].values())
-    assert same(first[2]["values"], second[2]["values"])
+        assert torch.equal(steps[0]["values"], steps[1]["values"]), "a step with an overflow changed the variables"
+        assert not torch.equal(steps[1]["values"], steps[2]["values"]) and torch.isfinite(steps[2]["values"]).all()
+    assert torch.equal(first[2]["values"], second[2]["values"])
 
 
 def test_a_scaled_loss_trains_as_fp32_does() -> None:
@@ -225,19 +169,16 @@ def test_a_scaled_loss_trains_as_fp32_does() -> None:
         (steps,), _ = run_ranks(1, lambda transport, run=run: train(transport, run, (), 0))  # type: ignore[misc]
         assert steps[0]["skipped"] == (None if scale is None else 0)
         start = initial_values(run.description, run.seed, torch.device("cpu"), torch.float32)
-        updates[scale] = torch.cat([(steps[0]["values"][variable.name] - value).flatten() for variable, value in start])
+        updates[scale] = steps[0]["values"] - torch.cat([value.flatten() for _, value in start])
     size = updates[None].norm()
     assert (updates[128] - updates[None]).norm() < 0.1 * size
     assert (updates[128] - updates[1024]).norm() < 0.01 * size
 
 
-def test_a_scale_that_is_found_falls_until_nothing_overflows() -> None:
+def test_a_scale_that_is_found_falls_until_nothing_overflows_and_grows_after_many_steps() -> None:
     """A batch of 4 gives gradients too large for 2^16 in fp16: real overflows, none planted."""
     (steps,), _ = run_ranks(1, lambda transport: train(transport, make_run(devices=1), (), 0))
     assert steps[0]["skipped"] == 1 and all(step["scale"] == FIRST_SCALE / 2 ** step["skipped"] for step in steps)
-
-
-def test_a_scale_grows_after_many_steps_without_overflow() -> None:
     scale = LossScale(torch.device("cpu"), None)
     for _ in range(2000):
         scale.start()

@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch import split
-from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.host_memory import SharedMemory
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.split import Group
@@ -66,10 +65,9 @@ def build(run: Run, folder: Path) -> Session:
     return Session(run, 0, 1, folder, 60.0, 0.0, lambda stage: None)
 
 
+# calls that come after the store has stood, and within its building, when its pages are locked already
 PLACES = ["multigpu.engines.torch.server.materialise", "multigpu.engines.torch.host_memory.HostBarrier.wait"]
-"""Calls that come after the store has stood, and within its building, when its pages are locked already."""
 TRAINED = [{"devices": 1}, {"devices": 2, "processes": "one"}]
-"""A process a device, and one for all."""
 OPENED: list[tuple[str, Callable[[Path], Session]]] = [
     *((place, partial(build, host_run(placement))) for placement in ("exp1", "exp2") for place in PLACES),
     # the trainer stands by then
@@ -117,25 +115,13 @@ def test_groups_of_parts_end_where_building_fails(tmp_path: Path, monkeypatch: p
     ended: list[Any] = []
     groups: list[Group] = []
 
-    def planted_groups(wire: Any, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
+    def planted(wire: Any, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
         groups[:] = [Group(wire, [0, 1], "sharing"), Group(wire, [0], None)]
         return groups[0], groups[1], ["sharing"]
 
-    monkeypatch.setattr(split, "groups_of", planted_groups)
+    monkeypatch.setattr(split, "groups_of", planted)
     monkeypatch.setattr(split, "materialise", fail)
     monkeypatch.setattr(dist, "destroy_process_group", ended.append)
     run = Run(workload="stacks", model="mlp_tiny", placement="tensor_split", devices=2, device_type="cpu", batch_size=8)
     refused("planted", build, run, tmp_path, error=MemoryError)
     assert ended == ["sharing"] and groups[0].group is None
-
-
-def test_an_ended_run_leaves_no_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuBLAS keeps one a stream in memory that counts as allocated: it is free only after they are cleared and the cache is emptied."""
-    done: list[str] = []
-    monkeypatch.setattr(gc, "collect", lambda: done.append("collected"))
-    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("cleared"), raising=False)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
-    give_back_memory(cuda=False)
-    assert done == ["collected"]
-    give_back_memory(cuda=True)
-    assert done[1:] == ["collected", "cleared", "emptied"]

@@ -1,8 +1,9 @@
-"""A compiled step is the eager one, traced and differentiated by torch.compile. Here its graphs run as they are traced: generating code
-for them costs a CPU half a minute, and is left to the test on a GPU.
+"""A compiled step is the eager one, traced and differentiated by torch.compile, and its variables begin where code generated for others may
+read them. Graphs run here as they are traced: generating code costs a CPU half a minute, and is left to the test on a GPU.
 """
 
 from functools import partial
+from itertools import accumulate, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.split import Group
-from multigpu.engines.torch.wire import Wire
-from multigpu.placements.refusals import IN_LAYERS, refusal
-from multigpu.placements.tensor_split import PLACEMENT as TENSOR_SPLIT
+from multigpu.engines.torch.stores import BOUNDARY, arranged, parts_by_place
+from multigpu.placements import placements
+from multigpu.placements.row import Placement
+from multigpu.placements.traffic import HOST, assign
 from multigpu.run import Run
+from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from tests.equivalence.cases import replica
 
 STEPS = 3
@@ -85,10 +87,61 @@ def test_compiled_steps_train_as_eager_ones_on_a_gpu(job: dict[str, Any], placem
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
-def test_a_matrix_over_devices_is_refused_for_the_reason_that_torch_compile_gives() -> None:
-    """Its collectives count bytes in a dictionary of the host inside autograd functions."""
-    parts = Group(Wire(0, 2), [0, 1], None)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="side effect"):
-        torch.compile(lambda x: parts.total(parts.spread(x) * 2).sum(), fullgraph=True, backend="eager")(torch.ones(2, requires_grad=True))
-    found = refusal(TENSOR_SPLIT, "torch", "per_device", "compiled")
-    assert found is not None and found.why == IN_LAYERS
+COMPILED = [p for p in placements().values() if any(e.framework == "torch" and "compiled" in e.executions for e in p.engines)]
+WITH_STORES = [p for p in COMPILED if p.variables != "replica"]
+
+
+@pytest.mark.parametrize("placement", WITH_STORES, ids=lambda placement: placement.name)
+def test_variables_of_document_001_begin_aligned(placement: Placement) -> None:
+    """All of them, but for `trivial` on several devices: three of its variables are odd, and two devices may hold some. A store has each
+    variable once, and each place's together.
+    """
+    for model, devices, item_bytes in product((*FOR_IMAGENET.values(), *FOR_CIFAR.values()), (1, 2, 3, 4, 8), (4, 8)):
+        members = [m for m in assign(placement, model.variables, devices) if not m.by_row]
+        for kind in {(m.home == HOST, m.update == HOST) for m in members}:
+            dense = [m for m in members if (m.home == HOST, m.update == HOST) == kind]
+            order = arranged(dense, item_bytes)
+            assert sorted(m.variable.name for m in order) == sorted(m.variable.name for m in dense)
+            starts = [0, *accumulate(m.variable.elements for m in order)]
+            if not kind[1]:
+                for place, part in enumerate(parts_by_place(order, devices)):
+                    held = [start for start, m in zip(starts, order, strict=False) if m.update == place]
+                    size = sum(m.variable.elements for m in order if m.update == place)
+                    assert part == (slice(held[0], held[0] + size) if held else slice(0, 0))
+            odd = {m.variable.name: m.update for m in dense if m.variable.elements * item_bytes % BOUNDARY}
+            misaligned = {m.variable.name for start, m in zip(starts, order, strict=False) if start * item_bytes % BOUNDARY}
+            assert len(set(odd.values())) > 1 or misaligned <= odd.keys(), (model.name, devices)
+            assert len(odd) > 1 or not misaligned, (model.name, devices)
+            assert len(odd) < 2 or model.name == "trivial"
+            assert odd or devices > 1 or order == dense, "what is aligned keeps the order of declaration"
+
+
+ALIGNED = [("cnn", "resnet_tiny"), ("cnn", "inception3_tiny"), ("deepconn", "deepconn_tiny")]
+# staged placements look up no rows
+PAIRS = [(placement, *job) for placement in WITH_STORES for job in ALIGNED if job[0] == "cnn" or not placement.staged]
+# copies that overlap are made by the same lines, and need a group of processes
+PAIRS += [(placement, *ALIGNED[0]) for placement in COMPILED if placement.variables == "replica" and not placement.overlap]
+
+
+@pytest.mark.parametrize(("placement", "workload", "model"), PAIRS, ids=[f"{p.name}-{model}" for p, _, model in PAIRS])
+def test_a_compiled_step_computes_with_aligned_variables(placement: Placement, workload: str, model: str, tmp_path: Path) -> None:
+    """In copies of those that begin misaligned in their stretch; an eager step computes in the stretch itself."""
+    for execution in ("compiled", "eager"):
+        run = Run(execution=execution, device_type="cpu", placement=placement.name, workload=workload, model=model, batch_size=2)
+        trainer, feed = replica(run, 0, tmp_path)
+        dense = {name: p for name, p in trainer.module.named_parameters() if not p.is_meta}
+        stores = getattr(trainer, "stores", [])
+        views = {name: view for store in stores for name, view in store.views[0].items()}
+        apart = {name for store in stores for name in store.apart[0]}
+        assert all(dense[name].stride() == view.stride() for name, view in views.items())
+        if execution == "compiled":
+            assert all(p.data_ptr() % BOUNDARY == 0 for p in dense.values())
+            assert bool(apart) == bool(stores) and all(views[name].data_ptr() % BOUNDARY for name in apart)
+        else:
+            assert not apart and all(dense[name].data_ptr() == view.data_ptr() for name, view in views.items())
+        for store in stores:  # what a pull brought is what the module computes with
+            store.values[0].normal_()
+            store.fill_apart(0)
+        assert all(torch.equal(dense[name], view) for name, view in views.items())
+        feed.close()
+        trainer.close()

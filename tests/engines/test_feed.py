@@ -6,7 +6,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -40,33 +42,24 @@ def feed_of(run: Run, rank: int = 1) -> Feed:
 
 def workers_of_this_process() -> list[psutil.Process]:
     """Processes below this one that make batches: not the server they come from, nor what watches over shared memory."""
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        parent = child.parent()
-        if parent and parent.pid != os.getpid() and child.status() != psutil.STATUS_ZOMBIE:
-            found.append(child)
-    return found
+    below = [(child, child.parent()) for child in psutil.Process().children(recursive=True)]
+    return [one for one, parent in below if parent and parent.pid != os.getpid() and one.status() != psutil.STATUS_ZOMBIE]
 
 
-def ended(processes: list[psutil.Process], timeout_s: float = 10.0) -> bool:
-    return not psutil.wait_procs(processes, timeout=timeout_s)[1]
+def ended(processes: list[psutil.Process]) -> bool:
+    gc.collect()
+    return not psutil.wait_procs(processes, timeout=10)[1]
 
 
-WAYS = [
-    {},
-    {"prefetch": 1},
-    {"prefetch": 2},
-    {"input_workers": 0},
-    {"input_workers": 0, "prefetch": 2},
-    {"input_workers": 2, "prefetch": 1},
-]
+NONE = {"input_workers": 0}
+WAYS = [{}, {"prefetch": 1}, {"prefetch": 2}, NONE, NONE | {"prefetch": 2}, {"input_workers": 2, "prefetch": 1}]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_every_way_of_feeding_gives_the_sources_batches(folder: Path, way: dict[str, object]) -> None:
     run = make(folder, **way)
-    source, feed = jpeg_folder(run, run.description), feed_of(run)
-    try:
+    source = jpeg_folder(run, run.description)
+    with closing(feed_of(run)) as feed:
         for step in [*range(STEPS), 1, 2]:  # and from an earlier step once more
             shard, expected = feed.shard(step), source.batch(step, 1)
             for name, array in expected.arrays.items():
@@ -76,45 +69,33 @@ def test_every_way_of_feeding_gives_the_sources_batches(folder: Path, way: dict[
         assert len(waits) == STEPS and all(wait >= 0 for wait in waits)
         workers = workers_of_this_process()
         assert len(workers) >= (run.input_workers or 0)
-    finally:
-        feed.close()
-    gc.collect()
     assert ended(workers)
     assert "input" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize("prefetch", [1, 2])
 def test_so_many_batches_are_placed_ahead_and_no_more(folder: Path, prefetch: int) -> None:
-    feed, asked = feed_of(make(folder, prefetch=prefetch)), []
-    make_batch, place, placed = feed.source.batch, feed.place, []
+    feed = feed_of(make(folder, prefetch=prefetch))
+    asked = feed.source.batch = Mock(wraps=feed.source.batch)  # type: ignore[method-assign]
+    placed = feed.place = Mock(wraps=feed.place)  # type: ignore[method-assign]
 
-    def noted(step: int, rank: int):
-        asked.append(step)
-        return make_batch(step, rank)
+    def until(true: Callable[[], bool]) -> None:
+        """Wait for what another thread does."""
+        last = time.monotonic() + 20
+        while not true():
+            assert time.monotonic() < last
+            time.sleep(0.01)
 
-    def counted(ready):
-        placed.append(len(placed))
-        return place(ready)
-
-    feed.source.batch, feed.place = noted, counted  # type: ignore[method-assign]
-    try:
+    with closing(feed):
         feed.shard(0)
-        until(lambda: len(placed) == 1 + prefetch and len(asked) == 2 + prefetch)  # one more waits on the host, as it always does
+        until(
+            lambda: placed.call_count == 1 + prefetch and asked.call_count == 2 + prefetch
+        )  # one more waits on the host, as it always does
         time.sleep(0.2)
-        assert placed == list(range(1 + prefetch)) and sorted(asked) == list(range(2 + prefetch))
+        assert placed.call_count == 1 + prefetch and sorted(call.args[0] for call in asked.mock_calls) == list(range(2 + prefetch))
         feed.shard(1)
-        until(lambda: len(placed) == 2 + prefetch)
-    finally:
-        feed.close()
+        until(lambda: placed.call_count == 2 + prefetch)
     assert feed.wait_s(2)[1] < feed.wait_s(2)[0]  # it was ready, and the first had to be made
-
-
-def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Wait for what another thread does."""
-    last = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < last
-        time.sleep(0.01)
 
 
 def test_batches_that_stay_on_the_device_are_not_waited_for() -> None:
@@ -124,30 +105,23 @@ def test_batches_that_stay_on_the_device_are_not_waited_for() -> None:
     feed.close()
 
 
-@pytest.mark.parametrize("way", [{"input_workers": 1}, {"input_workers": 0}, {"input_workers": 0, "prefetch": 1}, {}])
+@pytest.mark.parametrize("way", [{"input_workers": 1}, NONE, NONE | {"prefetch": 1}, {}])
 def test_a_file_that_is_no_image_is_one_sentence_from_wherever_it_is_read(tmp_path: Path, way: dict[str, object]) -> None:
     (tmp_path / "a").mkdir()
     for number in range(8):
         (tmp_path / "a" / f"{number}.jpg").write_bytes(b"nothing")
-    feed = feed_of(make(tmp_path, **way))
-    try:
+    with closing(feed_of(make(tmp_path, **way))) as feed:
         refused(r"^\S+\.jpg cannot be decoded as an image$", feed.shard, 0)
-    finally:
-        feed.close()
-    gc.collect()
     assert ended(workers_of_this_process())
 
 
 def test_a_worker_that_is_killed_is_one_sentence(folder: Path) -> None:
-    workers = Workers(make(folder, input_workers=1), 0)
-    try:
+    with closing(Workers(make(folder, input_workers=1), 0)) as workers:
         workers.given(0)
         for worker in workers_of_this_process():
             os.kill(worker.pid, signal.SIGKILL)
         sentence = r"^an input worker of replica 0 ended before its batch was ready: DataLoader worker \(pid"
         refused(sentence, lambda: [workers.given(step) for step in range(1, 4)], error=RuntimeError)
-    finally:
-        workers.close()
 
 
 @pytest.mark.parametrize("inputs", ["jpeg_folder", "synthetic_host"])
@@ -159,11 +133,8 @@ def test_bytes_are_normalised_on_the_device_as_on_the_host(folder: Path, inputs:
     for kind in (None, "uint8"):
         run = make(folder, image_dtype=kind, inputs=inputs, layout=layout, input_workers=0, data=files)
         source = workloads()["cnn"].inputs[inputs](run, run.description)
-        feed = Feed(source, 1, Device(run, 1, 1))
-        try:
+        with closing(Feed(source, 1, Device(run, 1, 1))) as feed:
             shard = feed.shard(3)
-        finally:
-            feed.close()
         images[kind] = shard.device["images"]
         order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
         assert images[kind].dtype == torch.float32 and images[kind].is_contiguous(memory_format=order)

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from multigpu.cli import main
 from multigpu.inputs.encoded import jpeg_folder, made_folder
@@ -19,7 +17,7 @@ pytest.importorskip("tensorflow")
 
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import DataFeed
-from multigpu.engines.tensorflow.variables import CHUNK, initial_value, initial_values, squared_distance
+from multigpu.engines.tensorflow.variables import initial_value, initial_values
 from multigpu.workloads import workloads
 from tests.refusals import refused
 
@@ -35,16 +33,6 @@ def test_values_drawn_ahead_come_in_order_and_are_those_drawn_alone(workload: st
         assert value.dtype == np.float32 and value.shape == variable.shape
         if variable.init.law == "uniform":
             assert abs(value).max() <= variable.init.scale and (value.size < 100 or value.min() < 0 < value.max())
-
-
-@settings(max_examples=30, deadline=None)
-@given(size=st.sampled_from([0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5]), seed=st.integers(0, 99))
-def test_a_distance_is_that_of_the_whole_in_float64(size: int, seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    value, start = generator.standard_normal((2, size)).astype(np.float32)
-    exact = float(np.linalg.norm(value.astype(np.float64) - start) ** 2)
-    assert squared_distance(value, start) == pytest.approx(exact, rel=1e-12)
-    assert squared_distance(value) == pytest.approx(float(np.linalg.norm(value.astype(np.float64)) ** 2), rel=1e-12)
 
 
 def make(folder: Path, **more: object) -> Run:

@@ -16,8 +16,8 @@ EVEN, RAGGED = ([4, 4, 4], [5, 5, 5]), ([1, 4, 3], [2, 5, 4])
 FAMILIES = tuple(
     f"{family}_tiny" for family in ("alexnet", "alexnet_cifar", "overfeat", "vgg", "googlenet", "inception3", "inception4", "densenet")
 )
+# each kind of layer and each activation, which are written once whatever the size; none has dropout
 STACKS = ("mlp_tiny", "stack_dense", "stack_convolution_tiny", "stack_recurrent_tiny")
-"""Each kind of layer and each activation, which are written once whatever the size; none has dropout."""
 CASES: dict[str, dict[str, Any]] = {
     # float64 where TensorFlow's kernels have it; its CPU kernel for whole sequences knows float32 only
     "nmt stepwise, equal lengths": {"model": "nmt_tiny", "recurrence": "stepwise", "lengths": EVEN, "precision": "fp64"},
@@ -39,7 +39,6 @@ TOLERANCE = {"fp64": 1e-6, "fp32": 1e-4}
 
 
 def described(name: str) -> Model:
-    """The model of this name, whatever its workload."""
     return next(workload.models[name] for workload in workloads().values() if name in workload.models)
 
 
@@ -140,6 +139,5 @@ def test_twins_agree(name: str, tf: Any) -> None:
 
 
 def test_every_workload_has_a_twin() -> None:
-    assert {described(fields["model"]).workload for fields in CASES.values()} == {
-        name for name, one in workloads().items() if not one.checked
-    }
+    tried = {described(fields["model"]).workload for fields in CASES.values()}
+    assert tried == {name for name, one in workloads().items() if not one.checked}

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
@@ -15,14 +15,14 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.checked import train_averaged, train_reference
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.reference import train_averaged, train_reference
 from multigpu.engines.torch.trainer import Context, open_context
+from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
 from multigpu.placements.checks import PARTITIONED
-from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
 from multigpu.workloads import open_source
 from tests.equivalence.partitions import partitioned_runs
@@ -37,10 +37,9 @@ POINTS = [
     ("cnn", "resnet_small", "synthetic", 13),
     ("deepconn", "deepconn_tiny", "synthetic", 13),
 ]
-SEEDS = {"nmt": 35}
-"""Where the first seed will not do: it draws a sentence of 95 words, this one 7 to 20, and shards still differ in length."""
+SEEDS = {"nmt": 35}  # the first seed draws a sentence of 95 words, this one 7 to 20, and shards still differ in length
 
-
+GROUPED = {"execution": "captured", "bucket_send": "grouped"}
 TRAVELLING: dict[tuple[str, str], list[dict[str, str]]] = {
     ("replicated_allreduce", "momentum"): [
         {"all_reduce_spec": "central_server:100:everyone:2k:ring"},
@@ -48,7 +47,7 @@ TRAVELLING: dict[tuple[str, str], list[dict[str, str]]] = {
         {"wire_dtype": "fp16"},
     ],
     ("replicated_allreduce", "adam"): [{"all_reduce_spec": "library"}],
-    ("ddp", "momentum"): [{"wire_dtype": "bf16"}, {"wire_dtype": "bf16", "execution": "captured"}],
+    ("ddp", "momentum"): [{"wire_dtype": "bf16"}, {"wire_dtype": "bf16", "execution": "captured"}, GROUPED],
     ("ddp", "adam"): [{"wire_dtype": "bf16", "execution": "captured"}],
 }
 """Ways in which gradients may travel: what a Run says beside its placement and rule."""
@@ -59,7 +58,6 @@ FEW = [
 ]
 """(workload, devices, rule, precision) for placements that share their stores with others: these must differ in order only."""
 
-
 MICRO = [
     ("cnn", 3, "momentum", {"micro_steps": 2}),
     ("deepconn", 3, "adam", {"micro_steps": 3}),
@@ -67,7 +65,6 @@ MICRO = [
     ("nmt", 2, "momentum", {"micro_steps": 2}),
 ]
 """(workload, devices, rule, gradients added up over parts of a shard): 13 rows on 3 devices are shards of 5, 4 and 4, parts of 1 to 3."""
-
 
 LOCAL: dict[str, Any] = {"local_steps": 4, "timed_steps": 32}
 
@@ -87,10 +84,10 @@ def micro_steps_of(run: Run) -> list[dict[str, Any]]:
 
 
 def name_of(run: Run) -> str:
-    """Of one placement on one workload with one rule and one number of replicas."""
     form = "" if run.execution == "eager" else f"-{run.execution}"
     form += "-one" if run.processes == "one" else ""
-    form += "".join(f"-{value}" for value in (run.all_reduce_spec, run.wire_dtype, run.recurrence, run.batch_norm) if value)
+    ways = (run.all_reduce_spec, run.wire_dtype, run.bucket_send, run.recurrence, run.batch_norm)
+    form += "".join(f"-{value}" for value in ways if value)
     form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
     form += f"-by{run.model_parallel}" if run.model_parallel else ""
     return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
@@ -98,10 +95,8 @@ def name_of(run: Run) -> str:
 
 @cache
 def all_cases() -> list[Run]:
-    """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes.
-
-    For each workload and number of devices one rule, and for the other shape of processes the other: each placement meets every pair of
-    the three, and the next placement the rest.
+    """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes. For each workload
+    and number of devices one rule, and for the other shape the other: a placement meets every pair of the three, the next one the rest.
     """
     cases = []
     for number, placement in enumerate(placements().values()):
@@ -111,34 +106,24 @@ def all_cases() -> list[Run]:
         if placement.compute in PARTITIONED:
             cases += partitioned_runs(placement)
             continue
+        few = placement.staged or placement.loss == "gpu0"
         for workload, model, inputs, batch in POINTS:
             if placement.loss == "gpu0" and workload != "cnn":
                 continue  # no workload but this one gives predictions
             for devices, (optimizer, precision) in product(WORLDS, RULES):
                 if precision == "fp32" and (devices, workload) != (2, "cnn"):
                     continue  # float64 shows what is computed; that float32 is passed through, one workload and count do
-                if (placement.staged or placement.loss == "gpu0") and (workload, devices, optimizer, precision) not in FEW:
+                if few and (workload, devices, optimizer, precision) not in FEW:
                     continue
                 # long sentences of different lengths on two devices alone: they take four times as long as five words
                 short = workload == "nmt" and devices != 2
-                run = Run(
-                    processes="per_device" if "per_device" in shapes else "one",
-                    workload=workload,
-                    model=model,
-                    inputs="synthetic" if short else inputs,
-                    sequence_length=5 if short else None,
-                    placement=placement.name,
-                    device_type="cpu",
-                    devices=devices,
-                    batch_size=batch,
-                    scaling="strong",
-                    layout="channels_last" if workload == "cnn" and devices == 3 else None,
-                    optimizer=optimizer,  # type: ignore[arg-type]
-                    precision=precision,  # type: ignore[arg-type]
-                    seed=SEEDS.get(workload, 0),
-                    **(LOCAL if placement.merge == "average" else {}),
-                )
-                few = placement.staged or placement.loss == "gpu0"
+                fields: dict[str, Any] = {"workload": workload, "model": model, "batch_size": batch, "seed": SEEDS.get(workload, 0)}
+                fields |= {"inputs": "synthetic", "sequence_length": 5} if short else {"inputs": inputs}
+                fields |= {"layout": "channels_last"} if workload == "cnn" and devices == 3 else {}
+                fields |= {"placement": placement.name, "devices": devices, "optimizer": optimizer, "precision": precision}
+                fields |= {"processes": "per_device" if "per_device" in shapes else "one"}
+                fields |= LOCAL if placement.merge == "average" else {}
+                run = Run(device_type="cpu", scaling="strong", **fields)
                 turn = (number + devices + [point[0] for point in POINTS].index(workload) + (optimizer == "adam")) % 2
                 if ("per_device" in shapes or precision == "fp64") and (few or not turn):
                     cases.append(run)
@@ -168,7 +153,6 @@ def make_context(run: Run, rank: int, shared: Path, wire: Wire | None = None) ->
 
 
 def replica(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Any, Feed]:
-    """A replica's trainer and its feed."""
     context, source = make_context(run, rank, shared, wire)
     return build_trainer(context), Feed(source, run.copy_of(rank), context.device)
 
@@ -183,70 +167,67 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     return trainer, [Feed(source, run.copy_of(rank), devices.each[0] if sliced else device) for rank, device in enumerate(devices.each)]
 
 
-def train_case(run: Run, rank: int, shared: Path) -> dict[str, Any]:
-    """The steps of one replica: variables, losses, the counted bytes of the first of them, or of the first cycle."""
-    trainer, feed = replica(run, rank, shared)
-    losses, counted = [], Counter[str]()
+def trained(run: Run, trainer: Any, feeds: list[Feed], ranks: Iterable[int]) -> list[dict[str, Any]]:
+    """Of each replica: variables, losses, and the bytes of the first step or cycle, which the first tells for all of this process."""
+    losses: list[list[float]] = []
+    counted = Counter[str]()
     for step in range(steps_of(run)):
-        shard = feed.shard(step)
+        shards = [feed.shard(step) for feed in feeds]
         if step < run.semantics.every:
-            (loss,), own = trainer.counted_step([shard])
+            shares, own = trainer.counted_step(shards)
             counted.update(own)
         else:
-            (loss,) = trainer.step([shard])
-        losses.append(float(loss))
-    values, lookups = trainer.full_values(), feed.source.batch(0, run.copy_of(rank)).lookups
-    feed.close()
-    trainer.close()
-    return {"values": values, "losses": losses, "counted": dict(counted), "lookups": lookups}
-
-
-def train_dispatched(run: Run, shared: Path) -> list[dict[str, Any]]:
-    """What `train_case` does, all replicas in this process; a result a rank."""
-    trainer, feeds = dispatched(run, shared)
-    first, counted = trainer.counted_step([feed.shard(0) for feed in feeds])
-    steps = [first, *(trainer.step([feed.shard(step) for feed in feeds]) for step in range(1, STEPS))]
-    losses = [[float(share) for share in shares] for shares in steps]
+            shares = trainer.step(shards)
+        losses.append([float(share) for share in shares])
     found = []
-    for rank, feed in enumerate(feeds):
+    for place, (rank, feed) in enumerate(zip(ranks, feeds, strict=True)):
+        kept = {"values": trainer.full_values(rank), "lookups": feed.source.batch(0, run.copy_of(rank)).lookups}
+        found.append({**kept, "losses": [shares[place] for shares in losses], "counted": {} if place else dict(counted)})
         feed.close()
-        mine = {"losses": [shares[rank] for shares in losses], "counted": counted if rank == 0 else {}}
-        found.append({**mine, "values": trainer.full_values(rank), "lookups": feed.source.batch(0, run.copy_of(rank)).lookups})
     trainer.context.closing.close()
     return found
 
 
-@cache
-def train_once(run: Run, ranks: tuple[int, ...], stale: int = 0) -> tuple[dict[str, torch.Tensor], list[float]]:
-    """The reference on these shards; how the Run places its parts does not matter to it, beyond who takes a remainder."""
-    context, source = make_context(run, 0, Path())
-    return train_reference(context, source, STEPS, list(ranks), stale)
+def train_dispatched(run: Run, shared: Path) -> list[dict[str, Any]]:
+    """All replicas in this process."""
+    trainer, feeds = dispatched(run, shared)
+    return trained(run, trainer, feeds, range(run.devices))
 
 
 @cache
-def average_once(run: Run, every: int) -> list[tuple[dict[str, torch.Tensor], list[float]]]:
-    """The reference of replicas whose variables are averaged."""
+def train_once(run: Run, ranks: tuple[int, ...], stale: int, every: int) -> list[tuple[dict[str, torch.Tensor], list[float]]]:
+    """The reference on these shards, or of replicas whose variables are averaged; who takes a remainder alone matters of the placement."""
     context, source = make_context(run, 0, Path())
-    return train_averaged(context, source, 2 * every + 1, run.devices, every)
+    if every > 1:
+        return train_averaged(context, source, 2 * every + 1, run.devices, every)
+    return [train_reference(context, source, STEPS, list(ranks), stale)]
 
 
 def reference_of(run: Run) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     row = placements()[run.placement]
     groups = [tuple(range(run.copies))] if row.semantics.facts.is_one_model else [(rank,) for rank in range(run.devices)]
-    plain = {"placement": "" if row.loss == "replica" else run.placement, "processes": "per_device"}
+    ways = ("all_reduce_spec", "wire_dtype", "bucket_send", "recurrence", "batch_norm", "local_steps", "micro_batches", "micro_sync")
+    plain: dict[str, Any] = dict.fromkeys(ways) | {"processes": "per_device", "execution": "eager"}
+    plain |= {"placement": "" if row.loss == "replica" else run.placement}
     # who shares a copy of the model decides how batches are shared out
-    plain |= {"model_parallel": run.degree if row.compute in PARTITIONED else None, "micro_batches": None}
-    plain |= {"all_reduce_spec": None, "wire_dtype": None, "execution": "eager", "recurrence": None, "batch_norm": None}
+    plain |= {"model_parallel": run.degree if row.compute in PARTITIONED else None}
     # batch norm takes each part by itself; for all others the joined batch is one
-    plain |= {"micro_sync": None, "micro_steps": run.micro_steps if run.workload == "cnn" else None}
-    every = run.semantics.every
-    plain |= {"local_steps": None}
-    if every > 1:
-        parts = average_once(run.model_copy(update=plain), every)
-        return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
-    parts = [train_once(run.model_copy(update=plain), ranks, row.semantics.steps) for ranks in groups]
+    plain |= {"micro_steps": run.micro_steps if run.workload == "cnn" else None}
+    alike, every = run.model_copy(update=plain), run.semantics.every
+    parts = [part for ranks in groups[: None if every == 1 else 1] for part in train_once(alike, ranks, row.semantics.steps, every)]
     return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
+
+
+def distance(run: Run, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor], device: Any = "cpu") -> float:
+    """Norm of the difference over norm of the update, over all variables, which were drawn on this device."""
+    difference = update = 0.0
+    dtype = torch.float64 if run.precision == "fp64" else torch.float32
+    for variable, initial in initial_values(run.description, run.seed, torch.device(device), dtype):
+        expected = reference[variable.name].double()
+        difference += float((ours[variable.name].double() - expected).square().sum())
+        update += float((expected - initial.cpu().double()).square().sum())
+    return (difference / update) ** 0.5
 
 
 def fork_processes(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
@@ -281,25 +262,22 @@ def answers(work: Callable[[int, Path], Any], world: int) -> list[Any]:
 def worker(rank: int, cases: list[Run], folder: str) -> None:
     """One process of every world size that has this rank, largest first, so that none waits for the others; results saved by rank."""
     for world in sorted({run.devices for run in cases}, reverse=True):
-        if rank < world:
-            with group(rank, world, folder):
-                train_world(rank, world, cases, folder)
-
-
-def train_world(rank: int, world: int, cases: list[Run], folder: str) -> None:
-    """Every case of one world size."""
-    results: dict[str, dict[str, Any]] = {}
-    try:
-        for index, run in enumerate(cases):
-            if run.devices == world:
-                shared = Path(folder) / f"shared{index}"
-                shared.mkdir(exist_ok=True)
-                results[name_of(run)] = train_case(run, rank, shared)
-    except Exception as error:
-        results[name_of(run)] = {"error": f"{type(error).__name__}: {error}"}
-        raise
-    finally:
-        torch.save(results, f"{folder}/result{world}-{rank}.pt")
+        if rank >= world:
+            continue
+        results: dict[str, dict[str, Any]] = {}
+        with group(rank, world, folder):
+            try:
+                for index, run in enumerate(cases):
+                    if run.devices == world:
+                        shared = Path(folder) / f"shared{index}"
+                        shared.mkdir(exist_ok=True)
+                        trainer, feed = replica(run, rank, shared)
+                        (results[name_of(run)],) = trained(run, trainer, [feed], [rank])
+            except Exception as error:
+                results[name_of(run)] = {"error": f"{type(error).__name__}: {error}"}
+                raise
+            finally:
+                torch.save(results, f"{folder}/result{world}-{rank}.pt")
 
 
 def run_all(cases: list[Run]) -> dict[str, list[dict[str, Any]]]:
@@ -322,8 +300,3 @@ def run_all(cases: list[Run]) -> dict[str, list[dict[str, Any]]]:
             if run.processes == "one":
                 found[name_of(run)] = train_dispatched(run, Path(folder))
     return {name_of(run): found.get(name_of(run), [{"error": stopped}]) for run in cases}
-
-
-def predicted_of(run: Run, result: dict[str, Any]) -> dict[str, int]:
-    """The placement's own prediction for the first step of this case."""
-    return step_bytes(run, result["lookups"])

@@ -13,8 +13,7 @@ from multigpu.engines.torch.replicated import TRAINED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
-from tests.equivalence.cases import LOCAL, answers, reference_of, replica, steps_of
-from tests.equivalence.test_placements import distance
+from tests.equivalence.cases import LOCAL, answers, distance, reference_of, replica, steps_of
 
 DEVICES = 2
 PLAIN = Run(

@@ -1,6 +1,5 @@
 """Cost formulas against the prediction that every Record asserts, and against arithmetic by hand."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +7,6 @@ import pytest
 
 from multigpu.placements import find_placement, placements
 from multigpu.placements.formula import Formula, formula, formula_lines, latex, times
-from multigpu.placements.pictures import placements_page
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import ID_BYTES, assign, cut_elements, predicted_bytes
 from multigpu.workloads import find_model
@@ -68,23 +66,7 @@ def test_formulas_by_hand():
     assert formula(find_placement("independent")) == {} and formula_lines(find_placement("independent")) == ["nothing: $0$"]
 
 
-def test_whole_tables_that_travel_are_variables_like_others():
-    row = find_placement("exp2").model_dump() | {"name": "tables", "lookup": "replica"}
-    placement, model = Placement(**row), find_model("nmt", "nmt000")
-    assert {kind: latex(terms) for kind, terms in formula(placement).items()} == {"host_to_device": "P S", "device_to_host": "P S"}
-    values = quantities(placement, model.variables, [{}] * 3)
-    assert evaluated(formula(placement), values, 3) == predicted_bytes(placement, model.variables, [{}] * 3)
-
-
 def test_a_row_without_a_formula_says_so():
     row = find_placement("exp4").model_dump() | {"name": "apart", "update": "gpu0", "merge": "gpu0"}
     with pytest.raises(ValueError, match="apart: no formula follows from variables at 'sharded' and update at 'gpu0'"):
         formula(Placement(**row))
-
-
-def test_every_section_of_the_page_has_its_formula():
-    sections = placements_page().split("(placement-")[1:]
-    assert len(sections) == len(placements())
-    for section in sections:
-        found = re.search(r"^Bytes (?:a step|in [0-9]+ steps): (.+)\.$", section, re.MULTILINE)
-        assert found and found.group(1).count("$") in (2, 4, 6, 8), section[:80]

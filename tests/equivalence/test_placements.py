@@ -1,15 +1,14 @@
 """Every placement that is found trains as its semantics says and moves the bytes that its row predicts."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 import torch
 
-from multigpu.engines.torch.variables import initial_values
 from multigpu.placements import placements
+from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
-from tests.equivalence.cases import all_cases, name_of, predicted_of, reference_of, run_all
+from tests.equivalence.cases import all_cases, distance, name_of, reference_of, run_all
 
 TOLERANCE = {("fp64", "momentum"): 1e-10, ("fp64", "adam"): 1e-10, ("fp32", "momentum"): 1e-5, ("fp32", "adam"): 5e-4}
 
@@ -22,31 +21,14 @@ def results(request: pytest.FixtureRequest):
     return run_all([run for run in all_cases() if run in chosen])
 
 
-def parts_of(run: Run, results) -> list[dict[str, Any]]:
-    """What each replica knows at the end; one sentence where any of them failed."""
-    parts = results[name_of(run)]
-    errors = {part["error"] for part in parts if "error" in part}
-    assert len(parts) == run.devices and not errors, errors or f"{len(parts)} of {run.devices} replicas answered"
-    return parts
-
-
-def distance(run: Run, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
-    """Norm of the difference over norm of the update, over all variables."""
-    difference = update = 0.0
-    dtype = torch.float64 if run.precision == "fp64" else torch.float32
-    for variable, initial in initial_values(run.description, run.seed, torch.device("cpu"), dtype):
-        expected = reference[variable.name].double()
-        difference += float((ours[variable.name].double() - expected).square().sum())
-        update += float((expected - initial.double()).square().sum())
-    return (difference / update) ** 0.5
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("run", all_cases(), ids=name_of)
 def test_equals_its_reference_and_moves_what_its_row_predicts(run: Run, results) -> None:
-    parts = parts_of(run, results)
+    parts = results[name_of(run)]
+    errors = {part["error"] for part in parts if "error" in part}
+    assert len(parts) == run.devices and not errors, errors or f"{len(parts)} of {run.devices} replicas answered"
     counted = sum((Counter(part["counted"]) for part in parts), Counter[str]())
-    assert dict(counted) == predicted_of(run, parts[0])
+    assert dict(counted) == step_bytes(run, parts[0]["lookups"])
     reference, semantics = reference_of(run), run.semantics
     tolerance = semantics.tolerance or TOLERANCE[run.precision, run.optimizer]
     if not semantics.facts.loss_is_shared:

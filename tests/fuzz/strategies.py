@@ -6,10 +6,11 @@ import math
 import os
 import re
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,8 +26,6 @@ from multigpu.workloads import workloads
 
 TIMES = int(os.environ.get("MULTIGPU_FUZZ", "1"))
 """How many times as many examples as `make test` tries; beyond 1 they differ from call to call."""
-MOST_GROWTH_KIB = 1 << 20
-MOST_CHARACTERS = 3000
 
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 100, 4096, 10**8, 2**31, 2**63, 10**20, -1, -(2**63))
 WORDS = (
@@ -35,21 +34,19 @@ WORDS = (
 )
 """Words that something might take for a number, a path, a format or a pattern."""
 
-Test = TypeVar("Test", bound=Callable[..., Any])
+settings.register_profile("fuzz", derandomize=TIMES == 1, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
-def examples(count: int) -> Callable[[Test], Test]:
+def examples(count: int) -> settings:
     """So many examples, the same in every call of `make test`."""
-    return settings(
-        max_examples=count * TIMES, derandomize=TIMES == 1, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    return settings(settings.get_profile("fuzz"), max_examples=count * TIMES)
 
 
 def one_sentence(text: str) -> None:
     """Check that this names what is wrong and no more."""
     lines = text.strip("\n").splitlines()
     assert len(lines) == 1, text[-2000:]
-    assert len(re.sub(r"(.)\1{99,}", "", lines[0])) <= MOST_CHARACTERS, text[:2000]  # what was typed may be said again, however long
+    assert len(re.sub(r"(.)\1{99,}", "", lines[0])) <= 3000, text[:2000]  # what was typed may be said again, however long
     assert not re.search(r"Traceback|validation error|Error\(|object at 0x", lines[0]), text
 
 
@@ -58,27 +55,17 @@ def little_memory() -> Iterator[None]:
     """Check that what is inside does not raise this process's peak by a GiB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_GROWTH_KIB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20
 
 
 def values_of(annotation: Any) -> list[Any]:
     """Values of a declared type, allowed or not."""
-    origin = get_origin(annotation)
+    origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return list(get_args(annotation))
+        return list(parts)
     if origin in (Union, UnionType):
-        return [value for part in get_args(annotation) for value in values_of(part)]
-    if annotation in (None, type(None)):
-        return [None]
-    if annotation is bool:
-        return [True, False]
-    if annotation is int:
-        return list(NUMBERS)
-    if annotation is float:
-        return [0.0, 0.5, 1e-300, 1e300, math.nan, math.inf, -math.inf]
-    if annotation is str:
-        return list(NAMES)
-    return [(), ("",), ("a", "b"), ("a\0b",), ("/dev/null",), tuple(WORDS[:5])]
+        return [value for part in parts for value in values_of(part)]
+    return list(VALUES.get(annotation, ())) or [(), ("",), ("a", "b"), ("a\0b",), ("/dev/null",), tuple(WORDS[:5])]
 
 
 NAMES = (
@@ -87,6 +74,13 @@ NAMES = (
     *(name for workload in workloads().values() for name in (*workload.models, *workload.inputs)),
     *("0", "0,1", "1,0", "3,3", "0,,1", "01", "012", "9", "ring:64k,tree", "nccl", "ring#4", ":", "x"),
 )
+VALUES = {
+    type(None): [None],
+    bool: [True, False],
+    int: NUMBERS,
+    float: [0.0, 0.5, 1e-300, 1e300, math.nan, math.inf, -math.inf],
+    str: NAMES,
+}
 
 
 def pairs_of(fields: Mapping[str, FieldInfo]) -> list[tuple[str, Any]]:
@@ -104,12 +98,9 @@ CHANGES = st.sampled_from(pairs_of(Run.model_fields))
 @cache
 def known_runs() -> list[dict[str, Any]]:
     """The fields of Runs that are measured, from every grid: one of each set of names and placement."""
-    found = {}
-    for grid in GRIDS.values():
-        for entry in grid([1, 2]):
-            fields = entry.run.model_dump(exclude_defaults=True)
-            found.setdefault((*fields, entry.run.placement, entry.run.workload, entry.run.framework), fields)
-    return list(found.values())
+    runs = [entry.run for grid in GRIDS.values() for entry in grid([1, 2])]
+    dumps = [(run, run.model_dump(exclude_defaults=True)) for run in runs]
+    return list({(*fields, run.placement, run.workload, run.framework): fields for run, fields in reversed(dumps)}.values())
 
 
 def run_fields() -> st.SearchStrategy[dict[str, Any]]:
@@ -120,21 +111,12 @@ def run_fields() -> st.SearchStrategy[dict[str, Any]]:
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of every command, by name."""
-
-    class Found(Exception):
-        pass
-
-    def caught(parser: argparse.ArgumentParser, *_: Any) -> None:
-        raise Found(parser)
-
     whole = cli.build_parser()
     commands = dict(next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction)).choices)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command.Parser, "parse_args", caught)
-        for name in cli.EXPERIMENTS:
-            with pytest.raises(Found) as found:
-                main([name])
-            commands[name] = found.value.args[0]
+    for name in cli.EXPERIMENTS:
+        with mock.patch.object(command.Parser, "parse_args", autospec=True, side_effect=EOFError) as asked, pytest.raises(EOFError):
+            main([name])
+        commands[name] = asked.call_args[0][0]
     return commands
 
 

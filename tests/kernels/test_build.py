@@ -63,9 +63,7 @@ def test_a_folder_that_cannot_be_written_costs_a_build(compiled: list[str], monk
 
 def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "library_names", lambda folders: ["libnvrtc.so.none"])
-    build.nvrtc.cache_clear()
-    refused("NVRTC .* is not installed", build.nvrtc, error=Unavailable)
-    build.nvrtc.cache_clear()
+    refused("NVRTC .* is not installed", build.nvrtc.__wrapped__, error=Unavailable)
 
 
 def test_the_compiler_is_found_among_nvidias_packages(tmp_path: Path) -> None:
@@ -103,10 +101,10 @@ def test_what_a_gpu_lacks_is_named(cuda: str | None, capability: tuple[int, int]
     assert (found is None) if sentence is None else sentence in str(found)
 
 
-REMEMBERED = (
-    *(lstm_launch.unavailable, lstm_launch.clusters),
-    *(lstm_launch.forward_kernel, lstm_launch.backward_kernel, lstm_launch.prepare_kernel),
-)
+def forget() -> None:
+    kernels = lstm_launch.forward_kernel, lstm_launch.backward_kernel, lstm_launch.prepare_kernel
+    for remembered in (lstm_launch.unavailable, lstm_launch.clusters, *kernels):
+        remembered.cache_clear()
 
 
 @pytest.fixture
@@ -114,16 +112,13 @@ def hopper(monkeypatch: pytest.MonkeyPatch):
     """A machine that says it has the right GPU under the right CUDA."""
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    for remembered in REMEMBERED:
-        remembered.cache_clear()
+    forget()
     yield monkeypatch
-    for remembered in REMEMBERED:
-        remembered.cache_clear()
+    forget()
 
 
-PERSISTENT = Run(
-    workload="nmt", model="nmt000", placement="ddp", batch_size=4, sequence_length=5, precision="bf16", recurrence="persistent"
-)
+JOB = {"workload": "nmt", "model": "nmt000", "placement": "ddp", "batch_size": 4, "sequence_length": 5}
+PERSISTENT = Run(**JOB, precision="bf16", recurrence="persistent")
 GPU = torch.device("cuda", 0)
 
 
@@ -136,13 +131,10 @@ def test_a_record_says_why_the_library_computed(hopper: pytest.MonkeyPatch) -> N
         assert substituted(PERSISTENT, GPU) == "recurrence 'persistent' was left to the library: NVRTC is not installed"
     assert substituted(PERSISTENT.model_copy(update={"recurrence": None}), GPU) is None
     assert substituted(PERSISTENT, torch.device("cpu")) is None
-    for most, sentence in (
-        (0, "recurrence 'persistent' was left to the library: this GPU holds no cluster of 16 thread blocks"),
-        (7, None),
-    ):
+    none = "recurrence 'persistent' was left to the library: this GPU holds no cluster of 16 thread blocks"
+    for most, sentence in ((0, none), (7, None)):
         hopper.setattr(lstm_launch, "Kernel", lambda *arguments, most=most: SimpleNamespace(most_clusters=lambda: most))
-        for remembered in REMEMBERED:
-            remembered.cache_clear()
+        forget()
         assert substituted(PERSISTENT, GPU) == sentence and lstm_launch.clusters(0) == most
 
 

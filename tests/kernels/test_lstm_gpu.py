@@ -1,7 +1,9 @@
 """The persistent kernels on a GPU against float64, on themselves and beside one another."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,27 +11,21 @@ from torch import Tensor
 
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.kernels import lstm_launch
-from multigpu.kernels.lstm import UNITS, lstm, lstm_layer
+from multigpu.kernels.lstm import UNITS, lstm
 from multigpu.run import Run
 from multigpu.workloads import find_model
 from multigpu.workloads.nmt.projection_loss import projected_cross_entropy
 from multigpu.workloads.nmt.torch import build
 from tests.equivalence.cases import replica
-from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results
+from tests.kernels.test_lstm import NAMES, apart, arguments, distance, incoming, layer, reference, results
 from tests.workloads.helpers import filled, gradients, sentences
 
 REASON = lstm_launch.unavailable(0) if torch.cuda.is_available() else "no NVIDIA GPU"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 
-TOLERANCE = 8e-3
-"""Of norms, against float64: bf16's rounding is 2^-9 = 2e-3, and a gradient passes a few of them (6.1e-3 was seen)."""
-
+TOLERANCE = 8e-3  # of norms, against float64: bf16's rounding is 2^-9 = 2e-3, and a gradient passes a few (6.1e-3 was seen)
+each_kind = pytest.mark.parametrize("ragged", [False, True], ids=["equal lengths", "ragged"])
 SIZES = [(1, 128), (2, 16), (100, 128), (57, 112), (100, 384), (20, 600), (500, 64), (30, 1), (40, 129)]
-
-
-def layer(values: list[Tensor], lengths: Tensor | None, beside: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-    y, h, c, *_ = lstm(*values, lengths, beside)
-    return y, h, c
 
 
 def case(positions: int, batch: int, ragged: bool, seed: int = 0) -> tuple[list[Tensor], Tensor | None, list[Tensor]]:
@@ -39,7 +35,24 @@ def case(positions: int, batch: int, ragged: bool, seed: int = 0) -> tuple[list[
     return values, lengths, [gradient.cuda() for gradient in incoming(positions, batch, UNITS)]
 
 
-@pytest.mark.parametrize("ragged", [False, True], ids=["equal lengths", "ragged"])
+def replayed(work: Callable[[], Any]) -> Any:
+    """What it gives as a graph that ran five times, after it has run by itself on the graph's stream."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        found = work()
+    for _ in range(5):
+        graph.replay()
+    torch.cuda.synchronize()
+    return found
+
+
+@each_kind
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_results_and_gradients_are_near_float64(size: tuple[int, int], ragged: bool) -> None:
     values, lengths, given_back = case(*size, ragged)
@@ -51,7 +64,7 @@ def test_results_and_gradients_are_near_float64(size: tuple[int, int], ragged: b
         assert not found[0][behind].any() and not found[3][behind].any()
 
 
-@pytest.mark.parametrize("ragged", [False, True], ids=["equal lengths", "ragged"])
+@each_kind
 @pytest.mark.parametrize("batch", [128, 384])
 def test_repeats_are_equal_bit_by_bit(batch: int, ragged: bool) -> None:
     values, lengths, given_back = case(100, batch, ragged)
@@ -76,15 +89,7 @@ def test_two_layers_at_once_in_a_graph_equal_each_alone() -> None:
         main.wait_stream(side)
         return [first, second]
 
-    at_once()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = at_once()
-    for _ in range(5):
-        graph.replay()
-    torch.cuda.synchronize()
-    for mine, theirs in zip(captured, alone, strict=True):
+    for mine, theirs in zip(replayed(at_once), alone, strict=True):
         assert all(distance(one, other) < 1e-3 for one, other in zip(mine, theirs, strict=True))
         assert torch.equal(mine[0], theirs[0])  # rows are shared out otherwise, and each is computed the same
 
@@ -93,13 +98,8 @@ def test_kernels_gradients_on_another_stream_are_the_same() -> None:
     values, lengths, given_back = case(60, 128, True)
     side = torch.cuda.Stream()
     expected = results(layer, values, lengths, given_back)
-
-    def apart(values: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        x, h0, c0, kernel, *biases = values
-        return lstm_layer(x, h0, c0, kernel, tuple(biases), lengths, 1, side)
-
     for _ in range(10):
-        for name, mine, theirs in zip(NAMES, results(apart, values, lengths, given_back), expected, strict=True):
+        for name, mine, theirs in zip(NAMES, results(apart(side), values, lengths, given_back), expected, strict=True):
             assert torch.equal(mine, theirs), name
 
 
@@ -171,21 +171,7 @@ def test_a_captured_pass_with_gradients_beside_it_equals_an_eager_one() -> None:
                 loss = module(batch)
             return [loss.detach(), *gradients(module, loss)]
 
-        if not captured:
-            passes.append(once())
-            continue
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                once()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            passes.append(once())
-        for _ in range(5):
-            graph.replay()
-        torch.cuda.synchronize()
+        passes.append(replayed(once) if captured else once())
     assert passes[1][0].item() == pytest.approx(passes[0][0].item(), rel=1e-5)
     errors = [distance(mine, theirs) for mine, theirs in zip(passes[1], passes[0], strict=True)]
     assert max(errors) < 5e-3, errors

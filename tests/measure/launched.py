@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from multigpu.measure.held import memory_root
 from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.summary import Summary
@@ -26,6 +26,18 @@ IMAGES = COMMON | {"workload": "cnn", "model": "resnet_tiny"}
 WORDS = COMMON | {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 5}
 REVIEWS = COMMON | {"workload": "deepconn", "model": "deepconn_tiny", "framework": "tensorflow", "execution": "graph"}
 
+SWEEP = """
+import signal
+from pathlib import Path
+from multigpu.measure.lanes import measure_shared
+from multigpu.measure.point import Point
+from multigpu.measure.sweep import measure
+from multigpu.record import RecordStore
+from tests.measure.launched import tiny
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that put the tests in the background has left it ignored
+store = RecordStore(Path("runs").resolve())
+"""  # of a process that measures
+
 
 def tiny(seed: int, devices: int = 2, placement: str = "ddp", **more: Any) -> Run:
     """A Run of half a second; its seed names it."""
@@ -39,8 +51,7 @@ def descendants() -> list[int]:
 
 def memory_of(pid: int) -> list[Path]:
     """Folders of memory-backed files that the launcher `pid` has left."""
-    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-    return list(root.glob(f"multigpu-memory-{pid}-*"))
+    return list(memory_root().glob(f"multigpu-memory-{pid}-*"))
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class Struck:
 
     store: RecordStore
     summary: Summary
-    points: list[Point]
+    points: Sequence[Point]
     left: set[int]
     heard: set[Listener]
 
@@ -57,19 +68,21 @@ class Struck:
         return next(record for record in self.store if record.run.seed == seed)
 
     def check_whole(self) -> None:
-        """Every Run has one Record, and nothing is left."""
+        """Every Run has one Record, and nothing is left; a look that came too late would see nobody listen."""
+        assert self.heard
         assert sorted(record.run.seed for record in self.store) == sorted(point.run.seed for point in self.points)
         assert sum(self.summary.statuses.values()) == len(self.points)
         assert not self.left and not memory_of(os.getpid())
 
 
-def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any]], **environment: str) -> Struck:
+def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any]], measure: Any = measure, **environment: str) -> Struck:
     """Measure these points while faults (`tests.faults`) strike; nothing that listens meanwhile is reached from another host."""
     store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
+    hook = environment.pop("hook", "tests.faults:strike")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ({"FAULTS": json.dumps(list(faults)), "PYTHONPATH": PATHS} | environment).items():
             patch.setenv(name, value)
         patch.delenv(OPEN_PORTS, raising=False)
         with overheard() as heard:
-            summary = measure(points, store, progress=False, hook="tests.faults:strike")
-    return Struck(store, summary, list(points), set(descendants()) - before, heard)
+            summary = measure(points, store, progress=False, hook=hook)
+    return Struck(store, summary, points, set(descendants()) - before, heard)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-LISTEN = "0A"
 LOOK_S = 0.25
 
 
@@ -21,8 +20,8 @@ class Listener:
 
     address: str
     port: int
-    pid: int
     private: bool
+    pid: int
 
     @property
     def reachable(self) -> bool:
@@ -35,30 +34,25 @@ def address_of(text: str) -> tuple[str, int]:
     address, _, port = text.partition(":")
     words = [struct.pack("=I", int(address[start : start + 8], 16)) for start in range(0, len(address), 8)]
     found = ipaddress.ip_address(b"".join(words))
-    mapped = getattr(found, "ipv4_mapped", None)
-    return str(mapped or found), int(port, 16)
-
-
-def is_private(own: Path) -> bool:
-    """Whether the process of this folder of /proc sees no network interface but a loopback."""
-    return {line.split(":")[0].strip() for line in (own / "net" / "dev").read_text().splitlines()[2:]} == {"lo"}
+    return str(getattr(found, "ipv4_mapped", None) or found), int(port, 16)
 
 
 def listeners() -> set[Listener]:
     """What listens now of this process and all that it has started, whatever network they are in."""
     found: set[Listener] = set()
-    tables: dict[int, dict[str, tuple[str, int]]] = {}  # of every network: the address of each socket that listens
+    tables: dict[int, dict[str, tuple[str, int, bool]]] = {}  # of every network: each socket that listens, and whether it is private
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         with suppress(OSError):  # ended since
             own = Path(f"/proc/{process.pid}")
             network = (own / "ns" / "net").stat().st_ino
             if network not in tables:
+                private = {line.split(":")[0].strip() for line in (own / "net" / "dev").read_text().splitlines()[2:]} == {"lo"}
                 lines = [line.split() for table in ("tcp", "tcp6") for line in (own / "net" / table).read_text().splitlines()[1:]]
-                tables[network] = {f"socket:[{words[9]}]": address_of(words[1]) for words in lines if words[3] == LISTEN}
+                tables[network] = {f"socket:[{words[9]}]": (*address_of(words[1]), private) for words in lines if words[3] == "0A"}
             for number in os.listdir(own / "fd") if tables[network] else ():
                 with suppress(OSError):  # closed since
-                    if address := tables[network].get(os.readlink(own / "fd" / number)):
-                        found.add(Listener(*address, process.pid, is_private(own)))
+                    if listens := tables[network].get(os.readlink(own / "fd" / number)):
+                        found.add(Listener(*listens, process.pid))
     return found
 
 

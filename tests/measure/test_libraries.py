@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +14,9 @@ from multigpu.measure.process import library_folders, tensorflow_environment
 from multigpu.record import RecordStore
 from tests.factory import make_machine
 
+# as the packages of CUDA 12 lie, a folder each, the compiler's `lib` empty; and as those of a PyTorch for CUDA 13
 OURS = ("__init__.py", "cublas/lib/libcublas.so.12", "cusparse/lib/libcusparse.so.12", "cuda_nvcc/bin/ptxas", "cuda_nvcc/lib/__init__.py")
-"""As the packages of CUDA 12 lie: a folder each; the compiler's `lib` is empty."""
 TORCHS = ("cu13/lib/libcublas.so.13", "cu13/lib/libcusparse.so.12", "cudnn/lib/libcudnn.so.9", "nccl/lib/libnccl.so.2")
-"""As those of a PyTorch for CUDA 13 lie: one folder for CUDA, and one each for what is no part of it."""
 
 
 def plant_site(site: Path, *files: str) -> Path:
@@ -34,13 +32,10 @@ def below(site: Path, *names: str) -> list[Path]:
     return [site / "nvidia" / name / "lib" for name in names]
 
 
-def test_one_environment_searches_cuda_13_last(tmp_path: Path) -> None:
+def test_cuda_13_is_searched_last_and_a_bundle_before_the_hosts_own_pytorch(tmp_path: Path) -> None:
     """Both generations have a libcusparse.so.12: the loader takes the first, which must be TensorFlow's."""
-    site = plant_site(tmp_path, *OURS, *TORCHS)
+    site = plant_site(tmp_path / "one", *OURS, *TORCHS)
     assert library_folders([site]) == below(site, "cublas", "cudnn", "cusparse", "nccl", "cu13")
-
-
-def test_a_bundle_comes_before_the_hosts_own_pytorch(tmp_path: Path) -> None:
     bundle, host = plant_site(tmp_path / "bundle", *OURS), plant_site(tmp_path / "host", *TORCHS)
     found = library_folders([tmp_path / "absent", bundle, host, bundle])
     assert found == below(bundle, "cublas", "cusparse") + below(host, "cudnn", "nccl", "cu13")
@@ -55,29 +50,23 @@ def test_what_the_user_set_comes_first_and_is_kept(tmp_path: Path) -> None:
     assert changes["XLA_FLAGS"] == f"--xla_dump_to=d --xla_gpu_cuda_data_dir={site}/nvidia/cuda_nvcc"
     assert tensorflow_environment([site], before | changes) == {}, "nothing is lacking any more"
     assert "XLA_FLAGS" not in tensorflow_environment([site], {"XLA_FLAGS": "--xla_gpu_cuda_data_dir=/usr/local/cuda"})
-
-
-def test_without_such_packages_nothing_is_set(tmp_path: Path) -> None:
-    site = plant_site(tmp_path, "nvml/__init__.py", "cuda_runtime/lib/__init__.py")
-    assert tensorflow_environment([site, tmp_path / "absent"], {"LD_LIBRARY_PATH": "/opt/own"}) == {}
+    empty = plant_site(tmp_path / "empty", "nvml/__init__.py", "cuda_runtime/lib/__init__.py")
+    assert tensorflow_environment([empty, tmp_path / "absent"], {"LD_LIBRARY_PATH": "/opt/own"}) == {}
 
 
 def test_doctor_tells_what_tensorflow_sees() -> None:
     assert list(tensorflow_lines(4, Seen(True, 4), {})) == ["tensorflow  sees all 4 GPUs in the processes that measure"]
-    (few,) = tensorflow_lines(4, Seen(True, 0), {})
-    assert few.startswith("tensorflow  sees 0 of 4 GPUs: ") and "cuDNN and NCCL with PyTorch" in few
-    (built,) = tensorflow_lines(2, Seen(False, 0), {"LD_LIBRARY_PATH": "a"})
-    assert "build for CPUs" in built
-    (dead,) = tensorflow_lines(2, Seen(False, 0, "ImportError: planted"), {})
-    assert dead == "tensorflow  does not start: ImportError: planted"
+    (few,), (built,) = tensorflow_lines(4, Seen(True, 0), {}), tensorflow_lines(2, Seen(False, 0), {"LD_LIBRARY_PATH": "a"})
+    assert few.startswith("tensorflow  sees 0 of 4 GPUs: ") and "cuDNN and NCCL with PyTorch" in few and "build for CPUs" in built
+    dead = tensorflow_lines(2, Seen(False, 0, "ImportError: planted"), {})
+    assert list(dead) == ["tensorflow  does not start: ImportError: planted"]
 
 
 def test_doctors_line_sets_what_a_shell_lacks(tmp_path: Path) -> None:
     site = plant_site(tmp_path / "a folder", *OURS)
     changes = tensorflow_environment([site], {})
     *_, line = tensorflow_lines(2, Seen(True, 2), changes)
-    words = f'{line}; {shlex.quote(sys.executable)} -c \'import os; print(os.environ["LD_LIBRARY_PATH"]); print(os.environ["XLA_FLAGS"])\''
-    said = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(["sh", "-c", f"{line}; printenv LD_LIBRARY_PATH XLA_FLAGS"], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == [changes["LD_LIBRARY_PATH"], changes["XLA_FLAGS"]]
 
 

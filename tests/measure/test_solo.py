@@ -1,29 +1,41 @@
-"""One process that dispatches for all devices is supervised as one process a device is: every Run ends as a Record."""
+"""TensorFlow in one process and in several, and PyTorch in one, are supervised as one process a device is: every Run ends as a Record."""
 
 import json
 import os
-from pathlib import Path
+from typing import Any
 
 import pytest
 
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow.members import device_environment
 from multigpu.measure.point import Point, launch_of
 from multigpu.placements import placements
 from multigpu.run import Run, build_run
 from tests.measure.launched import PATHS, REVIEWS, WORDS, Struck, strike
 from tests.measure.test_libraries import plant_site
 
-HEALTHY, KILLED_ONCE, MEMORY, HANGS, RAISES, LAST = range(6)
-OTHER, UNRECORDED = 6, 7
+HEALTHY, KILLED_ONCE, MEMORY, HANGS, RAISES, LAST, MEMBER_KILLED, MEMBER_RAISES, ASYNCHRONOUS, COPIED, FULL, FAILED, UNRECORDED = range(13)
+"""By the Runs' seeds: of TensorFlow's one process, of its several, and of PyTorch's one."""
 
 
-def served(seed: int, devices: int = 2) -> Run:
-    """A TensorFlow Run of a few seconds, most of them tracing; its seed names it."""
-    return build_run(**REVIEWS | {"placement": "exp2", "processes": "one", "devices": devices, "seed": seed})
+def served(seed: int, devices: int = 2, **more: Any) -> Run:
+    """A TensorFlow Run of a few seconds, most of them tracing."""
+    return build_run(**REVIEWS | {"placement": "exp2", "processes": "one", "devices": devices, "seed": seed} | more)
+
+
+def spread(seed: int, placement: str = "multi_worker", devices: int = 2) -> Run:
+    """A Run over small processes."""
+    return served(seed, devices, placement=placement, processes="per_device", optimizer="adam", timed_steps=8)
+
+
+def one_torch_process(seed: int, placement: str, devices: int = 2) -> Run:
+    """A PyTorch Run of a second, dispatched by one thread."""
+    return build_run(**WORDS | {"placement": placement, "processes": "one", "devices": devices, "seed": seed})
 
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
-    """One sweep of a framework's only process, in which it is killed, hangs, and runs out of memory."""
+    """One sweep of three launches, whose processes are killed, hang, and run out of memory."""
     folder = tmp_path_factory.mktemp("solo")
     faults = [
         {"seed": KILLED_ONCE, "stage": "timed", "rank": 0, "fault": "kill", "once": str(folder / "struck")},
@@ -31,26 +43,41 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
         {"seed": HANGS, "stage": "warm-up", "rank": 0, "fault": "hang"},
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
         {"seed": LAST, "stage": "build", "rank": 0, "fault": "tell", "file": str(folder / "environment")},
+        {"seed": MEMBER_KILLED, "stage": "warm-up", "rank": 1, "fault": "kill", "once": str(folder / "struck too")},
+        {"seed": MEMBER_RAISES, "stage": "build", "rank": 1, "fault": "raise"},
+        {"seed": FULL, "stage": "timed", "rank": 0, "fault": "memory"},
+        {"seed": FAILED, "stage": "build", "rank": 0, "fault": "raise"},
+        {"seed": UNRECORDED, "stage": "timed", "rank": 0, "fault": "record"},
     ]
     plant_site(folder / "site", "cuda_runtime/lib/libcudart.so.12", "cuda_nvcc/bin/ptxas")
-    points = [Point(served(seed), timeout_s=8.0 if seed == HANGS else 100.0) for seed in range(6)]
+    runs = [
+        *map(served, range(MEMBER_KILLED)),
+        spread(MEMBER_KILLED),
+        spread(MEMBER_RAISES),
+        spread(ASYNCHRONOUS, "parameter_server_async"),
+    ]
+    placed = {COPIED: "replicated_copy", FULL: "exp2", FAILED: "exp3", UNRECORDED: "exp3"}
+    runs += [one_torch_process(seed, placement) for seed, placement in placed.items()]
     more = {"PYTHONPATH": f"{PATHS}{os.pathsep}{folder / 'site'}", "LD_LIBRARY_PATH": "own", "XLA_FLAGS": ""}
-    return strike(folder, points, faults, **more)
+    return strike(folder, [Point(run, timeout_s=8.0 if run.seed == HANGS else 200.0) for run in runs], faults, **more)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_run_has_one_record_and_no_process_is_left(sweep: Struck) -> None:
     sweep.check_whole()
 
 
-@pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST])
+@pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST, MEMBER_KILLED, COPIED])
 def test_healthy_runs_are_measured(sweep: Struck, seed: int) -> None:
     record = sweep[seed]
-    assert record.status == "ok" and (sweep.store.root.parent / "struck").exists()
+    assert record.status == "ok" and (sweep.store.root.parent / "struck").exists() and (sweep.store.root.parent / "struck too").exists()
     measured = record.measurement
-    assert measured and measured.step_clock == "host" and measured.moved_bytes == measured.predicted_bytes
+    assert measured and measured.moved_bytes and measured.moved_bytes == measured.predicted_bytes and measured.parameter_change > 0
+    assert measured.step_clock == ("device" if seed == COPIED else "host")
+    assert measured.replicas_agree is (True if seed in (COPIED, MEMBER_KILLED) else None)
+    assert len(measured.step_time_s) == len(measured.event_time_s) == len(measured.peak_memory_gib) == 2
     # two clocks may part on a busy computer: a step lasts a few milliseconds here
-    assert len(measured.step_time_s) == 2 and [flag for flag in measured.flags if not flag.startswith("clocks disagree")] == []
+    assert [flag for flag in measured.flags if not flag.startswith("clocks disagree")] == []
 
 
 def test_tensorflow_is_told_where_cudas_libraries_are(sweep: Struck) -> None:
@@ -63,69 +90,66 @@ def test_tensorflow_is_told_where_cudas_libraries_are(sweep: Struck) -> None:
     assert sweep[LAST].machine.environment["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir=<path>"
 
 
-def test_other_endings_are_statuses(sweep: Struck) -> None:
-    assert sweep[MEMORY].status == "out_of_memory"
-    assert sweep[HANGS].status == "timeout"
-    assert sweep[RAISES].status == "failed" and "planted fault" in sweep[RAISES].reason
+@pytest.mark.parametrize(
+    ("seed", "status", "words"),
+    [
+        (MEMORY, "out_of_memory", "planted"),
+        (HANGS, "timeout", "did not finish in time"),
+        (RAISES, "failed", "planted fault"),
+        (MEMBER_RAISES, "failed", "planted fault"),
+        (FULL, "out_of_memory", "planted"),
+        (FAILED, "failed", "planted fault"),
+        (UNRECORDED, "failed", "its Record could not be put together: KeyError: 'planted: a number is missing'"),
+    ],
+)
+def test_other_endings_are_statuses_with_the_first_cause_and_not_its_echoes(sweep: Struck, seed: int, status: str, words: str) -> None:
+    assert sweep[seed].status == status and words in sweep[seed].reason
 
 
-def one_torch_process(seed: int, placement: str, devices: int = 2) -> Run:
-    """A PyTorch Run of a second, dispatched by one thread; its seed names it."""
-    return build_run(**WORDS | {"placement": placement, "processes": "one", "devices": devices, "seed": seed})
-
-
-@pytest.mark.timeout(120)
-def test_pytorch_in_one_process_is_measured_by_the_same_program(tmp_path: Path) -> None:
-    placed = {HEALTHY: "exp1", MEMORY: "exp2", RAISES: "exp3", UNRECORDED: "exp3", LAST: "replicated_copy"}
-    runs = [one_torch_process(OTHER, "exp4", 3), *(one_torch_process(seed, placement) for seed, placement in placed.items())]
-    faults = [
-        {"seed": MEMORY, "stage": "timed", "rank": 0, "fault": "memory"},
-        {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
-        {"seed": UNRECORDED, "stage": "timed", "rank": 0, "fault": "record"},
-    ]
-    records = {record.run.seed: record for record in strike(tmp_path, [Point(run, timeout_s=60.0) for run in runs], faults).store}
-    assert {seed: record.status for seed, record in records.items()} == {
-        HEALTHY: "ok",
-        OTHER: "ok",
-        MEMORY: "out_of_memory",
-        RAISES: "failed",
-        UNRECORDED: "failed",
-        LAST: "ok",
-    }
-    assert records[UNRECORDED].reason == "its Record could not be put together: KeyError: 'planted: a number is missing'"
-    for seed in (HEALTHY, OTHER, LAST):
-        run, measured = records[seed].run, records[seed].measurement
-        assert measured and measured.step_clock == "device"
-        assert measured.moved_bytes == measured.predicted_bytes and measured.moved_bytes
-        assert [len(steps) for steps in measured.step_time_s] == [5] * run.devices
-        assert len(measured.event_time_s) == len(measured.peak_memory_gib) == run.devices
-        assert measured.parameter_change > 0
-        assert measured.replicas_agree is (True if run.placement == "replicated_copy" else None)
+def test_an_asynchronous_run_applies_each_update_once_and_learns(sweep: Struck) -> None:
+    """That 2 x 10 updates were applied is checked by the Run itself, which would have failed."""
+    record = sweep[ASYNCHRONOUS]
+    measured = record.measurement
+    assert record.status == "ok" and measured, record.reason
+    assert len(measured.loss) == 10 and measured.loss[-1] < measured.loss[0] and measured.replicas_agree is None
+    assert measured.moved_bytes is None and any("not counted" in flag for flag in measured.flags)
+    assert set(measured.predicted_bytes) == {"host_to_device", "device_to_host"}
+    assert len(measured.peak_memory_gib) == 2 and all(measured.peak_memory_gib)
 
 
 def test_points_share_a_launch_only_where_one_program_can_measure_them() -> None:
-    assert launch_of(Point(served(0))) == launch_of(Point(served(1)))
-    assert launch_of(Point(served(0))) != launch_of(Point(served(0, devices=3))), "TensorFlow fixes its devices when it starts"
-    assert launch_of(Point(served(0))) != launch_of(Point(served(0), launch=1))
-    torch = Point(one_torch_process(0, "exp2", 2))
-    assert launch_of(torch) != launch_of(Point(served(0))), "two frameworks do not meet in one process"
+    torch, one = Point(one_torch_process(0, "exp2")), launch_of(Point(served(0)))
+    assert one == launch_of(Point(served(1))) != launch_of(Point(served(0), launch=1))
+    assert one != launch_of(Point(served(0, devices=3))), "TensorFlow fixes its devices when it starts"
+    assert launch_of(torch) != one, "two frameworks do not meet in one process"
     assert launch_of(torch) == launch_of(Point(one_torch_process(0, "exp4", 3)))
-    assert launch_of(torch) != launch_of(Point(torch.run.model_copy(update={"processes": "per_device"})))
-    members = [served(seed, devices).model_copy(update={"processes": "per_device"}) for seed, devices in ((0, 2), (1, 2), (0, 3))]
-    first, other, wider = (launch_of(Point(run)) for run in members)
+    for other in ({"processes": "per_device"}, {"traced_steps": 3}):
+        assert launch_of(torch) != launch_of(Point(torch.run.model_copy(update=other)))
+    first, other, wider = (launch_of(Point(spread(seed, devices=devices))) for seed, devices in ((0, 2), (1, 2), (0, 3)))
     assert first == other != wider, "collectives of two sizes never share a process"
 
 
 def test_on_gpus_one_tensorflow_process_measures_runs_of_any_size_but_for_collectives() -> None:
     """A process that sees all GPUs must start once for 1, 2 and 4 of them, unless a group of collectives is made in it."""
-
-    def on_gpus(placement: str, devices: int) -> tuple[object, ...]:
-        changes = {"placement": placement, "devices": devices, "device_type": "cuda"}
-        return launch_of(Point(served(0).model_copy(update=changes)))
-
     for row in placements().values():
         engines = [engine for engine in row.engines if engine.framework == "tensorflow" and engine.processes == "one"]
-        if not engines:
-            continue
+        fixed = {"placement": row.name, "device_type": "cuda"}
+        two, four = (launch_of(Point(served(0).model_copy(update=fixed | {"devices": devices}))) for devices in (2, 4))
         groups = row.merge == "all_reduce" or any(engine.strategy for engine in engines)
-        assert (on_gpus(row.name, 2) == on_gpus(row.name, 4)) is not groups, row.name
+        assert not engines or (two == four) is not groups, row.name
+
+
+@pytest.mark.parametrize(
+    ("visible", "index", "seen"),
+    [(None, 2, "2"), ("5,7", 1, "7"), ("5, GPU-8932f937", 1, "GPU-8932f937"), ("5,7", 2, "shows 2"), ("", 0, "shows 0"), ("5,7", -1, "-1")],
+)
+def test_each_process_sees_its_own_gpu(visible: str | None, index: int, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    if seen.startswith("shows"):
+        with pytest.raises(Unsupported, match=f"{seen} GPUs and replica {index} needs one of its own"):
+            device_environment("cuda", index)
+    else:
+        assert device_environment("cuda", index) == {"CUDA_VISIBLE_DEVICES": seen}
+    assert device_environment("cpu", 0) == {"CUDA_VISIBLE_DEVICES": "-1"}

@@ -17,23 +17,15 @@ from multigpu.run import Run
 from tests.refusals import refused
 
 
-class Clock:
-    """A clock that moves when it is told to."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(compare, "time", made)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that moves when it is told to."""
+    made = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
 
-def launched(clock: Clock, bar: Budget, launches: int, opening_s: float, runs: list[tuple[str, float]]) -> Iterator[str]:
+def launched(clock: SimpleNamespace, bar: Budget, launches: int, opening_s: float, runs: list[tuple[str, float]]) -> Iterator[str]:
     """The Runs of one launch that are measured: the first is the throw-away one, and ends `opening_s` after the launch began."""
     bar.begin(launches)
     for place, (label, took_s) in enumerate(runs):
@@ -46,7 +38,9 @@ def launched(clock: Clock, bar: Budget, launches: int, opening_s: float, runs: l
         yield label
 
 
-def compared(clock: Clock, budget_s: float, opening_s: float, took_s: dict[str, float], repeats: int = 5) -> tuple[list[str], float]:
+def compared(
+    clock: SimpleNamespace, budget_s: float, opening_s: float, took_s: dict[str, float], repeats: int = 5
+) -> tuple[list[str], float]:
     """What is measured within a budget, one device in a launch of its own; and when it ended, s after it began."""
     bar, began, measured = Budget(99, False), clock.now, list[str]()
     bar.ends_s = began + budget_s
@@ -62,21 +56,16 @@ def compared(clock: Clock, budget_s: float, opening_s: float, took_s: dict[str, 
 @pytest.mark.parametrize("budget_s", [15, 20, 25, 40, 60, 300])
 @pytest.mark.parametrize("opening_s", [2.0, 5.0, 9.0])
 @pytest.mark.parametrize("slow_s", [0.5, 3.0, 12.0])
-def test_a_budget_is_exceeded_by_one_run_at_most(clock: Clock, budget_s: float, opening_s: float, slow_s: float) -> None:
+def test_a_budget_is_exceeded_by_one_run_at_most(clock: SimpleNamespace, budget_s: float, opening_s: float, slow_s: float) -> None:
     took_s: dict[str, Any] = {"one": 1.0, "ddp": 1.5, "exp4": slow_s}
     measured, ended_s = compared(clock, budget_s, opening_s, took_s)
     assert ended_s <= budget_s + max(opening_s, slow_s, 1.5)
-    assert "one" in measured
+    assert "one" in measured and (budget_s < 300 or len(measured) == 15)
     if budget_s >= 2 * opening_s + 8:
         assert "ddp" in measured, "one device's repeats may not use up what its rivals need"
 
 
-def test_all_is_measured_where_the_budget_allows_it(clock: Clock) -> None:
-    measured, ended_s = compared(clock, 120, 4.0, {"one": 1.0, "ddp": 1.5, "exp4": 3.0})
-    assert len(measured) == 15 and ended_s == pytest.approx(4 + 5 + 4 + 5 * 4.5)
-
-
-def test_a_launch_that_would_end_too_late_is_not_begun(clock: Clock) -> None:
+def test_a_launch_that_would_end_too_late_is_not_begun(clock: SimpleNamespace) -> None:
     bar = Budget(9, False)
     bar.ends_s = clock.now + 30
     assert list(launched(clock, bar, 2, 16.0, [("one", 1.0)])) == ["one"]
@@ -92,15 +81,12 @@ def found(model: str) -> Any:
     return SimpleNamespace(runs=[run], names=[*gains], frame=frame)
 
 
-def test_the_nearest_published_job_is_one_of_the_models_own_size() -> None:
+def test_the_nearest_published_job_is_one_of_the_models_own_size_or_none_is_shown() -> None:
     rows = beside(found("vgg16"))
     here, there = rows[rows["place"] == "here"], rows[rows["place"] != "here"]
     assert dict(zip(here["name"], here["efficiency"], strict=True)) == {"ddp": 0.9, "exp2": 0.6}
     assert there["place"].nunique() == 1 and there["place"].str.startswith("vgg16, ").all() and set(there["name"]) == set(here["name"])
     assert (there["n"] > 1).all() and there["efficiency"].between(there["efficiency_low"], there["efficiency_high"]).all()
     assert "<svg" in shown_beside(found("vgg16"))
-
-
-def test_nothing_is_shown_where_no_published_job_is_near() -> None:
     refused("no published job on 2 GPUs", beside, found("resnet_tiny"), error=Missing)
     assert shown_beside(found("resnet_tiny")) == ""

@@ -1,6 +1,5 @@
 """A user's Keras model through `compare` on two logical CPU devices, and Keras jobs that cannot be trained."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,11 @@ import numpy as np
 import pytest
 
 import multigpu
-from multigpu.own.examine import framework_of
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result
 from tests.own.test_bad_jobs import refused
 from tests.refusals import refused as told
 
-MODEL = Path(__file__).parent / "keras_model.py"
 PLACEMENTS = ("mirrored_nccl", "exp2", "exp4")
 BUDGET_S = 150
 """Three processes import Keras, one after the other; the computer may be shared."""
@@ -25,8 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixture
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    out = tmp_path_factory.mktemp("functional")
-    job = f"{MODEL}:functional"
+    job, out = f"{Path(__file__).parent / 'keras_model.py'}:functional", tmp_path_factory.mktemp("functional")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("multigpu.own.compare.WINDOW_S", 0.0)  # as few steps as can be
         return multigpu.compare(job, 2, PLACEMENTS, budget_s=BUDGET_S, out=out, device_type="cpu", repeats=1, progress=False)
@@ -43,9 +39,6 @@ def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted
         assert record.measurement is not None and record.measurement.moved_bytes == record.measurement.predicted_bytes
     mirrored = result["mirrored_nccl"]
     assert mirrored.row["moved_bytes"] == 2 * 4 * mirrored.run.description.parameters
-
-
-def test_what_is_frozen_or_needs_not_move_is_known(result: Result) -> None:
     assert {"conv2d.bias"} == set(result.described.flat)
     assert "batch_normalization.moving_mean" in result.described.fixed and "seed_generator.seed_generator_state" in result.described.fixed
     assert any("dropout" in note for note in result.described.notes) and "mirrored_nccl" in result._repr_html_()
@@ -126,14 +119,3 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_keras_job_gets_one_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(GOOD, BAD[name], tmp_path, capsys)
-
-
-def test_a_function_that_imports_keras_itself_makes_a_keras_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    import keras
-
-    def model() -> keras.Model:
-        monkeypatch.setitem(sys.modules, "keras", keras)
-        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
-
-    monkeypatch.delitem(sys.modules, "keras")
-    assert framework_of(multigpu.Job(model, [], keras.losses.MeanSquaredError(), multigpu.SGD(0.1), batch_size=2)) == "tensorflow"

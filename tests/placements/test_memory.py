@@ -50,33 +50,24 @@ def on_host(trainer: Any) -> Iterator[Tensor]:
 def held(aside: set[int]) -> int:
     """Bytes under all tensors of this process that lie in memory of its own and not at these addresses."""
     gc.collect()
-    found = {}
-    for tensor in [one for one in gc.get_objects() if isinstance(one, Tensor)]:
-        for each in (tensor, tensor.grad if tensor.is_leaf else None):
-            if each is None or each.is_meta:
-                continue
-            local = each.to_local() if hasattr(each, "to_local") else each
-            storage = local.untyped_storage()
-            if not storage.is_shared():
-                found[storage.data_ptr()] = storage.nbytes()
+    tensors = [one for one in gc.get_objects() if isinstance(one, Tensor)]
+    gradients = [one.grad for one in tensors if one.is_leaf and one.grad is not None]
+    local = [one.to_local() if hasattr(one, "to_local") else one for one in (*tensors, *gradients) if not one.is_meta]
+    found = {one.data_ptr(): one.nbytes() for one in (each.untyped_storage() for each in local) if not one.is_shared()}
     return sum(size for place, size in found.items() if place not in aside)
 
 
 def counted(run: Run, rank: int, folder: Path) -> int:
-    """Bytes of what was made for a replica, or for all in one process, and is held on devices after two steps, batches and running
-    statistics left out.
-    """
+    """Bytes of what was made for a replica, or for all in one process, and is held on devices after two steps, but batches and buffers."""
     gc.collect()
     gc.freeze()  # what stands already is no longer told of
     alone = run.processes == "per_device"
     trainer, feeds = replica(run, rank, folder) if alone else dispatched(run, folder)
     feeds = [feeds] if alone else feeds
     for step in range(2):
-        shards = [feed.shard(step) for feed in feeds]
-        trainer.step(shards)
-    for feed in feeds:
-        feed.close()
-    del feed, feeds, shards
+        trainer.step([feed.shard(step) for feed in feeds])
+    while feeds:
+        feeds.pop().close()
     aside = [*on_host(trainer), *(buffer for module in trainer.modules.values() for buffer in module.buffers())]
     found = held({one.untyped_storage().data_ptr() for one in aside})
     trainer.close()
@@ -89,13 +80,11 @@ def worker(rank: int, folder: str) -> None:
     for world in sorted(JOBS, reverse=True):
         if rank >= world:
             continue
-        found = {}
         with group(rank, world, folder):
-            for name, run in RUNS.items():
-                if world == (1 if run.processes == "one" else run.devices):
-                    shared = Path(folder) / name
-                    shared.mkdir(exist_ok=True)
-                    found[name] = counted(run, rank, shared)
+            found = {}
+            for name in [name for name, run in RUNS.items() if world == (1 if run.processes == "one" else run.devices)]:
+                (shared := Path(folder) / name).mkdir(exist_ok=True)
+                found[name] = counted(RUNS[name], rank, shared)
         torch.save(found, f"{folder}/{world}-{rank}.pt")
 
 
@@ -115,9 +104,7 @@ def test_keeps_what_its_row_predicts(found, name: str) -> None:
 
 
 def test_which_placements_a_model_fits_under() -> None:
-    """VGG-16 with momentum: 553.4 MB of variables, of which a device of ddp keeps three times as much, and one of eight of FSDP2 an eighth
-    of that and its largest layer (102.8 M elements) four times; of ResNet-101 without momentum it needs most where it cuts the whole.
-    """
+    """VGG-16 with momentum, 553.4 MB of variables; of ResNet-101 without, FSDP2 needs most where it cuts the whole."""
     fields = {"workload": "cnn", "model": "vgg16", "batch_size": 8, "optimizer": "momentum"}
     runs = [build_run(placement=name, devices=8, **fields) for name in ("ddp", "zero1", "fsdp2", "replicated_copy")]
     one = build_run(placement="ddp", devices=1, **fields)

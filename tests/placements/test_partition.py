@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.limits import communication_time_s
-from multigpu.placements.partition import bounds, crossings, part_shape, section_places, stages_of
+from multigpu.placements.partition import crossings, section_places, stages_of
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run, build_run
-from multigpu.workloads import find_model, workloads
+from multigpu.workloads import workloads
 from tests.refusals import refused
 
 
@@ -20,13 +20,7 @@ def make_run(**more: Any) -> Run:
     return build_run(**fields | {"scaling": "strong"} | more)
 
 
-def test_parts_differ_by_at_most_one_and_leave_nothing_out():
-    for size in (4, 7, 11):
-        for parts in (1, 2, 3, 4):
-            ends = [bounds(size, parts, index) for index in range(parts)]
-            lengths = [end - begin for begin, end in ends]
-            assert ends[0][0] == 0 and ends[-1][1] == size and all(a[1] == b[0] for a, b in pairwise(ends))
-            assert max(lengths) - min(lengths) <= 1
+STAGES = {"placement": "layer_split", "processes": "one"}
 
 
 def test_stages_are_the_best_contiguous_cut():
@@ -42,21 +36,18 @@ def test_stages_are_the_best_contiguous_cut():
     refused("2 sections cannot be spread over 3 devices", stages_of, [1.0, 1.0], 3)
 
 
-def test_the_projection_is_a_stage_of_its_own():
-    places = section_places(find_model("nmt", "nmt000"), 4)
-    assert places[-1] == 3 and places[-2] == 2 and places[0] == 0
-
-
 def test_bytes_of_stages_by_hand():
     """A dense stack of 10 units over two devices: 12 rows of 10 numbers cross once and come back."""
-    run = make_run(placement="layer_split", processes="one", devices=2)
+    run = make_run(**STAGES, devices=2)
     assert len(crossings(run.description.sections, section_places(run.description, 2))) == 1
     assert step_bytes(run, [{}]) == {"device_to_device": 2 * 12 * 10 * 4}
-    halves = make_run(placement="layer_split", processes="one", devices=2, micro_batches=3)
-    assert step_bytes(halves, [{}]) == step_bytes(run, [{}])
+    assert step_bytes(make_run(**STAGES, devices=2, micro_batches=3), [{}]) == step_bytes(run, [{}])
     # two copies of two: six rows each, and every gradient to an all-reduce of two
-    hybrid = make_run(placement="layer_split", processes="one", devices=4, model_parallel=2)
-    assert step_bytes(hybrid, [{}, {}]) == {"device_to_device": 2 * 12 * 10 * 4, "all_reduce": 2 * 531 * 4}
+    hybrid = make_run(**STAGES, devices=4, model_parallel=2)
+    assert step_bytes(hybrid, [{}, {}]) == {
+        "device_to_device": 2 * 12 * 10 * 4,
+        "all_reduce": 2 * 531 * 4,
+    }
 
 
 def test_bytes_of_cut_matrices_by_hand():
@@ -78,13 +69,6 @@ def test_copies_share_the_batch_and_parts_do_not():
     assert make_run(devices=4, placement="ddp").shard_sizes == [3] * 4
 
 
-def test_parts_of_a_variable():
-    model = find_model("stacks", "mlp_tiny")
-    kernel = next(v for v in model.variables if v.name == "dense_0_kernel")
-    assert [part_shape(kernel, 0, 3, index) for index in range(3)] == [(4, 7), (3, 7), (3, 7)]
-    assert part_shape(kernel, None, 3, 1) == (10, 7)
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -94,15 +78,12 @@ def test_parts_of_a_variable():
         ({"devices": 12}, "a matrix of 10 rows to cut, too few for 12 devices"),
         ({"model": "stack_recurrent_tiny", "devices": 4}, "6 hidden units of 'stack_recurrent_tiny' cannot be cut into 4 equal parts"),
         ({"model": "stack_recurrent_tiny", "devices": 2, "recurrence": "fused"}, "one call for whole layers"),
-        ({"placement": "layer_split", "processes": "one", "devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
-        ({"placement": "layer_split", "processes": "one", "devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
+        (STAGES | {"devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
+        (STAGES | {"devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
         ({"workload": "cnn", "model": "resnet_tiny", "devices": 2}, "'resnet_tiny' does not say how its matrices are cut"),
-        ({"workload": "deepconn", "model": "deepconn_tiny", "placement": "layer_split", "processes": "one"}, "declares its sections"),
+        (STAGES | {"workload": "deepconn", "model": "deepconn_tiny"}, "declares its sections"),
         ({"framework": "tensorflow", "processes": "one", "execution": "graph"}, "'tensor_split' does not exist in 'tensorflow'"),
-        (
-            {"framework": "tensorflow", "placement": "layer_split", "processes": "one", "execution": "graph"},
-            "'layer_split' does not exist in 'tensorflow': it exists in torch",
-        ),
+        (STAGES | {"framework": "tensorflow", "execution": "graph"}, "'layer_split' does not exist in 'tensorflow': it exists in torch"),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str):
@@ -131,9 +112,3 @@ def test_sections_name_every_variable_once():
         assert sorted(named) == sorted(v.name for v in model.variables)
         given = {tensor for section in model.sections for tensor in section.gives}
         assert {tensor for section in model.sections for tensor in section.takes} == given
-
-
-def test_layers_of_the_translation_model_add_up():
-    model = find_model("nmt", "nmt000")
-    work = sum(sum(section.work.values()) for section in model.sections)
-    assert work == 2 * model.forward_flops_per_unit  # a source and a target word

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from multigpu.analysis.causes import host_phases
+from multigpu.analysis.traces import host_phases
 from multigpu.placements import find_placement, placements
 from multigpu.placements.refusals import HOST_IN_THE_MIDDLE, IN_LAYERS, NOT_BUILT, NOT_RECORDED, ONE_POOL, ONE_PROGRAM, refusal
 from multigpu.placements.row import Placement
@@ -27,19 +27,7 @@ def test_no_part_of_a_row_is_on_the_host_unseen(row: Placement) -> None:
         assert row.uses_host is any(HOST in (each.home, each.lookup, each.update) for each in assigned)
 
 
-@pytest.mark.parametrize("part", ["variables", "embeddings", "lookup", "merge", "update"])
-def test_one_part_on_the_host_is_enough(part: str) -> None:
-    row = placements()["ddp"]
-    assert not row.uses_host and row.model_copy(update={part: "host"}).uses_host
-
-
 COMBINED = list(product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)))
-
-
-def why(name: str, processes: str, execution: str, framework: str = "torch") -> str:
-    found = refusal(find_placement(name), framework, processes, execution)
-    assert found is not None
-    return found.why
 
 
 @pytest.mark.parametrize("row", EVERY, ids=lambda row: row.name)
@@ -53,12 +41,6 @@ def test_every_refusal_has_a_reason_and_says_what_is_allowed(row: Placement) -> 
         assert found.why != NOT_BUILT and not found.why.startswith("it runs")
         assert found.said.startswith(f"placement {row.name!r} does not ") and found.why in found.said
         assert all(value in found.said for value in found.allowed) and found.allowed
-
-
-def test_a_row_that_nothing_explains_says_that_nothing_was_built() -> None:
-    row = find_placement("replicated_ring").model_copy(update={"refusals": {}})
-    found = refusal(row, "torch", "per_device", "captured")
-    assert found is not None and found[:3] == ("execution", NOT_BUILT, ("eager",))
 
 
 ON_DEVICES = ("exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent", "make_parallel", "layer_split")
@@ -76,21 +58,23 @@ WITH_HOST = ("exp1", "exp2", "exp3", "make_parallel_cpu")
     ],
 )
 def test_what_prevents_a_form_of_execution(names: tuple[str, ...], processes: str, executions: tuple[str, ...], reason: str) -> None:
-    assert {why(name, processes, execution) for name in names for execution in executions} == {reason}
+    found = [refusal(find_placement(name), "torch", processes, execution) for name in names for execution in executions]
+    assert {one and one.why for one in found} == {reason}
 
 
-def test_the_shape_that_is_refused_is_told_and_not_its_opposite() -> None:
-    """make_parallel exists with one process alone, ddp with a process a device alone."""
-    for execution in ("eager", "captured"):
-        found = refusal(find_placement("make_parallel"), "torch", "per_device", execution)
-        assert found is not None and (found.field, found.allowed) == ("processes", ("one",)) and "one over all replicas" in found.why
-    found = refusal(find_placement("ddp"), "torch", "one", "eager")
-    assert found is not None and (found.field, found.allowed) == ("processes", ("per_device",)) and "while backward runs" in found.why
-
-
-def test_another_frameworks_form_is_told_before_all_else() -> None:
-    assert why("exp2", "one", "captured", "tensorflow") == "it is a form of execution of PyTorch"
-    assert why("exp2", "per_device", "graph") == "it is a form of execution of TensorFlow"
+@pytest.mark.parametrize(
+    ("name", "asked", "field", "allowed", "why"),
+    [
+        ("make_parallel", ("torch", "per_device", "eager"), "processes", ("one",), "one over all replicas"),
+        ("make_parallel", ("torch", "per_device", "captured"), "processes", ("one",), "one over all replicas"),
+        ("ddp", ("torch", "one", "eager"), "processes", ("per_device",), "while backward runs"),
+        ("exp2", ("tensorflow", "one", "captured"), "execution", ("graph", "eager", "xla"), "a form of execution of PyTorch"),
+        ("exp2", ("torch", "per_device", "graph"), "execution", ("eager", "compiled"), "a form of execution of TensorFlow"),
+    ],
+)
+def test_what_is_refused_is_told_first(name: str, asked: tuple[str, str, str], field: str, allowed: tuple[str, ...], why: str) -> None:
+    found = refusal(find_placement(name), *asked)
+    assert found is not None and (found.field, found.allowed) == (field, allowed) and why in found.why
 
 
 def test_a_run_is_refused_in_one_sentence() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.checked import train_reference
 from multigpu.measure.session import measurement, open_session
 from multigpu.measure.timing import most_steps
 from multigpu.paths import STAGES

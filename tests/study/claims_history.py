@@ -1,9 +1,8 @@
 """Recomputes the history of the claims' tests from the repository: `python -m tests.study.claims_history COMMIT` prints rows of the ledger.
 
-Every commit up to COMMIT that touched the claims is unpacked and its claims are imported there; a row is a claim's test that the
-commit before did not have. What data there was is told by the Records that decide the claim today: "existed" if one older than the test
-names a commit of the history, whose tree therefore lacks the test; "not known" if all older ones name commits that are gone, or if the
-commit that brought the test brought Records of its kind as well.
+Every commit up to COMMIT that touched the claims is unpacked and its claims are imported there; a row is a claim's test that the commit
+before lacked. What data there was, the Records that decide the claim today tell: "existed" if one older than the test names a commit of
+the history; "not known" if all older ones name commits that are gone, or if the test's commit brought Records of its kind as well.
 """
 
 import csv
@@ -35,7 +34,7 @@ json.dump(tests, sys.stdout)
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=paths.REPOSITORY, capture_output=True, text=True, check=True).stdout
+    return subprocess.check_output(["git", *words], cwd=paths.REPOSITORY, text=True)
 
 
 def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:
@@ -47,19 +46,16 @@ def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) ->
 FOLDERS = {"SynchronyPredicate": "synchrony", "CollectivePredicate": "hosts", "TrainingPredicate": "training"}
 FOLDERS |= {name: name for name in FOLDERS.values()}
 """Where the Records of a kind of predicate, by its class of old or its name, lie below data/; of all others, in runs."""
-Tests = dict[str, tuple[str, str]]
 
 
-def tests_of(commit: str) -> Tests:
+def tests_of(commit: str) -> dict[str, tuple[str, str]]:
     """Of every claim as a commit has it, the digest of its test ("" without one) and the folder of its Records."""
-    packed = subprocess.run(
-        ["git", "archive", commit, "src", "pyproject.toml"], cwd=paths.REPOSITORY, capture_output=True, check=True
-    ).stdout
+    packed = subprocess.check_output(["git", "archive", commit, "src", "pyproject.toml"], cwd=paths.REPOSITORY)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             tar.extractall(folder, filter="data")
         own = os.environ | {"PYTHONPATH": str(Path(folder, "src")), "MULTIGPU_HOME": folder}
-        text = subprocess.run([sys.executable, "-c", DUMP], cwd=folder, env=own, capture_output=True, text=True, check=True).stdout
+        text = subprocess.check_output([sys.executable, "-c", DUMP], cwd=folder, env=own, text=True)
     found = json.loads(text).items()
     return {number: (digest_of(every), FOLDERS.get(every[0]["kind"], "runs")) if every else ("", "") for number, every in found}
 
@@ -97,9 +93,7 @@ def rows(commit: str, keys: dict[str, list[str]]) -> list[Entry]:
 
 
 if __name__ == "__main__":
-    decided = json.loads(
-        subprocess.run([sys.executable, "-m", "multigpu", "claims", "--format", "json"], capture_output=True, check=True).stdout
-    )
+    decided = json.loads(subprocess.check_output([sys.executable, "-m", "multigpu", "claims", "--format", "json"]))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(Entry._fields)
     writer.writerows(rows(sys.argv[1] if len(sys.argv) > 1 else "HEAD", {one["claim"]["number"]: one["record_keys"] for one in decided}))

@@ -5,12 +5,10 @@ what Adagrad misses of rare features, beside other rules that are each at their 
 """
 
 import gzip
-import io
 import json
-import lzma
 import math
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +18,14 @@ DEFAULTS: dict[str, Any] = {"framework": "torch", "processes": "per_device", "sc
 DEFAULTS |= {"execution": "eager", "devices": 1, "batching": "own", "shuffle": False, "warmup_steps": 10, "timed_steps": 30, "prefetch": 0}
 
 
-def texts(root: Path) -> Iterator[bytes]:
-    """The JSON of every Record below a folder."""
-    for path in sorted(root.rglob("records-*.tar.xz")):
-        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(path.read_bytes()))) as tar:
-            for member in tar.getmembers():
-                file = tar.extractfile(member)
-                assert file is not None
-                yield file.read()
-    for path in sorted(root.rglob("*.json.gz")):
-        yield gzip.decompress(path.read_bytes())
-
-
 def records(root: Path) -> dict[str, Mapping[str, Any]]:
-    """The latest attempt of every key."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for text in texts(root):
-        record = json.loads(text)
-        held = found.get(record["key"])
-        if held is None or held.get("attempt", 0) <= record.get("attempt", 0):
-            found[record["key"]] = record
-    return found
+    """The latest attempt of every key below a folder."""
+    texts = [gzip.decompress(path.read_bytes()) for path in root.rglob("*.json.gz")]
+    for path in root.rglob("records-*.tar.xz"):
+        with tarfile.open(path) as tar:
+            texts += [file.read() for member in tar.getmembers() if (file := tar.extractfile(member))]
+    every = sorted(map(json.loads, texts), key=lambda record: record.get("attempt", 0))
+    return {record["key"]: record for record in every}
 
 
 def field(record: Mapping[str, Any], name: str) -> Any:
@@ -49,9 +34,8 @@ def field(record: Mapping[str, Any], name: str) -> Any:
 
 def quantity(record: Mapping[str, Any], name: str) -> float:
     """A figure of a Run: words, images or reviews a second, or seconds a step, by the wall clock."""
-    measured = record["measurement"]
-    step_s = measured["wall_s"] / field(record, "timed_steps")
-    return measured["units"] / measured["wall_s"] if name == "units_per_s" else step_s
+    wall_s = record["measurement"]["wall_s"]
+    return record["measurement"]["units"] / wall_s if name == "units_per_s" else wall_s / field(record, "timed_steps")
 
 
 def fits(record: Mapping[str, Any], side: Mapping[str, Any]) -> bool:

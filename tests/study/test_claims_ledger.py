@@ -3,7 +3,6 @@
 import argparse
 import re
 import subprocess
-from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -16,10 +15,11 @@ from tests.study import claims_history
 
 
 def test_every_test_is_the_last_one_of_its_claim_in_the_ledger():
+    """Rows only grow in time and say why; a changed test without a row is found, and other words are no change."""
     assert claims_history.unwritten(all_claims(), entries()) == []
-
-
-def test_a_changed_test_without_a_row_is_found():
+    for rows in entries().values():
+        assert [row.written for row in rows] == sorted(row.written for row in rows) and all(row.reason for row in rows)
+        assert len({(row.digest, row.written) for row in rows}) == len(rows)
     claim = find_claim("C1")
     contrast = claim.predicate.contrasts[0]
     moved = claim.predicate.model_copy(update={"contrasts": (contrast.model_copy(update={"bound": contrast.bound + 0.01}),)})
@@ -30,30 +30,19 @@ def test_a_changed_test_without_a_row_is_found():
     assert claims_history.unwritten([claim], {}) == [f"C1 {claim.digest}"]
 
 
-def test_rows_only_grow_in_time_and_say_why():
-    for rows in entries().values():
-        assert [row.written for row in rows] == sorted(row.written for row in rows)
-        assert all(row.reason for row in rows)
-        assert all(count == 1 for count in Counter((row.digest, row.written) for row in rows).values())
-
-
-def test_order():
-    test = Entry("C1", "0", "2026-11-22T00:00:00+00:00", "abc", "none", "first test")
-    early, late = "2026-11-21T23:00:00+00:00", "2026-11-22T01:00:00+00:00"
-    assert order(test, []) == order(test, [late]) == BEFORE
-    assert order(test, [early]) == AFTER
-    assert order(test, [early, late, late]) == f"{AFTER} (1 of 3 Records are older)"
-    assert order(test._replace(data="existed"), [late]) == AFTER
-    assert order(test._replace(data="not known"), [late]) == order(test._replace(data="not known"), [early]) == UNKNOWN
-
-
-def test_what_data_there_was():
-    known = frozenset({"1111111"})
-    early, late = "2026-11-21", "2026-11-23"
-    assert claims_history.state("2026-11-22", [(late, "1111111")], known) == "none"
-    assert claims_history.state("2026-11-22", [(early, "2222222"), (late, "1111111")], known) == "not known"
-    assert claims_history.state("2026-11-22", [(early, "2222222"), (early, "1111111abc")], known) == "existed"
-    assert set(STATES) == {"none", "not known", "existed"}
+def test_what_data_there_was_and_which_came_first():
+    written, early, late = "2026-11-22T00:00:00+00:00", "2026-11-21T23:00:00+00:00", "2026-11-22T01:00:00+00:00"
+    known, here, gone = frozenset({"1111111"}), "1111111abc", "2222222"
+    for records, data, found in (
+        ([], "none", BEFORE),
+        ([(late, here)], "none", BEFORE),
+        ([(early, gone), (late, here), (late, here)], "not known", f"{AFTER} (1 of 3 Records are older)"),
+        ([(early, gone), (early, here)], "existed", AFTER),
+    ):
+        assert claims_history.state(written, records, known) == data in STATES
+        test = Entry("C1", "0", written, "abc", "none", "first test")
+        assert order(test, [date for date, _ in records]) == found
+        assert order(test._replace(data="existed"), [late]) == AFTER and order(test._replace(data="not known"), [late]) == UNKNOWN
 
 
 @pytest.mark.parametrize("commit", ["3823640", "feaa135", "8e29e61"])
@@ -74,14 +63,11 @@ def test_changed_verdicts_are_what_the_records_say_now(results):
     assert all(change.why and change.before != change.after for change in changes())
 
 
-def test_no_row_says_that_there_was_no_data_while_deciding_records_are_older(results):
+def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(results):
+    """And no row says that there was no data while deciding Records are older."""
     for result in results:
         for row in entries().get(result.claim.number, ())[-1:]:
             assert row.data != "none" or not [date for date in result.measured_at if date < row.written], result.claim.number
-
-
-def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(results):
-    for result in results:
         assert bool(result.scope) == (result.verdict == "holds here only"), result.claim.number
         assert result.why or result.verdict.startswith(("holds", "does not")), result.claim.number
         if result.verdict in ("inconclusive", "not yet measured"):

@@ -1,40 +1,133 @@
-"""Pages: true of the published Records, tripped by other ones, and never stopped by a stranger's."""
+"""Pages run in this process, cell by cell, drawing nothing: true of the published Records, tripped by other ones, and never stopped by a
+stranger's.
+"""
 
+import ast
+import contextlib
+import io
 import re
-from dataclasses import dataclass
-from functools import partial
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from multigpu import pages, paths
-from multigpu.analysis import estimate, plots, read, show
+from multigpu.analysis import estimate, picture, plots, prose, read, show
+from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import where
+from multigpu.analysis.show import Shown
 from multigpu.explorer import encoded
+from multigpu.record import RecordStore
 from tests.analysis.planted import read_on_a_telephone
-from tests.study.pages import NOTEBOOKS, Page, code_of, keys_of, points_scaled
+from tests.factory import make_machine, make_record, plant
 
+NOTEBOOKS = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
 UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}
 """page -> what a `require` of it says, or how that begins -> why no scaling of Runs' rates can trip it."""
 FROM_RATES = ("everywhere", "frame", "points", "host_steps")
 """What a study derives from the rates that are scaled; the rest that it has read stays."""
 
 
-@dataclass
-class Told:
-    """A published page: itself, the Records listed at its end, its links to the explorer with their rows' Records, its figures, of what."""
+@cache
+def code_of(path: Path) -> list[tuple[str, bool]]:
+    """(source, whether it is the parameters' cell) of each code cell."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    return [(cell.source, "parameters" in cell.metadata.get("tags", [])) for cell in cells]
 
-    page: Page
-    listed: set[str]
-    links: list[tuple[str, set[str]]]
-    figures: list[Picture]
-    of_a_machine: bool
+
+def names_of(cell: ast.Module) -> tuple[set[str], set[str]]:
+    """(names that a cell binds, names that it reads and has not bound in a line above)."""
+    bound, free = set[str](), set[str]()
+    for line in cell.body:
+        targets = [part.target for part in ast.walk(line) if isinstance(part, ast.comprehension)]
+        inner = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        names = [part for part in ast.walk(line) if isinstance(part, ast.Name) and part.id not in inner]
+        free |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - bound
+        bound |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return bound, free
+
+
+class Page:
+    """One page: `run` executes its cells; `facts` and `required` keep what each cell wrote and required.
+
+    Of a published page (`told`), also the Records listed at its end, its links to the explorer with their rows' Records, and its figures.
+    """
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch, strict: bool = True, **parameters: str) -> None:
+        self.cells, self.parameters = code_of(path), parameters
+        self.facts: dict[int, list[Any]] = defaultdict(list)
+        self.required: dict[int, list[tuple[str, bool]]] = defaultdict(list)
+        self.space: dict[str, Any] = {"__name__": "__main__"}
+        self.listed, self.links, self.figures = set[str](), list[tuple[str, set[str]]](), list[Picture]()
+        self.at, self.of_a_machine = 0, False
+        write, require = Estimate.__format__, prose.require
+
+        def note_fact(fact: Estimate, form: str) -> str:
+            self.facts[self.at].append(fact)
+            return write(fact, form)
+
+        def note_required(condition: Any, why: str) -> None:
+            self.required[self.at].append((why, bool(condition)))
+            if strict:
+                require(condition, why)
+
+        patch.setattr(Estimate, "__format__", note_fact)
+        patch.setattr(pages, "require", note_required)
+        patch.setattr(picture, "save", lambda *_, **__: Shown(""))
+        for name in ("dots", "lines", "bars", "timeline"):
+            patch.setattr(pages, name, lambda rows, *_, **__: Picture(1, 1))
+        if not strict:
+            patch.setattr(pages, "table", lambda *_, **__: Shown(""))
+            patch.setattr(read.Study, "header", lambda study: "")
+
+    def run(self, last: int | None = None, kept: Mapping[str, Any] | None = None) -> None:
+        """Execute the cells, all or this one and those that it rests on; kept: what the study has read already, by its attribute."""
+        for number in range(len(self.cells)) if last is None else self.below(last):
+            source, parameters = self.cells[number]
+            self.at, cell = number, ast.parse(source)
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(prose.EachCell().visit(cell) if "study" in self.space else cell, f"cell {number}", "exec"), self.space)
+            if parameters:
+                self.space.update(self.parameters)
+            elif number == 1:
+                self.space["study"].__dict__.update(kept or {})
+
+    def below(self, last: int) -> list[int]:
+        """The first two cells, this one, and those between that bind a name which these read."""
+        names = [names_of(ast.parse(source)) for source, _ in self.cells]
+        needed, spoken = [last], names[last][1]
+        for number in reversed(range(last)):
+            bound, free = names[number]
+            if number < 2 or bound & spoken:
+                needed.append(number)
+                spoken = spoken - bound | free
+        return needed[::-1]
+
+
+def keys_of(facts: list[Any]) -> frozenset[str]:
+    """The Records that these facts follow."""
+    return frozenset(key for fact in facts if isinstance(fact, Estimate) for key in fact.keys)
+
+
+def points_scaled(keys: frozenset[str], times: float) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The Runs and points that pages read, the rates of these Records' points multiplied."""
+    frame, table = read.frames(paths.RUNS)
+    hit = np.array([not keys.isdisjoint(own.split(", ")) for own in table["keys"].astype(str)])
+    table = table.copy()
+    table.loc[hit, ["rate", "rate_low", "rate_high"]] *= times
+    table.loc[hit, ["step_time_s", "median_step_s"]] /= times
+    table.loc[hit, "log_mean"] += np.log(times)
+    return frame, table
 
 
 @pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -43,22 +136,21 @@ def path(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(path: Path) -> Told:
+def told(path: Path) -> Page:
     """The page of the published Records: a sentence that is not true of them would raise."""
-    listed, links, figures = set[str](), list[tuple[str, set[str]]](), list[Picture]()
 
-    def sources(*tables: pd.DataFrame) -> show.Shown:
-        listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
+    def sources(*tables: pd.DataFrame) -> Shown:
+        page.listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
         return shown
 
     def linked(of: Any, rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> Any:
         if link:
             keys = rows["keys"].dropna() if "keys" in rows else []
-            links.append((show.of_machines(link, rows), set(", ".join(keys).split(", ")) - {""}))
+            page.links.append((show.of_machines(link, rows), set(", ".join(keys).split(", ")) - {""}))
         return of(rows, *more, link=link, **words)
 
     def plot(of: Any, *more: Any, **words: Any) -> Picture:
-        figures.append(linked(of, *more, **words))
+        page.figures.append(linked(of, *more, **words))
         return Picture(1, 1)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -70,40 +162,40 @@ def told(path: Path) -> Told:
         for name, called in {"sources": sources, "table": partial(linked, show.table), **drawn}.items():
             patch.setattr(pages, name, called)
         page.run()
-    return Told(page, listed, links, figures, bool(show.PAGE_MACHINE))
+    page.of_a_machine = bool(show.PAGE_MACHINE)
+    return page
 
 
-def test_every_require_is_tripped_by_other_rates(path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_require_is_tripped_by_other_rates(path: Path, told: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times or a third of the rates behind one of the facts that a block says make each `require` of that block fail."""
-    exempt = UNSCALED.get(path.stem, {})
-    kept = {name: read for name, read in vars(told.page.space["study"]).items() if name not in FROM_RATES}
-    for cell, required in told.page.required.items():
+    exempt, every = UNSCALED.get(path.stem, {}), [why for required in told.required.values() for why, _ in required]
+    assert all(any(why.startswith(begin) for why in every) and len(reason) > 20 for begin, reason in exempt.items())
+    kept = {name: read for name, read in vars(told.space["study"]).items() if name not in FROM_RATES}
+    for cell, required in told.required.items():
         left = {why for why, _ in required if not any(why.startswith(begin) for begin in exempt)}
-        sides = list({keys: None for fact in told.page.facts.get(cell, []) if (keys := keys_of([fact]))})
+        sides = list({keys: None for fact in told.facts.get(cell, []) if (keys := keys_of([fact]))})
         for keys, times in product(sides, (3.0, 1 / 3)):
             if not left:
                 break
-            with monkeypatch.context() as patch, points_scaled(patch, keys, times):
+            found = points_scaled(keys, times)
+            with monkeypatch.context() as patch:
+                patch.setattr(read, "frames", lambda runs, found=found: found)
                 again = Page(path, patch, strict=False)
                 again.run(cell, kept)
             left -= {why for why, held in again.required.get(cell, []) if not held}
         assert not left, f"cell {cell} says {sorted(left)}, and no scaling of the rates behind its facts trips that"
 
 
-def test_every_figure_leads_to_the_files_of_its_records(path: Path, told: Told, explored: dict[str, Any]) -> None:
+def test_every_figure_leads_to_its_records_and_is_read_on_a_telephone(path: Path, told: Page, explored: dict[str, Any]) -> None:
     """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points for every link."""
-    assert keys_of([fact for facts in told.page.facts.values() for fact in facts]) <= told.listed <= explored["keys"]
+    assert keys_of([fact for facts in told.facts.values() for fact in facts]) <= told.listed <= explored["keys"]
     assert told.listed or path.stem == "20-explorer"
     for link, keys in told.links:
         assert "machine=" in link or not told.of_a_machine, f"{link} shows points of other machines than its rows"
         found = where(explored["points"], **{name: text.split("|") for name, text in parse_qsl(link)})
         assert len(found), f"no point has {link}"
         assert keys <= set().union(*found["own"]), f"{link} leaves out Records of its rows"
-
-
-def test_every_figure_is_read_on_a_telephone(told: Told) -> None:
-    for figure in told.figures:
-        assert read_on_a_telephone(figure), figure.name
+    assert all(map(read_on_a_telephone, told.figures))
 
 
 @pytest.fixture(scope="module")
@@ -112,23 +204,26 @@ def explored() -> dict[str, Any]:
     points = read.frames(paths.RUNS)[1]
     data = encoded(points, paths.DATA)
     places = [place for row in data["records"] for place in row] + [place for *_, place in data["others"]]
-    columns = {
-        name: [held["values"][at] for at in held.get("at", [0] * len(points))] for name, held in data["columns"].items() if "values" in held
-    }
+    held = {name: one for name, one in data["columns"].items() if "values" in one}
+    columns = {name: [one["values"][at] for at in one.get("at", [0] * len(points))] for name, one in held.items()}
     own = [[place.split()[0] for place in row] for row in data["records"]]
     return {"points": pd.DataFrame(columns).assign(own=own), "keys": {place.split()[0] for place in places if " " in place}}
 
 
-def test_exemptions_name_what_a_page_requires() -> None:
-    for stem, begins in UNSCALED.items():
-        source = "\n".join(source for source, _ in code_of(paths.REPOSITORY / "notebooks" / f"{stem}.ipynb"))
-        for begin, reason in begins.items():
-            assert begin in source and len(reason) > 20, f"{stem}: {begin}"
+@pytest.fixture(scope="module", params=["empty", "cpu", "unknown"])
+def strangers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data of somebody else's machine, or of nobody's yet."""
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / "runs").mkdir()
+    if request.param != "empty":
+        machine = make_machine(0) if request.param == "cpu" else make_machine(2, name="2x-unknown", gpu="Unknown GPU")
+        fields = {"device_type": "cpu", "model": "nmt_small", "precision": "fp32"} if request.param == "cpu" else {}
+        repeats = product(("ddp", "exp2"), (1, 2), (0, 1))
+        plant(RecordStore(folder / "runs"), [make_record(name, count, machine=machine, repeat=n, **fields) for name, count, n in repeats])
+    return folder
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_are_pages_of_a_person(notebook: Path) -> None:
-    """At most three figures; every cell behind the first is a `finding`, which `page` sees to."""
-    sources = [source for source, _ in code_of(notebook)]
-    assert sum(source.count("file=") for source in sources) <= (3 if int(notebook.stem[:2]) < 20 else 99)
-    assert "study = page(globals()" in sources[1] and not re.search(r"^(say|table|require)\(", sources[1], re.M)
+def test_pages_render_on_a_strangers_records(strangers: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is raised: what is not true or not there is left out."""
+    monkeypatch.delenv(paths.PUBLISH, raising=False)
+    Page(path, monkeypatch, records=str(strangers)).run()

@@ -5,13 +5,12 @@ from typing import Any
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, Score
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Digits
-from multigpu.synchrony.record import Histogram, Result, SynchronyRecord, make_record, record_fields
-from multigpu.synchrony.server import Accounts, Point
-from tests.synchrony.cases import EXPONENTIAL
+from multigpu.synchrony.record import Histogram, SynchronyRecord, make_record, record_fields, summarise
+from multigpu.synchrony.server import Point
+from multigpu.synchrony.simulate import simulate
+from tests.synchrony.cases import EXPONENTIAL, timed
 
-NOISE = (1.0, 1.004, 0.996, 1.003, 0.997)
-"""By seed, a factor on every figure."""
-ACCOUNTS = Accounts(*(0 for _ in range(7)), *(0.0 for _ in range(4)), *(0 for _ in range(3)))
+NOISE = (1.0, 1.004, 0.996, 1.003, 0.997)  # by seed, a factor on every figure
 
 
 def record(
@@ -28,7 +27,6 @@ def record(
     **fields: Any,
 ) -> SynchronyRecord:
     """A Record of an experiment (exponential times, 100 updates unless fields say otherwise) with these figures.
-
     losses, errors: the curve, evenly over the budget; losses belong to a problem, with errors if it has classes.
     """
     fields = {"law": EXPONENTIAL, "clock": "virtual", **fields}
@@ -44,11 +42,12 @@ def record(
         for i, loss in enumerate(losses)
     ]
     time_s = update_time_s * noise
-    times = {"end_s": end_s, "update_time_s": time_s, "block_times_s": [0.99 * time_s, 1.01 * time_s] * 10}
-    counts = {"updates": updates, "measured_updates": updates, "gradients": applied, "samples": None, "parameters": 0}
-    ages = Histogram(mean=staleness * noise, width=1, counts=[1, 2, 1])
-    more = {"interval_quantiles_s": [time_s] * 5, "staleness": ages, "accounts": ACCOUNTS, "curve": curve, "fingerprint": ""}
-    result = Result(**times, **counts, **more)
+    figures = {
+        **{"end_s": end_s, "updates": updates, "measured_updates": updates, "gradients": applied, "curve": curve},
+        **{"update_time_s": time_s, "block_times_s": [0.99 * time_s, 1.01 * time_s] * 10},
+        "staleness": Histogram(mean=staleness * noise, width=1, counts=[1, 2, 1]),
+    }
+    result = summarise(simulate(timed("sync", updates=1))).model_copy(update=figures)
     return make_record(experiment, None).model_copy(update={"status": "ok", "result": result})
 
 
@@ -61,9 +60,8 @@ def averaged(loss: float, joint: float, *, hidden: tuple[int, ...] = (64,), same
     """Five AveragingRecords of digits with these losses of the average and the joint model; errors are a tenth of them."""
     made = []
     for seed, noise in enumerate(NOISE):
-        experiment = AveragingExperiment(
-            problem=Digits(hidden=hidden, shards=4), workers=4, steps=10, rate=0.3, same_start=same_start, seed=seed
-        )
+        fields = {"workers": 4, "steps": 10, "rate": 0.3, "same_start": same_start, "seed": seed}
+        experiment = AveragingExperiment(problem=Digits(hidden=hidden, shards=4), **fields)
         scores = {"averaged": Score(loss * noise, loss * noise / 10), "joint": Score(joint, joint / 10)}
         made.append(AveragingRecord(initial=[], apart=[], **scores, **record_fields(experiment)))
     return made

@@ -13,8 +13,7 @@ from multigpu.synchrony.over_ray import RayWorker, run_over_ray
 from multigpu.synchrony.server import LEFT, Server
 from tests.measure.listening import overheard
 from tests.refusals import refused
-from tests.synchrony.cases import check_accounts, trained
-from tests.synchrony.replay import replay
+from tests.synchrony.cases import check_accounts, replay, trained
 
 LAW = {"kind": "constant", "time_s": 0.02}
 

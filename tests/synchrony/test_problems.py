@@ -1,14 +1,15 @@
-"""Problems and the network: gradients against finite differences, shards, known minimum, averaging of models trained apart."""
-
-from typing import Any
+"""Problems, networks and the study's own models: gradients against finite differences, shards, averaging of models trained apart."""
 
 import numpy as np
 import pytest
 
-from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, measure_averaging
-from multigpu.synchrony.experiment import ProblemDescription
+from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
+from multigpu.synchrony.experiment import ProblemDescription, TrainedModel
 from multigpu.synchrony.problems import Batches, Digits, LinearRegression, PlantedTeacher, RareFeatures
+from tests.refusals import refused
+from tests.synchrony.cases import RESNET
 
+NMT = TrainedModel(workload="nmt", model="nmt_tiny", batch_size=8, rows=8, test_rows=8, longest=5)
 SMALL_TEACHER = PlantedTeacher(features=20, rows=300, test_rows=50, hidden=(8,), teacher_hidden=4, batch_size=300)
 WHOLE: tuple[ProblemDescription, ...] = (
     LinearRegression(rows=40, features=4, batch_size=40),
@@ -32,11 +33,24 @@ def test_gradients_are_the_losses_slopes(description: ProblemDescription) -> Non
         assert gradient @ direction == pytest.approx(slope, rel=2e-4)
 
 
-def test_the_minimum_is_one() -> None:
-    problem = LinearRegression(rows=100, features=5).build()
-    whole = LinearRegression(rows=100, features=5, batch_size=100).build()
-    np.testing.assert_allclose(whole.gradient(problem.best, 0, 0), 0, atol=1e-12)
-    assert problem.best_loss < problem.loss(problem.best + 0.01)
+@pytest.mark.parametrize("description", [RESNET.model_copy(update={"batch_size": 16}), NMT], ids=lambda description: description.model)
+def test_a_models_gradient_is_that_of_its_loss(description: TrainedModel) -> None:
+    """Where a batch is all rows: the loss rises along the gradient as fast as that is long; equal arguments give equal bits."""
+    problem = description.build()
+    start = problem.initial(3)
+    assert start.dtype == problem.dtype == np.float32 and start.shape == (problem.size,)
+    gradient = problem.gradient(start, 0, 0)
+    np.testing.assert_array_equal(gradient, problem.gradient(start, 1, 5))
+    length = float(np.linalg.norm(gradient))
+    step = np.float32(2e-4) * gradient / np.float32(length)
+    slope = (problem.loss(start + step) - problem.loss(start - step)) / 4e-4
+    assert slope == pytest.approx(length, rel=0.03)
+    error = problem.error(start)
+    assert error is not None and 0.5 < error <= 1
+    parameters = start
+    for _ in range(8):
+        parameters = parameters - np.float32(0.3) * problem.gradient(parameters, 0, 0)
+    assert problem.loss(parameters) < 0.99 * problem.loss(start)
 
 
 def test_rare_features_are_rare_and_read_apart() -> None:
@@ -47,6 +61,7 @@ def test_rare_features_are_rare_and_read_apart() -> None:
     assert problem.of_rare(problem.initial(), np.ones(8)) == {"rare_missed": 1.0, "rare_rate": 1.0}
     read = problem.of_rare(half_found, np.array([1, 2, 4, 8, 4, 8, np.nan, 16]))
     assert read == pytest.approx({"rare_missed": 0.25, "rare_rate": 8 / 2**1.5})
+    assert LinearRegression(noise=0.0).build().best_loss < 1e-20
 
 
 def test_batches_follow_from_worker_and_draw_alone_and_stay_in_the_shard() -> None:
@@ -76,20 +91,16 @@ def test_the_teacher_can_be_learnt() -> None:
     assert problem.error(point) < before - 0.2
 
 
-def apart(hidden: tuple[int, ...] = (), workers: int = 4, **fields: Any) -> AveragingRecord:
-    asked = AveragingExperiment(problem=Digits(hidden=hidden, shards=workers), workers=workers, rate=0.2, **fields)
-    return measure_averaging(asked, asked.open())
-
-
 def test_averaging_after_one_step_is_sync() -> None:
-    result = apart(workers=3, steps=1, same_start=True)
+    asked = AveragingExperiment(problem=Digits(shards=3), workers=3, rate=0.2, steps=1, same_start=True)
+    result = measure_averaging(asked, asked.open())
     assert result.averaged.loss == pytest.approx(result.joint.loss, rel=1e-12)
+    with pytest.raises(ValueError, match="3 workers need as many shards to be disjoint, not 1"):
+        AveragingExperiment(**dict(asked) | {"problem": Digits()})
 
 
-def test_the_average_of_networks_trained_apart_is_worse_than_each_of_them() -> None:
-    """C48 in the small, and its limits: a convex model's average is as good as the joint model."""
-    network = apart((32,), steps=300, same_start=False)
-    assert network.averaged.error > 3 * max(score.error for score in network.apart)
-    assert network.averaged.loss > 5 * network.joint.loss
-    convex = apart(steps=300, same_start=False)
-    assert convex.averaged.loss == pytest.approx(convex.joint.loss, rel=0.1)
+def test_what_a_model_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown model 'resnet' of workload 'cnn': choose one of"):
+        TrainedModel(workload="cnn", model="resnet")
+    few = NMT.model_copy(update={"longest": 2, "rows": 89_000, "test_rows": 1000}).build()
+    refused(r"the corpus has \d+ pairs of at most 2 words, not 90000: ask for fewer rows", few.loss, np.zeros(1, np.float32))

@@ -1,22 +1,78 @@
-"""The simulator: identities between protocols, updates against a recursion written out here, accounts, determinism."""
+"""The state machine alone, by random events; the simulator: identities between protocols, updates by a recursion, accounts, determinism."""
 
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate, WarmUpRate
+from multigpu.synchrony.experiment import BoundedRate, ConstantRate, StalenessRate, WarmUpRate
+from multigpu.synchrony.protocol import CannotContinue, Coordinator, Decision, Job
 from multigpu.synchrony.server import Server
 from multigpu.synchrony.simulate import simulate
-from tests.synchrony.cases import SIX, check_accounts, timed, trained
+from tests.refusals import refused
+from tests.synchrony.cases import RULES, SIX, check_accounts, timed, trained
 
-RULES: tuple[dict[str, Any], ...] = (
-    {"kind": "constant", "rate": 0.02},
-    {"kind": "staleness", "rate": 0.05},
-    {"kind": "staleness", "rate": 0.05, "per": "gradient"},
-    {"kind": "bounded", "c": 0.001, "maximum": 0.05},
-    {"kind": "warm_up", "rate": 0.05, "start": 0.01, "updates": 20},
-)
+ONE = {"kind": "constant", "time_s": 1.0}
+
+
+def begun(protocol: str, workers: int, gradients: int | None) -> Coordinator:
+    coordinator = Coordinator(protocol, workers, gradients)
+    assert [job.worker for job in coordinator.begin().started] == list(range(workers))
+    return coordinator
+
+
+def test_k_sync_cancels_the_rest_and_drops_what_they_send() -> None:
+    server = begun("k_sync", 3, 2)
+    server.arrived(2, 0)
+    decision = server.arrived(0, 0)
+    assert decision.cancelled == (Job(1, 0, 0),)
+    assert decision.started == (Job(0, 1, 1), Job(1, 1, 1), Job(2, 1, 1))
+    assert server.arrived(1, 0) == Decision(late=True)
+    assert (server.late, server.cancelled, len(server.waiting)) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("protocol", "gradients"), SIX)
+def test_every_batch_is_in_exactly_one_account(protocol: str, gradients: int | None) -> None:
+    """In several runs, each of which loses up to two workers."""
+    chance = random.Random(7)
+    applied = cancelled = lost = 0
+    for _ in range(20):
+        server = begun(protocol, 5, gradients)
+        seen: set[Job] = set()
+        sent = [(job.worker, job.ticket) for job in server.running.values()]
+        for _ in range(200):
+            decision = Decision()
+            if chance.random() < 0.01 and len(server.alive) > 3:
+                server.left(chance.choice(sorted(server.alive)))
+            elif sent:
+                # any batch ever started may knock, also a cancelled or lost one; none twice
+                decision = server.arrived(*sent.pop(chance.randrange(len(sent))))
+            sent += [(job.worker, job.ticket) for job in decision.started]
+            assert not seen.intersection(decision.update), "a gradient was applied twice"
+            seen.update(decision.update)
+            if decision.update:
+                assert len(decision.update) == server.gradients
+            if not server.batches:
+                assert len({job.worker for job in decision.update}) == len(decision.update)
+            assert server.started == server.applied + len(server.waiting) + len(server.running) + server.cancelled + server.lost
+            assert len(seen) == server.applied
+        applied, cancelled, lost = applied + server.applied, cancelled + server.cancelled, lost + server.lost
+    assert applied > 300
+    assert (cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
+    assert lost > 0
+
+
+def test_workers_that_leave_take_their_batch_along_and_end_sync_alone() -> None:
+    refused("sync with 4 workers takes 4 gradients an update, not 3: leave gradients out", Coordinator, "sync", 4, 3)
+    why = "sync needs gradients of 3 workers for an update, and 2 of 3 workers are left"
+    for protocol, gradients in (("k_async", 2), ("async", None), ("k_batch_sync", 9), ("sync", None)):
+        server = begun(protocol, 3, gradients)
+        assert server.left(1) == Job(1, 0, 0)
+        refused(why, server.check_possible, error=CannotContinue) if protocol == "sync" else server.check_possible()
+        assert server.arrived(1, 0).late and server.left(1) is None
+        for worker, ticket in ((3, 0), (-1, 0), (0, 1)):
+            refused(f"worker {worker} never started a batch with ticket {ticket}", server.arrived, worker, ticket)
 
 
 def assert_equal(one: Server, other: Server) -> None:
@@ -99,25 +155,37 @@ def test_batches_and_seconds_are_accounted_for(protocol: str, gradients: int | N
     assert (a.idle_s > 0) == (protocol in ("sync", "k_sync", "k_async"))
 
 
-def test_memory_of_versions() -> None:
-    assert simulate(trained("sync")).accounts.versions_held == 1 < simulate(trained("async")).accounts.versions_held <= 5
-
-
-def test_a_time_budget_ends_the_run_there() -> None:
+def test_budgets_curves_versions_and_blocks() -> None:
     run = simulate(trained("async", updates=None, time_s=20.0, evaluations=10))
-    assert run.end_s == 20.0
-    assert run.update_times_s[-1] <= 20.0
+    assert run.end_s == 20.0 >= run.update_times_s[-1]
     assert [point.time_s for point in run.curve] == sorted(point.time_s for point in run.curve)
     assert (len(run.curve), run.curve[0].updates, run.curve[-1].updates) == (11, 0, len(run.update_times_s))
-
-
-def test_the_curve_has_its_points() -> None:
     run = simulate(trained("k_batch_async", 2, updates=100, evaluations=10))
-    assert [point.updates for point in run.curve] == list(range(0, 101, 10))
-    assert all(point.gradients == 2 * point.updates for point in run.curve)
+    assert [(point.updates, point.gradients) for point in run.curve] == [(count, 2 * count) for count in range(0, 101, 10)]
     assert simulate(trained("sync", updates=3, evaluations=50)).curve[-1].updates == 3
-
-
-def test_blocks_of_updates() -> None:
+    assert simulate(trained("sync")).accounts.versions_held == 1 < simulate(trained("async")).accounts.versions_held <= 5
     run = simulate(timed("sync", law={"kind": "constant", "time_s": 0.5}, updates=45))
     np.testing.assert_allclose(run.block_times_s(20), [0.5] * 22)
+
+
+def mean_s(protocol: str, gradients: int | None = None, **fields: Any) -> float:
+    return simulate(timed(protocol, gradients, law=ONE, updates=120, **fields)).update_times_s[-1] / 120
+
+
+def test_a_straggler_a_busy_server_and_computations_that_go_on_take_their_time() -> None:
+    """Constant times of 1: all by hand."""
+    late = {"workers": 2, "delays_s": (0.0, 0.5)}
+    assert mean_s("sync", **late) == pytest.approx(1.5)
+    # one worker delivers every second, the other every 1.5
+    assert mean_s("async", **late) == pytest.approx(1 / (1 + 1 / 1.5), rel=0.02)
+    assert mean_s("k_sync", 1, **late) == pytest.approx(1.0)
+    # a server that needs 0.5 a gradient handles two a second, whoever sends them; sync's last of four is through after 1 + 4 x 0.5
+    assert mean_s("async", workers=4, server_s=0.5) == pytest.approx(0.5, rel=0.03)
+    assert mean_s("sync", workers=4, server_s=0.5) == pytest.approx(3.0)
+    # worker 1 computes for 1.6 what worker 0 made useless after 1: it is never the first
+    slow = {"workers": 2, "slowdown": (1.0, 1.6)}
+    assert mean_s("k_sync", 1, **slow) == mean_s("k_sync", 1, preemptive=False, **slow) == pytest.approx(1.0)
+    # with K = 2 of 3, the third computes its cancelled batch to the end (1.5), then the next one until 3.0, where it is among the first two
+    third = {"workers": 3, "slowdown": (1.0, 1.2, 1.5)}
+    assert mean_s("k_sync", 2, **third) == pytest.approx(1.2)
+    assert simulate(timed("k_sync", 2, law=ONE, updates=2, preemptive=False, **third)).update_times_s == pytest.approx([1.2, 2.4])

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.checked import train_reference
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu.training.experiment import TrainingItem, folder_of
 from multigpu.training.grid import joined_placements, placed, staged_twins

@@ -7,21 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import psutil
 import pytest
 
-from multigpu.batch import Outcome, prepare, read_tasks
-from multigpu.cli import main
+from multigpu.batch import Outcome, read_tasks
 
 ROOT = Path(__file__).parents[2]
-needs_snakemake = pytest.mark.skipif(
-    importlib.util.find_spec("snakemake") is None, reason='no snakemake here: pip install "multigpu[cluster]"'
-)
-needs_slurm_plugin = pytest.mark.skipif(
-    importlib.util.find_spec("snakemake_executor_plugin_slurm") is None, reason="no snakemake-executor-plugin-slurm here"
-)
+needs_snakemake = pytest.mark.skipif(importlib.util.find_spec("snakemake") is None, reason='no snakemake: pip install "multigpu[cluster]"')
 
 
 def notebook(path: Path, source: str) -> None:
@@ -29,29 +24,28 @@ def notebook(path: Path, source: str) -> None:
     nbformat.write(nbformat.v4.new_notebook(cells=[cell, nbformat.v4.new_code_cell(source)]), path)
 
 
-def snakemake(tmp_path: Path, *words: str, profile: str = "local") -> list[str]:
-    return [
-        *(sys.executable, "-m", "snakemake", "-s", str(ROOT / "workflow" / "Snakefile"), "--directory", str(tmp_path), "--nocolor"),
-        *("--profile", str(ROOT / "workflow" / "profiles" / profile), *words),
-    ]
+def snakemake(folder: Path, *words: str, profile: str = "local") -> dict[str, Any]:
+    """How a process of the workflow is started."""
+    command = [sys.executable, "-m", "snakemake", "-s", f"{ROOT}/workflow/Snakefile", "--directory", str(folder), "--nocolor", "--profile"]
+    return {"args": [*command, f"{ROOT}/workflow/profiles/{profile}", *words], "env": os.environ | {"PYTHONPATH": f"{ROOT}/src"}}
 
 
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT / "src")}
+def said(folder: Path, *words: str, **profile: str) -> tuple[int, str]:
+    """How it ends, and what it says."""
+    done = subprocess.run(**snakemake(folder, *words, **profile), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
 
 
 @needs_snakemake
-@needs_slurm_plugin
+@pytest.mark.skipif(importlib.util.find_spec("snakemake_executor_plugin_slurm") is None, reason="no snakemake-executor-plugin-slurm here")
 def test_every_notebook_is_a_job_with_gpus(tmp_path: Path) -> None:
     """Through Slurm; the rows of a batch are jobs of the local profile."""
     words = ["--dry-run", "--config", f"out={tmp_path}", "grids=headline", "gpus=4", "--resources", "gpu=4"]
-    done = subprocess.run(snakemake(tmp_path, *words, profile="slurm"), env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
+    code, text = said(tmp_path, *words, profile="slurm")
+    assert code == 0, text
     pages = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    for page in pages:
-        assert f"{tmp_path}/pages/{page.name}" in said
-    assert said.count("gpu=4") >= len(pages) + 1 and f"{tmp_path}/measured/headline" in said
+    assert all(f"{tmp_path}/pages/{page.name}" in text for page in pages)
+    assert text.count("gpu=4") >= len(pages) + 1 and f"{tmp_path}/measured/headline" in text
 
 
 @needs_snakemake
@@ -62,15 +56,14 @@ def test_the_rows_of_a_batch_are_jobs_and_the_index_shows_all(tmp_path: Path) ->
     rows, out = tmp_path / "points.yaml", tmp_path / "out"
     rows.write_text("- {workload: nmt, model: nmt_tiny, placement: [ddp, exp4], batch_size: 2, devices: 64}\n")
     names = [task.name for task in read_tasks(rows, [1])[0]]
-    prepare(out)
+    (out / "rows").mkdir(parents=True)
     (out / "rows" / f"{names[0]}.ipynb").touch()
     (out / "rows" / f"{names[0]}.json").write_text(Outcome(status="done").model_dump_json())
     words = ["--config", f"points={rows}", f"out={out}"]
-    listed = subprocess.run(snakemake(tmp_path, *words, "--dry-run"), env=environment(), capture_output=True, text=True)
-    assert listed.returncode == 0 and f"{names[1]}.ipynb" in listed.stdout + listed.stderr and "gpu=" in listed.stdout + listed.stderr
-    assert f"output: {out}/rows/{names[0]}.ipynb" not in listed.stdout + listed.stderr
-    done = subprocess.run(snakemake(tmp_path, *words), env=environment(), capture_output=True, text=True)
-    assert done.returncode != 0 and "64 GPUs were asked for" in done.stdout + done.stderr
+    code, listed = said(tmp_path, *words, "--dry-run")
+    assert code == 0 and f"{names[1]}.ipynb" in listed and "gpu=" in listed and f"output: {out}/rows/{names[0]}.ipynb" not in listed
+    code, done = said(tmp_path, *words)
+    assert code != 0 and "64 GPUs were asked for" in done
     page = (out / "index.html").read_text()
     assert "1 done, 1 not on this machine" in page and "64 GPUs were asked for" in page
 
@@ -84,17 +77,13 @@ def test_after_kill_9_nothing_runs_on_and_the_rest_is_done(tmp_path: Path) -> No
     pages.mkdir()
     notebook(pages / "01-short.ipynb", "print(1)")
     # first it sleeps; when it is run again the mark is there
-    source = (
-        "import os, pathlib, subprocess, time\n"
-        f"mark = pathlib.Path({str(mark)!r})\nfirst = not mark.exists()\n"
-        'mark.write_text(str(os.getpid()))\nif first:\n    subprocess.run(["sleep", "1"])\n    time.sleep(600)'
-    )
+    source = f"import os, subprocess, time\nfirst = not os.path.exists('{mark}')\nopen('{mark}', 'w').write(str(os.getpid()))\n"
+    source += 'if first:\n    subprocess.run(["sleep", "1"])\n    time.sleep(600)'
     notebook(pages / "02-long.ipynb", source)
     words = ["--config", f"notebooks={pages}", f"out={out}", "measure=none"]
-    first = subprocess.Popen(snakemake(tmp_path, *words), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 100
+    first = subprocess.Popen(**snakemake(tmp_path, *words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not mark.exists() or not (out / "pages" / "01-short.ipynb").exists():
-        assert time.monotonic() < until and first.poll() is None
+        assert first.poll() is None
         time.sleep(0.2)
     time.sleep(5)  # until Snakemake has noted that the first page is done
     children = psutil.Process(first.pid).children(recursive=True)
@@ -105,23 +94,7 @@ def test_after_kill_9_nothing_runs_on_and_the_rest_is_done(tmp_path: Path) -> No
     assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
     assert not (out / "pages" / "02-long.ipynb").exists()
     before = (out / "pages" / "01-short.ipynb").stat().st_mtime_ns
-    subprocess.run(snakemake(tmp_path, *words, "--unlock"), env=environment(), check=True, capture_output=True)
-    again = subprocess.run(snakemake(tmp_path, *words), env=environment(), capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    assert said(tmp_path, *words, "--unlock")[0] == 0
+    code, text = said(tmp_path, *words)
+    assert code == 0, text
     assert (out / "pages" / "02-long.ipynb").exists() and (out / "pages" / "01-short.ipynb").stat().st_mtime_ns == before
-
-
-def test_bad_words_end_with_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    notebook(tmp_path / "01-page.ipynb", "print(1)")
-    (tmp_path / "points.yaml").write_text("- {workload: nmt, model: nmt_tiny, placement: ddp, batch_size: 2}")
-    for words, sentence in (
-        (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measur=none"], "unknown parameter 'measur'"),
-        (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measure"], "are not of the form name=value"),
-        (["page", str(tmp_path / "none.ipynb"), str(tmp_path / "out.ipynb")], "none.ipynb is no notebook"),
-        (["measure", "--grid", "nothing"], "unknown grid 'nothing'"),
-        (["batch", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"), "--row", "name"], "none.yaml cannot be read"),
-        (["batch", str(tmp_path / "points.yaml"), "--out", str(tmp_path / "out"), "--row", "name"], "has no row 'name'"),
-        (["batch", str(tmp_path / "points.yaml"), "--out", str(tmp_path / "points.yaml"), "--row", ""], "cannot be written"),
-    ):
-        assert main(words) in (1, 2)
-        assert sentence in capsys.readouterr().err

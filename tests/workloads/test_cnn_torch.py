@@ -14,7 +14,7 @@ from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import torch as torch_cnn
 from multigpu.workloads.cnn.description import SMALL
 from multigpu.workloads.cnn.resnet import conv_norm
-from multigpu.workloads.cnn.torch import OVERWRITABLE, build, parts
+from multigpu.workloads.cnn.torch import build, parts
 from tests.refusals import refused
 from tests.workloads.helpers import filled, gradients
 
@@ -39,17 +39,9 @@ def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
 
 
 def test_pads_are_tensorflows_and_resnets_do_not_depend_on_the_image() -> None:
-    assert L.same_pads((32, 33), 3, 2) == (0, 1, 1, 1)
-    assert L.same_pads((7, 7), 3, 1) == (1, 1, 1, 1) and L.same_pads((8, 8), 1, 2) == (0, 0, 0, 0)
+    assert L.same_pads((32, 33), 3, 2) == (0, 1, 1, 1) and L.same_pads((8, 8), 1, 2) == (0, 0, 0, 0)
     assert conv_norm(64, 7, 2)[0].pads == (3, 3, 3, 3)  # type: ignore[attr-defined]
     assert conv_norm(64, 4, 2)[0].pads == (1, 2, 1, 2)  # type: ignore[attr-defined]
-
-
-def test_variables_are_named_by_place() -> None:
-    names = [v.name for v in find_model("cnn", "resnet50_v1").variables]
-    assert names[:3] == ["conv1.weight", "norm1.weight", "norm1.bias"]
-    assert "residual1.shortcut.conv1.weight" in names and "residual16.branch.norm3.bias" in names
-    assert names[-2:] == ["dense1.weight", "dense1.bias"]
 
 
 def test_a_trace_by_hand() -> None:
@@ -71,8 +63,6 @@ def test_a_trace_by_hand() -> None:
     ]
     assert whole.flops == 2 * (4 * 36 * 18 + 2 * 36 * 4 + 5 * 216)
     assert whole.passes == 3 * (72 + 144) + (2 * (144 + 144) + 144) + 3 * (144 + 72) + 3 * (216 + 5)
-    out = small(network, (2, 6, 6))(torch.randn(3, 2, 6, 6, dtype=torch.float64))
-    assert out.shape == (3, 5)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +76,9 @@ def test_a_trace_by_hand() -> None:
         ((L.Dropout(0.0),), "leave the layer out"),
     ],
 )
-def test_layers_that_do_not_fit_are_refused(network: L.Network, message: str) -> None:
+def test_what_does_not_fit_is_refused(network: L.Network, message: str) -> None:
     refused(message, L.trace, network, (2, 8, 8))
+    refused("NHWC", build, TINY, "NHWC")
 
 
 WINDOWS = [  # kernel, stride, pads, height and width
@@ -132,11 +123,13 @@ def test_windows_are_those_of_an_explicitly_padded_image(kernel: Any, stride: in
     assert torch.allclose(module(x), sums / counts, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["resnet50_v1", "resnet50_v1.5"])
-def test_resnet50_copies_no_image_to_pad_it(name: str) -> None:
+def test_resnet50_copies_no_image_to_pad_it_and_names_variables_by_place() -> None:
+    model = find_model("cnn", "resnet50_v1.5")
     with torch.device("meta"):
-        module = build(find_model("cnn", name))
-    assert {type(m).__name__ for m in module.modules() if "Pad" in type(m).__name__} == set()
+        assert not [m for m in build(model).modules() if "Pad" in type(m).__name__]
+    names = [v.name for v in model.variables]
+    assert names[:3] == ["conv1.weight", "norm1.weight", "norm1.bias"] and names[-1] == "dense1.bias"
+    assert "residual1.shortcut.conv1.weight" in names and "residual16.branch.norm3.bias" in names
 
 
 @pytest.mark.parametrize("channels", [3, 16])
@@ -150,23 +143,10 @@ def test_response_norm_equals_the_librarys(channels: int) -> None:
     assert last.is_contiguous(memory_format=torch.channels_last) and torch.allclose(last, expected, rtol=1e-12)
 
 
-def test_dropout_acts_in_training_only() -> None:
-    layer, x = L.Dropout(0.25), torch.ones(4, 10_000, dtype=torch.float64)
-    module = small((layer,), (10_000,))
-    dropped = module(x)
-    assert set(dropped.unique().tolist()) == {0.0, 1 / 0.75}
-    assert float((dropped == 0).double().mean()) == pytest.approx(0.25, abs=0.02)
-    assert torch.equal(module.eval()(x), x)
-
-
 def test_dropout_is_where_tf_cnn_benchmarks_has_it() -> None:
-    """Behind the dense layers of the large plain networks (0.5) and before the last of Inception-v4 (0.2)."""
-    found = {
-        model.name: [layer.rate for layer in model.config.network if isinstance(layer, L.Dropout)]
-        for model in workloads()["cnn"].models.values()
-    }
-    twice = ("alexnet", "overfeat", "vgg11", "vgg16", "vgg19")
-    assert {name: rates for name, rates in found.items() if rates} == {name: [0.5, 0.5] for name in twice} | {"inception4": [0.2]}
+    expected = {key: [0.5, 0.5] for key in ("alexnet", "overfeat", "vgg11", "vgg16", "vgg19")} | {"inception4": [0.2]}
+    for name, model in workloads()["cnn"].models.items():
+        assert [layer.rate for layer in model.config.network if isinstance(layer, L.Dropout)] == expected.get(name, [])
 
 
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
@@ -219,15 +199,6 @@ def test_writing_in_place_changes_nothing(model: Model) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_nothing_is_written_over_a_shortcuts_input() -> None:
-    """A branch that begins with ReLU (pre-activation) shares its input with the shortcut."""
-    network: L.Network = (L.Convolution(1, 1, L.NO_PADS, 3), L.Residual((L.Relu(), L.Convolution(1, 1, L.NO_PADS, 3))))
-    assert L.Relu not in OVERWRITABLE
-    module, x = small(network, (3, 4, 4)), torch.randn(2, 3, 4, 4, dtype=torch.float64)
-    y = module[0](x)
-    assert torch.allclose(module(x), y + module[1].branch[1](y.relu()))
-
-
 def test_running_statistics_follow_the_described_decay() -> None:
     module, batch = filled(TINY), images()
     seen = F.conv2d(batch["images"], module.get_parameter("conv1.weight"), padding=1)
@@ -238,15 +209,6 @@ def test_running_statistics_follow_the_described_decay() -> None:
     module.reset_buffers()
     assert not norm.running_mean.any() and bool((norm.running_var == 1).all())
     assert {name.rsplit(".", 1)[1] for name, _ in module.named_buffers()} == {"running_mean", "running_var"}
-
-
-def test_bfloat16_arithmetic_is_near_float32() -> None:
-    module, batch = filled(TINY, dtype=torch.float32, layout="channels_last").eval(), images(dtype=torch.float32)
-    exact = module(batch)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        rounded = module(batch)
-    assert rounded.dtype == torch.float32
-    assert rounded.item() == pytest.approx(exact.item(), rel=0.05)
 
 
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
@@ -263,9 +225,4 @@ def test_weights_cast_in_groups_train_bit_for_bit_alike(model: Model, monkeypatc
         found.append([loss, *(parameter.grad for parameter in module.parameters())])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     convolutions = [layer for layer in modules[1].modules() if isinstance(layer, nn.Conv2d)]
-    assert sum(map(len, modules[1].groups)) == len(convolutions) >= len(modules[1].groups) > 0
-    assert all(layer.lent is None for layer in convolutions)
-
-
-def test_unknown_layouts_are_refused() -> None:
-    refused("NHWC", build, TINY, "NHWC")
+    assert sum(map(len, modules[1].groups)) == len(convolutions) and all(layer.lent is None for layer in convolutions)

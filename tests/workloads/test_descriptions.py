@@ -3,6 +3,7 @@
 import importlib
 import itertools
 from math import prod
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.published import load_published
 from multigpu.workloads import find_model, workloads
-from multigpu.workloads.base import LSTM_PASSES, Model, Optimizer
+from multigpu.workloads.base import LSTM_PASSES, Model, Optimizer, Variable
 from multigpu.workloads.cnn import densenet
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
+from multigpu.workloads.deepconn import description as deepconn
 from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word, memory_passes_per_word
 from multigpu.workloads.stacks.description import StackConfig, describe
 from tests.refusals import refused
@@ -77,11 +79,6 @@ def test_image_models_equal_the_documents(name: str, parameters: int, size: int,
     assert published is None or model.forward_flops_per_unit == pytest.approx(2 * published, rel=near)
 
 
-def test_every_image_model_of_the_documents_is_there() -> None:
-    assert {*FOR_IMAGENET, *FOR_CIFAR} == {name for name, *_ in IMAGES}
-    assert len(FOR_CIFAR) == 8
-
-
 def test_the_documents_stack_has_42_million_parameters() -> None:
     model = find_model("stacks", "mlp42m")
     sizes = [440, 2560, 2560, 2560, 2560, 8192]
@@ -92,27 +89,23 @@ def test_the_documents_stack_has_42_million_parameters() -> None:
     refused("odd has 3 layers of kind 'dense': they are cut in pairs", describe, "odd", StackConfig("dense", 4, 4, 3, 2), model.optimizer)
 
 
-def norm_channels(model: Model) -> int:
-    """Elements of all shifts of batch norm: a running mean each, and a running variance."""
-    return sum(v.elements for v in model.variables if v.kind == "norm" and v.name.endswith(".bias"))
-
-
-def counted_by_the_document(parameters: int, channels: int) -> int:
-    """Trainable parameters, running statistics and the step counter."""
-    return parameters + 2 * channels + 1
+def counted_by_the_document(variables: tuple[Variable, ...]) -> int:
+    """Trainable parameters, running statistics (a mean and a variance for each shift of batch norm) and the step counter."""
+    shifts = [v for v in variables if v.kind == "norm" and v.name.endswith(".bias")]
+    return sum(v.elements for v in variables) + 2 * sum(v.elements for v in shifts) + 1
 
 
 def test_what_document_001_counts_for_cifar() -> None:
     """Its other counts follow from ours; those of the DenseNets from transitions that wrongly pass on 24 channels."""
+    assert {*FOR_IMAGENET, *FOR_CIFAR} == {name for name, *_ in IMAGES}
     published = load_published("001_cifar10").set_index("model")["parameters"]
     for model in FOR_CIFAR.values():
         if not model.name.startswith("densenet"):
-            assert counted_by_the_document(model.parameters, norm_channels(model)) == published[model.name.removesuffix("_cifar")]
+            assert counted_by_the_document(model.variables) == published[model.name.removesuffix("_cifar")]
     for name, layers, narrowed in (("densenet40_k12", 12, 357_491), ("densenet100_k12", 32, 2_217_411)):
         whole = L.trace(densenet.cifar(layers, 12, transition=24), (3, 32, 32))
-        shifts = [v for v in whole.variables if v.kind == "norm" and v.name.endswith(".bias")]
         assert sum(v.elements for v in whole.variables) == narrowed
-        assert counted_by_the_document(narrowed, sum(v.elements for v in shifts)) == published[name]
+        assert counted_by_the_document(whole.variables) == published[name]
 
 
 def test_nmt000_has_nineteen_variables_in_order() -> None:
@@ -185,3 +178,54 @@ def test_memory_passes_by_hand() -> None:
     # one layer of 2 features from 3, then 2 of 2, a head of 5 classes
     stack = describe("s", StackConfig("dense", inputs=3, width=2, layers=2, classes=5), Optimizer("sgd", 0.1))
     assert stack.memory_passes_per_unit == 2 * (3 + 2) + 3 * (2 + 2) + 3 * (2 + 5)
+
+
+def test_the_two_towers_are_the_documents() -> None:
+    """By hand: 800 words, 798 windows of 3, 797 maxima of 2, 10 filters: 7,970."""
+    model = find_model("deepconn", "deepconn")
+    config = model.config
+    assert (config.embedding, config.filters, config.width, config.pool, config.dense, config.length) == (50, 10, 3, 2, 64, 800)
+    assert config.flat == 797 * 10 == 7970
+    towers = [("conv_kernel", (10, 50, 3)), ("conv_bias", (10,)), ("dense_kernel", (64, 7970)), ("dense_bias", (64,))]
+    expected = [("word_embeddings", (80_000, 50))] + [(f"{side}_{name}", shape) for side in ("user", "item") for name, shape in towers]
+    assert [(v.name, v.shape) for v in model.variables] == expected
+    tower = 3 * 50 * 10 + 10 + 7970 * 64 + 64
+    assert model.parameters == 4_000_000 + 2 * tower == 5_023_308
+    assert model.forward_flops_per_unit == 2 * 2 * (798 * 3 * 50 * 10 + 7970 * 64)
+    assert (model.optimizer.name, model.optimizer.rate, model.unit) == ("adam", 1e-4, "reviews")
+    assert deepconn.epoch_steps(32) == 824
+    machine = find_model("deepconn", "deepconn_fm")
+    assert [v.shape for v in machine.variables[-3:]] == [(1,), (128, 1), (128, 8)]
+    assert machine.parameters == model.parameters + 1 + 128 + 128 * 8
+    short = deepconn.DeepconnConfig(50, length=3)
+    refused("reads 3 words: its convolution and maximum need at least 4", deepconn.describe, "short", short, model.optimizer)
+
+
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+@pytest.mark.parametrize("name", [*FOR_IMAGENET, *FOR_CIFAR])
+def test_image_models_at_full_size_trace_in_tensorflow(name: str, layout: str, tf: Any) -> None:
+    """With every parameter and no other. Tracing runs nothing, so what only a GPU can execute is seen too."""
+    from multigpu.engines.tensorflow.module import Form
+    from multigpu.workloads.cnn.tensorflow import build
+
+    model = find_model("cnn", name)
+    cnn = build(model, Form(True, tf.float32, tf.bfloat16, True, False, layout, "fused"))  # type: ignore[arg-type]
+    with tf.Graph().as_default() as graph:
+        values = {}
+        for variable in model.variables:
+            order = cnn.stored(variable)
+            shape = [variable.shape[axis] for axis in order] if order else variable.shape
+            values[variable.name] = tf.compat.v1.placeholder(tf.float32, shape)  # takes no memory, whatever its size
+        statistics = {key: tf.fill(shape, start) for key, (shape, start) in cnn.statistics.items()}
+        batch = {"images": tf.zeros((2, *model.config.image_shape)), "labels": tf.zeros(2, tf.int64)}
+        loss, updated = cnn.loss(values, batch, {}, statistics)
+        kinds = [operation.type for operation in graph.get_operations()]
+        unused = [name for name, value in values.items() if not value.consumers()]
+    norms = [v.name.removesuffix(".bias") for v in model.variables if v.kind == "norm" and v.name.endswith(".bias")]
+    banded = sum(isinstance(layer, L.LocalResponseNorm) for layer in model.config.network)
+    assert (loss.shape.as_list(), loss.dtype) == ([], tf.float32)
+    assert sorted(updated) == sorted(f"{norm}.{kind}" for norm in norms for kind in ("mean", "variance"))
+    assert all(updated[key].shape == statistics[key].shape for key in statistics)
+    assert kinds.count("Conv2D") == sum(v.kind == "convolution" for v in model.variables) + banded
+    assert not unused and not {"VarHandleOp", "VariableV2"} & set(kinds), "variables of its own"
+    assert sum(value.shape.num_elements() for value in values.values()) == model.parameters

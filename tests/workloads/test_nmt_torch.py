@@ -1,5 +1,7 @@
 """The translation module against arithmetic written out, sentence by sentence and position by position."""
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -29,7 +31,8 @@ def alike(recurrence: str) -> nn.Module:
     return module
 
 
-MODULES = {recurrence: alike(recurrence) for recurrence in ("fused", "stepwise", "persistent")}
+RECURRENCES = ("fused", "stepwise", "persistent")
+MODULES = {recurrence: alike(recurrence) for recurrence in RECURRENCES}
 LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4)
 
 
@@ -73,7 +76,7 @@ def by_hand(module: nn.Module, model: Model, batch: dict[str, Tensor]) -> Tensor
     return total
 
 
-@pytest.mark.parametrize("recurrence", ["fused", "stepwise", "persistent"])
+@pytest.mark.parametrize("recurrence", RECURRENCES)
 @settings(max_examples=15, deadline=None)
 @given(LENGTHS, st.integers(0, 3), st.integers(0, 9))
 @example([(4, 5), (4, 5)], 0, 0)
@@ -91,7 +94,7 @@ def test_every_recurrence_equals_cells_written_out(recurrence: str, lengths: lis
 
 
 @pytest.mark.parametrize("source", [(4, 4), (4, 2)], ids=["equal lengths", "ragged"])
-@pytest.mark.parametrize("recurrence", ["fused", "stepwise", "persistent"])
+@pytest.mark.parametrize("recurrence", RECURRENCES)
 def test_bfloat16_arithmetic_is_near_exact_with_gradients_in_float32(recurrence: str, source: tuple[int, ...]) -> None:
     module, batch = alike(recurrence).float(), sentences(TINY, source, (3, 5))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -122,7 +125,7 @@ def test_lengths_on_the_device_and_wider_arrays_change_nothing(source: tuple[int
     assert all(close(a, b, 1e-10) for a, b in zip(gradients(module, found), gradients(MODULE, expected), strict=True))
 
 
-@pytest.mark.parametrize("ignored", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("ignored", [0.3, 1.0])
 def test_the_fused_loss_equals_the_library(ignored: float) -> None:
     torch.manual_seed(0)
     targets = torch.randint(0, 1300, (1100,))  # more rows than are worked on at once
@@ -137,3 +140,32 @@ def test_the_fused_loss_equals_the_library(ignored: float) -> None:
         found.append((value.detach(), x.grad, weight.grad))
     for library, ours in zip(*found, strict=True):
         torch.testing.assert_close(ours, library, rtol=1e-12, atol=1e-12)
+
+
+ON_BOTH = {"equal lengths": ([20] * 16, [15] * 16), "ragged": (list(range(3, 19)), list(range(4, 20)))}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ON_BOTH)
+@pytest.mark.parametrize(("bf16", "tolerance"), [(False, 1e-4), (True, 3e-2)], ids=["fp32", "bf16"])
+def test_cudnn_equals_the_host_without_copying_weights_or_waiting(
+    case: str, bf16: bool, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.set_float32_matmul_precision("highest")  # what a library's environment may have lowered
+    small = find_model("nmt", "nmt_small")
+    batch, reference, module = sentences(small, *ON_BOTH[case]), filled(small), filled(small, dtype=torch.float32).cuda()
+    expected, placed = reference(batch), {key: array if key.endswith("_length") else array.cuda() for key, array in batch.items()}
+    module(placed)  # the libraries start up
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*single contiguous chunk.*")
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bf16):
+                loss = module(placed)
+            found = gradients(module, loss)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert loss.item() == pytest.approx(expected.item(), rel=tolerance / 10)
+    ours, theirs = (torch.cat([x.double().cpu().flatten() for x in each]) for each in (found, gradients(reference, expected)))
+    assert close(ours, theirs, tolerance)

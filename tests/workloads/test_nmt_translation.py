@@ -3,7 +3,6 @@
 import csv
 import gzip
 import math
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +13,9 @@ import torch
 from multigpu.engines.torch.variables import initial_values
 from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.sentences import EOS, SOS
-from multigpu.training.record import MORE_IS_BETTER
 from multigpu.workloads.base import Optimizer
 from multigpu.workloads.nmt.description import NmtConfig, describe
-from multigpu.workloads.nmt.evaluate import corpus_bleu, greedy, held_out_loss, held_out_of, scores
+from multigpu.workloads.nmt.evaluate import corpus_bleu, greedy, held_out_loss, scores
 from multigpu.workloads.nmt.torch import Nmt, build
 from tests.inputs.stand_ins import make_run
 from tests.refusals import refused
@@ -59,10 +57,8 @@ def test_sentences_translated_together_are_translated_as_each_alone():
     lengths = torch.randint(1, 9, (23,), generator=generator).tolist()
     sources = [torch.randint(3, 30, (length,), generator=generator).tolist() for length in lengths]
     expected = [by_hand(module, source, 12) for source in sources]
-    assert greedy(module, sources, longest=12, batch_size=5) == expected
-    assert greedy(module, sources, longest=12, batch_size=64) == expected
-    ended, broken_off = ({len(answer) < 12 for answer in expected} >= {end} for end in (True, False))
-    assert ended and broken_off  # some end by themselves, others after the most words
+    assert greedy(module, sources, longest=12, batch_size=5) == expected == greedy(module, sources, longest=12, batch_size=64)
+    assert {len(answer) < 12 for answer in expected} == {True, False}  # some end by themselves, others after the most words
     assert greedy(module, sources, longest=4) == [answer[:4] for answer in expected]
 
 
@@ -80,8 +76,7 @@ def test_what_cannot_be_translated_is_refused(sources: list[list[int]], more: di
 
 def test_bleu():
     german = ["das ist ein kleines Haus", "die Datei ist nicht offen"]
-    assert corpus_bleu(german, german) == pytest.approx(100)
-    assert corpus_bleu(["x y z w v"] * 2, german) < 5
+    assert corpus_bleu(german, german) == pytest.approx(100) and corpus_bleu(["x y z w v"] * 2, german) < 5
     refused("as many translations as references, at least one: 1 and 2", corpus_bleu, ["a"], german)
 
 
@@ -116,7 +111,6 @@ def test_scores_of_a_model_that_knows_nothing_are_those_of_chance(planted: Any):
     # every piece is as likely as any other of 60
     assert found["loss"] == pytest.approx(math.log(60)) and found["perplexity"] == pytest.approx(60)
     assert found["bleu"] < 1 and found["bleu_training"] < 1
-    assert MORE_IS_BETTER["bleu"] and not MORE_IS_BETTER["loss"] and not MORE_IS_BETTER["perplexity"]
 
 
 def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(monkeypatch: pytest.MonkeyPatch):
@@ -127,7 +121,7 @@ def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(monkeypatch:
     assert held_out_loss(module, sources, targets, CPU) == pytest.approx(together, rel=1e-5)
 
 
-def test_a_trained_model_beats_a_copy_and_the_most_frequent_sentence_and_its_loss_falls(planted: Any):
+def test_a_trained_model_knows_its_pairs_by_heart_and_translates_others_better_than_a_copy(planted: Any):
     run, source = planted
     module = make_module(units=48, entries=60)
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
@@ -140,11 +134,8 @@ def test_a_trained_model_beats_a_copy_and_the_most_frequent_sentence_and_its_los
         optimizer.step()
     with torch.inference_mode():
         found = scores(module, run, source, CPU)
-    corpus = held_out_of(run, source)
-    english, german = zip(*corpus.training_texts, strict=True)
-    most_frequent = [Counter(german).most_common(1)[0][0]] * len(corpus.held_out.references)
-    assert found["bleu_training"] > 90 > corpus_bleu(english, german)
-    assert found["bleu"] > 10 + max(corpus_bleu(one, corpus.held_out.references) for one in (corpus.held_out.source_texts, most_frequent))
+    held = source.corpus.held_out
+    assert found["bleu_training"] > 90 > found["bleu"] > 10 + corpus_bleu(held.source_texts, held.references)
     assert found["loss"] < before
 
 

@@ -27,11 +27,9 @@ from multigpu.workloads import workloads
 @dataclass(frozen=True, eq=False)
 class Advice:
     """A ranking of one job on one machine.
-
-    ranked: points, the fastest first, with kind (semantics), training (what that means, in words), standing ("best", "not told apart",
-    "slower", "faster, single run", "not the same training") and of_best (with _low and _high).
-    best: the row to take, None where none trains the joined batch's model. single: one device at its best, None where it was not measured
-    or is the best; over_single: the rate of `best` over it. failed: points that were tried and not measured.
+    ranked: points, the fastest first, with kind and training (their semantics, named and in words), standing and of_best (_low, _high).
+    best: the row to take; None: none trains the joined batch's model. single: one device at its best, where it is another; over_single: the
+    rate of `best` over it. failed: points that were tried and not measured.
     """
 
     ranked: pd.DataFrame
@@ -42,11 +40,7 @@ class Advice:
 
 
 def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
-    """The ranking of one job's points: the best is the fastest point with an interval that trains the joined batch's model; where all are
-    single runs, the fastest of them.
-
-    job: points that have `asked.SAME` in common. singles: `compare.best_single` of each job of the machine.
-    """
+    """The ranking of points that have `asked.SAME` in common: the fastest with an interval that trains the joined batch's model is best."""
     ok = job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
     known_as = [semantics(row) for _, row in ok.iterrows()]
     is_equal = np.array([one.facts.is_equal_training for one in known_as], dtype=bool)
@@ -72,11 +66,7 @@ def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
 
 
 def rankings(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2) -> tuple[list[Advice], str]:
-    """A ranking a job of these fields, each of one machine, `most` at most, and in words what was left out or is not there.
-
-    This machine's jobs come first, then those of the machine with most repeated points. Where no number of devices is named, a model's
-    most devices count. ValueError: as `asked.asked`.
-    """
+    """A ranking a job of these fields, each of one machine, `most` at most (this machine's first), and in words what was left out."""
     found = asked(points, fields, machine)
     if found.empty:
         return [], none_has(points, fields, machine)
@@ -166,9 +156,7 @@ def as_dict(advice: Advice) -> dict[str, Any]:
 
 
 def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 2, form: str = "text") -> str:
-    """The answer of `python -m multigpu advise`, as text or JSON, from the Records in a folder. ValueError: no workload is named, an
-    unknown value, a machine without Records, or a limit below 1.
-    """
+    """The answer of `python -m multigpu advise`, as text or JSON. ValueError: no workload, an unknown value or machine, a limit below 1."""
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 job is needed")
     if "workload" not in fields:

@@ -22,9 +22,7 @@ CHANGES = with_role("way")
 
 
 def check_asked(fields: Mapping[str, Any]) -> None:
-    """Refuse what no measured point can have. ValueError: a field by which Records are not told apart, or a value that does not exist; the
-    sentence names what is allowed.
-    """
+    """ValueError: no measured point can have a field, or its value; the sentence names what is allowed."""
     for name, value in fields.items():
         if name not in FIELDS:
             raise ValueError(f"{name} = {value!r}: points are not told apart by it; leave it out, or name a Record's key")
@@ -44,9 +42,7 @@ def check_asked(fields: Mapping[str, Any]) -> None:
 
 
 def asked(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None) -> pd.DataFrame:
-    """The points with these fields, of each length of timing the most repeated, of every machine or of the one named; fields of
-    `RESTRICTED` count only where they are named. ValueError: as `check_asked`, or no point is of the machine named.
-    """
+    """The points with these fields, of each length of timing the most repeated; of `RESTRICTED` where named. ValueError: none can be."""
     check_asked(fields)
     if machine is not None:
         known = sorted(set(points["machine"]))
@@ -116,11 +112,6 @@ def run_of(row: Any) -> Run:
 def command_of(fields: Mapping[str, Any]) -> str:
     """`python -m multigpu measure` with these fields; those that every Run needs and that are not named stand open ("...")."""
     needed = {name: "..." for name, field in Run.model_fields.items() if field.is_required()}
-    words = [f"{name}={_word(value)}" for name, value in (needed | dict(fields)).items()]
+    told = {name: ",".join(map(str, value)) if isinstance(value, tuple) else value for name, value in (needed | dict(fields)).items()}
+    words = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in told.items()]
     return "python -m multigpu measure " + " ".join(shlex.quote(word) if not word.endswith("=...") else word for word in words)
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,8 +1,4 @@
-"""CollectiveRecords as a tidy frame, a row each; points of all-reduces alone and between hosts with intervals.
-
-A point that one Record measured has the distribution-free interval of its median sample, within one launch: screening. Several
-Records have the interval of `analysis.statistics`, with launches as the units where they differ.
-"""
+"""CollectiveRecords as a tidy frame, a row each; points of all-reduces alone and between hosts with intervals."""
 
 import math
 import re
@@ -50,9 +46,8 @@ def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Pa
 
 def median_bounds(samples: Sequence[float]) -> tuple[float, float]:
     """The k-th smallest and the k-th largest sample, k as large as 95% allow: the median lies between them, whatever the law.
-
-    Each sample is below the median with 1/2, so of n samples fewer than k are with probability P(Binomial(n, 1/2) < k), and fewer
-    than k above it with the same. Of 10 samples these are the 2nd and the 9th (97.9%); of fewer than 6 none reach 95%: nan.
+    Of n samples fewer than k lie below the median, or above it, with P(Binomial(n, 1/2) < k) each. Of 10 these are the 2nd and the 9th
+    (97.9%); of fewer than 6 none reach 95%: nan.
     """
     ordered, n = sorted(samples), len(samples)
     k = math.ceil(special.bdtrik(0.025, n, 0.5))  # the quantile of a binomial law
@@ -82,12 +77,9 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
 
 
 def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
-    """A row a point of `collectives_frame` in fp32 with status ok, in order of `by`.
-
-    Returns:
-        `by`, then time_s (one call), bus_bytes_per_s (2(P-1)/P of the message over that time; the whole message where nothing travels),
-        each with _low and _high (95%); n (Records), launches, samples, keys. The interval of a single Record is that of the median of its
-        samples, which says nothing of other launches; of several it is that of `analysis.statistics`.
+    """A row a point of `collectives_frame` in fp32 with status ok, in order of `by`: time_s (one call) and bus_bytes_per_s (2(P-1)/P of the
+    message over it; all of it where nothing travels) with _low and _high (95%); n (Records), launches, samples, keys. One Record has the
+    interval of its samples' median, which says nothing of other launches; several have that of `analysis.statistics`.
     """
     usable = frame[frame["status"].eq("ok") & frame["dtype"].eq("fp32")].sort_values("key").reset_index(drop=True)
     each = usable.groupby(list(by), dropna=False)
@@ -105,9 +97,7 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
-    """The time (s) of `size` bytes by one method, from points of one count and execution: measured, or in proportion between the nearest
-    sizes that were; None outside of these.
-    """
+    """The time (s) of `size` bytes by one method: measured, or in proportion between the nearest sizes that were; None outside of these."""
     line = table[table["method"] == method].sort_values("bytes")
     if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
         return None
@@ -117,7 +107,6 @@ def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
 
 def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
     """Of each size, the method whose interval lies below every other's, or None; methods that round on the wire do not compete.
-
     None too where a method was not measured that wins or ties at a neighbouring size: its rival may be missing.
     """
     exact = table[~table["method"].str.contains("_[bf]", regex=True)].sort_values("time_s")
@@ -139,19 +128,14 @@ HOST_POINT = (*POINT, "hosts", "per_host", "rate_bytes_per_s", "delay_us", "comp
 
 
 def link_time_s(method: str, size: int, devices: int, rate_bytes_per_s: float) -> float:
-    """What the bytes of one all-reduce that must follow each other take on a full-duplex link of this rate, one process a host.
-
-    A library's is taken for the least possible, 2N(P-1)/P.
-    """
+    """What the bytes of one all-reduce that follow each other take on a full-duplex link, one process a host; a library's: 2N(P-1)/P."""
     count = algorithms().get(method, algorithms()["ring"]).serial_bytes(size, devices)
     return count / (rate_bytes_per_s * WIRE_SHARE)
 
 
 def host_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a point of all-reduces between hosts: `points` of `collectives_frame` by HOST_POINT, with three columns more.
-
-    link_s: what its bytes that follow each other take on a link, of one process a host (NaN: no formula). latency_terms: messages that
-    follow each other (NaN: a library's). sent_bytes: of the busiest host's interface in one call, the larger of both ways.
+    """`points` between hosts by HOST_POINT, with link_s: what bytes that follow each other take on a link, of one process a host (NaN: no
+    formula); latency_terms: messages that do (NaN: a library's); sent_bytes: of the busiest host's interface in one call and way.
     """
     table, known = points(frame, by=HOST_POINT), algorithms()
     sent = frame.set_index("key")[["host_sent_bytes", "host_received_bytes"]].max(axis=1)

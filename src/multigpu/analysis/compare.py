@@ -1,6 +1,4 @@
-"""Points beside points: pairs that differ in named fields alone, the baselines of scaling, and what an interval allows to say; rows put
-together for a table or a figure.
-"""
+"""Points beside points: pairs that differ in named fields alone, baselines of scaling, what an interval says; rows put together."""
 
 import functools
 import math
@@ -27,25 +25,10 @@ SINGLE_MARGIN = 1.05
 _SAMPLE = ["rate", "log_variance", "log_freedom", "keys"]
 
 
-def versus(
-    own: pd.DataFrame,
-    base: pd.DataFrame,
-    but: Sequence[str] = ("placement",),
-    name: str = "ratio",
-) -> pd.DataFrame:
+def versus(own: pd.DataFrame, base: pd.DataFrame, but: Sequence[str] = ("placement",), name: str = "ratio") -> pd.DataFrame:
     """Each measured point of `own` beside the one of `base` that equals it in every field but those of `but` (and what follows from them).
-
-    Args:
-        own, base: rows of `points`; what was not measured is left out.
-        but: the fields in which the two may differ. They must do so in one way: narrow `base` with `where` until it holds one counterpart.
-        name: what the ratio's column is called.
-
-    Returns:
-        the columns of `own`, then <name> (own rate over base rate) with <name>_low and <name>_high (95%, Welch's t on logarithms;
-        NaN where either side is a single run), base_<field> for each of `but` and of `TOLD`, and verdict.
-
-    Raises:
-        ValueError: a point has several counterparts; the sentence names the fields in which these differ.
+    Returns `own`'s columns; <name>, the rate over base's, with _low and _high (95%, Welch's t on logarithms; NaN: a single run);
+    base_<field> of `but` and `TOLD`; verdict. ValueError: a point has several counterparts; the sentence says in what they differ.
     """
     free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
     on = [field for field in POINT if field not in free]
@@ -68,21 +51,13 @@ def equal_rows(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str], how: Li
 
 
 def counterparts(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
-    """The rows of several tables that equal each other in all columns that their tables share.
-
-    Returns:
-        all these columns, and under the number of each table the label of its row, once with each counterpart.
-        how: "left" keeps rows without one.
-    """
+    """The rows of several tables that equal each other in all columns they share: these, and under each table's number its row's label."""
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
     return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
-    """<name>, <name>_low and <name>_high of rates row by row; 1 exactly where both sides are the same Records.
-
-    own, base: of equal index, with rate, log_variance, log_freedom and keys; or `base` is one row, which every rate is over.
-    """
+    """<name>, <name>_low and <name>_high of rates row by row, of equal index or over one row; 1 exactly where both are the same Records."""
     if isinstance(base, pd.Series):
         base = pd.DataFrame({field: base[field] for field in _SAMPLE}, index=own.index)
     found = combined([own], [base])
@@ -93,10 +68,7 @@ def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) 
 
 
 def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
-    """The product of the rates of some sides over that of others, row by row, as one side: rate, log_variance, log_freedom.
-
-    over, under: of equal index, with rate, log_variance, log_freedom; the freedom is Welch's and Satterthwaite's.
-    """
+    """The product of some sides' rates over that of others, row by row, as one side of `_SAMPLE`; freedom: Welch's and Satterthwaite's."""
     rate = math.prod((side["rate"] for side in over[1:]), start=over[0]["rate"])
     rate = rate / math.prod((side["rate"] for side in under), start=1.0)
     variances, freedoms = ([side[name].astype("float64") for side in (*over, *under)] for name in ("log_variance", "log_freedom"))
@@ -114,10 +86,7 @@ def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
 
 
 def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> pd.DataFrame:
-    """One GPU at its best: of each job (`JOB`) the fastest point on one device, of those with an interval where there are any.
-
-    form: the fields beyond the job that a baseline must share.
-    """
+    """One GPU at its best: of each job and `form` the fastest point on one device, of those with an interval where there are any."""
     ones = points[(points["n"] > 0) & points["devices"].eq(1)]
     ones = ones.assign(_first=ones["rate_low"].notna())
     ordered = ones.sort_values(["_first", "rate"], ascending=False, kind="stable")
@@ -125,18 +94,19 @@ def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> p
 
 
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with three baselines beside each, every ratio with `_low` and `_high` (95%).
-
-    speedup_best, efficiency_best: over one GPU at its best (`best_single`), whose rate is best_single_rate.
+    """The points with three baselines beside each, every ratio with `_low` and `_high` (95%), NaN where a baseline was not measured.
+    speedup_best, efficiency_best: over one GPU at its best (`best_single`), whose rate is best_single_rate; the luckiest of near-equals.
     speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak and strong scaling are the same there.
     of_independent: over independent replicas on as many devices, done the same way: what merging and moving cost on this host.
-    A baseline that was not measured leaves NaN. "Fastest" picks the luckiest of near-equals, so speedup_best errs low.
     """
     points = points.reset_index(drop=True)
-    ok = points[points["n"] > 0]
+    ok, series = points[points["n"] > 0], [field for field in POINT if field != "devices"]
+    ones = ok[ok["devices"].eq(1)]
+    # where only weak or only strong scaling was measured on one device, it serves for both
+    both = [ones, *(ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string")) for kind in ("weak", "strong"))]
     found = {
         "speedup_best": (best_single(points), [*JOB, "execution"]),
-        "speedup_same": _one_device(ok),
+        "speedup_same": (pd.concat(both).drop_duplicates(series), series),
         "of_independent": (ok[ok["placement"].eq("independent")], [field for field in POINT if field != "placement"]),
     }
     parts = [points]
@@ -153,15 +123,6 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _one_device(ok: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Every series on one device; where only weak or only strong scaling was measured there, it serves for both."""
-    on = [field for field in POINT if field != "devices"]
-    ones = ok[ok["devices"].eq(1)]
-    kinds: list[Any] = ["weak", "strong"]
-    both = pd.concat([ones, *(ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string")) for kind in kinds)])
-    return both.drop_duplicates(on), on
-
-
 ENDS = ("", "_low", "_high")
 
 
@@ -175,9 +136,7 @@ def also(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
 
 
 def beside(rows: pd.DataFrame, other: pd.DataFrame, on: Sequence[str], **columns: str) -> pd.DataFrame:
-    """The rows with columns of the one row of `other` that equals each in `on`: new name = its name there; empty where there is none.
-    pandas.errors.MergeError: a row has several counterparts.
-    """
+    """The rows with columns of the one row of `other` that equals each in `on`: new name = its name there; empty where there is none."""
     taken = other[list(on)].assign(**_bounded(other, columns))
     return rows.merge(taken, how="left", on=list(on), validate="m:1")
 
@@ -188,12 +147,7 @@ def stacked(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def compared(rows: pd.DataFrame, but: Sequence[str] = (), name: str = "ratio", **fields: tuple[Any, Any]) -> pd.DataFrame:
-    """Points of `rows` beside each other (`versus`): those with the first value of each field over those with the second.
-
-        compared(steps, execution=("captured", "eager"))
-
-    but: further fields in which the two may differ.
-    """
+    """Points beside each other (`versus`): the first value of each field over the second: `execution=("captured", "eager")`."""
     own, base = ({field: values[side] for field, values in fields.items()} for side in (0, 1))
     return versus(where(rows, **own), where(rows, **base), but=[*fields, *but], name=name)
 

@@ -57,10 +57,7 @@ def keys_in(rows: pd.DataFrame) -> set[str]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, its 95% interval (NaN: a single run has none), and the Records behind it.
-
-    keys: of the Records whose rates the figure follows. unit: said behind a rate ("words/s").
-    """
+    """A figure, its 95% interval (NaN: a single run has none), the Records behind it, and its unit, which is said behind a rate."""
 
     value: float
     low: float = math.nan
@@ -70,13 +67,10 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """Whether it has an interval."""
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def __format__(self, spec: str) -> str:
-        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run. ValueError: no such form; the
-        sentence names those that there are.
-        """
+        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run. ValueError: no such form."""
         form, _, more = (spec or "number").partition(" ")
         if form not in FORMS or more not in ("", "interval"):
             raise ValueError(f"{spec!r} is no form of a figure: choose {', '.join(FORMS)}, with ' interval' behind it if wanted")
@@ -119,11 +113,7 @@ class Estimate:
 
 
 def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
-    """The figure in column `name` of a row of `points`, `versus` or `scaling`, with its bounds and Records; or a plain number.
-
-    of: the row; a table, of which the one row with these `fields` is meant (`points.one`, whose errors it raises); or a number.
-    Missing: the row has no such figure.
-    """
+    """The figure in column `name` of a row, or of a table's one row with these fields, or a plain number. Missing: the row has none."""
     if isinstance(of, Real):
         return Estimate(float(of))
     row = one(of, **fields) if isinstance(of, pd.DataFrame) else of

@@ -1,6 +1,4 @@
-"""What a point that nobody measured should reach: from its own series on other counts of devices, from its step on one and what merging
-costs its kin, or from the model alone.
-"""
+"""What a point that nobody measured should reach: from its series on other counts of devices, from its kin, or from the model alone."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -127,12 +125,8 @@ def _of_series(
 
 def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     """Its step on one device, and what its kin lose to merging: the same job and placement on as many devices with other kernels.
-
-    As many milliseconds are lost as kin lose. At best the same share of a step is, and at worst the merge hides behind nothing any more.
-    Of a placement without kin all of its merge shows, none, or in the middle half. A batch in parts that was never measured so takes as
-    many steps of so small a batch.
-
-    every: points of all machines with this kind of device.
+    Kin lose as many milliseconds; at best as large a share of a step; at worst the merge hides behind nothing. Without kin all of the merge
+    shows, none, or in the middle half. A batch in parts that was never measured takes as many steps of so small a batch.
     """
     job = {name: getattr(run, name) for name in ("workload", "model", "inputs", "sequence_length", "precision", "framework", "execution")}
     alike = usual(where(every, **job, scaling="weak"))
@@ -178,10 +172,7 @@ def _losses(run: Run, alike: pd.DataFrame, step_s: float, units: float, links: L
 
 
 def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> pd.DataFrame:
-    """The points, those first that differ from a Run in fewest fields, then in the least factor of the batch, then the most repeated.
-
-    batch: to be compared with in place of the Run's own.
-    """
+    """The points, those first that differ from a Run in fewest fields, then least in batch (unless given, its own), then by repeats."""
     others = points[list(OTHERS)].astype(object)
     apart = others.where(others.notna(), None).astype(str).ne([str(getattr(run, name)) for name in OTHERS]).sum(axis=1)
     factor = np.abs(np.log(points["batch_size"].astype("float64") / (batch or run.batch_size)))
@@ -217,12 +208,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
 
 
 def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
-    """What each of these Runs that can be forecast should reach, from the Records in a folder.
-
-    Returns:
-        the Run's fields off their defaults as text (`measure` takes them so); rate with _low and _high (units/s), efficiency (over as many
-        single devices), basis.
-    """
+    """What each of these Runs that can be forecast should reach: fields off their defaults, rate (_low, _high), efficiency, basis."""
     rows = []
     for run in {run.digest: run for run in planned if not run.traced_steps}.values():
         fields = run.model_dump(exclude_defaults=True)
@@ -233,12 +219,7 @@ def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
 
 
 def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """The points of which a file of `measure --forecast` said beforehand what share of independent replicas' rate they keep.
-
-    Returns:
-        the rows of `points`, with predicted (rate over that of independent replicas, both as forecast), predicted_low and predicted_high;
-        none where there is no such file.
-    """
+    """Points of which a file of `measure --forecast` foretold which share of replicas' rate each keeps: predicted (_low, _high)."""
     if points.empty or not file.is_file():
         return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
     said = pd.read_csv(file)

@@ -1,7 +1,5 @@
 """Why a measured point is as fast as it is: what it is compared with, where its step's time goes, and what was seen to be faster.
-
-A cause that no Record measured is named as not measured, with the command that measures it. Noise is called noise: a loss is stated only
-where the interval of the ratio lies below what is expected.
+A cause that no Record measured is named with the command that measures it; a loss is stated only where an interval says it.
 """
 
 import math
@@ -14,14 +12,13 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.asked import SAME, alike, asked, by_machine, differing, measure_command, none_has, plainest, run_of, semantics
-from multigpu.analysis.causes import PARTS, SAME_POINT, causes_frame
 from multigpu.analysis.compare import SINGLE_MARGIN, best_single, ratio_columns
 from multigpu.analysis.fields import JOB, LENGTH, POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import one_length, points, where
 from multigpu.analysis.read import frames, records_of
-from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
 from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import this_machine
@@ -35,15 +32,13 @@ WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copie
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """All that Records say of one point; seconds are of one step.
-
-    row: the point. baselines: by name, one_best (one device at its best), one_same (the same placement on one device), independent
-    (replicas that share nothing on as many devices), kept (batches that stay on the device): the counterpart's row with ratio (the
-    point's rate over it), ratio_low, ratio_high, of_ideal (the ratio over the devices where the counterpart is one device) with its bounds.
+    """All that Records say of one point, `row`; seconds are of one step.
+    baselines: by name, one_best (one device at its best), one_same (the same placement on one device), independent (replicas that share
+    nothing on as many devices), kept (batches that stay on the device): the counterpart's row with ratio (the point's rate over it) and
+    of_ideal (over the devices too where the counterpart is one device), each with bounds.
     parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced. traces: keys of the traced Runs.
-    bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: points of the same job on as many devices that were
-    faster, with changed (the fields that differ), ratio, ratio_low, ratio_high. trace: the command that traces the point, "" where one was.
-    alone_s: what the device computes in such a step of independent replicas; None where none was traced.
+    bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: rows of `faster`. trace: the command that traces the
+    point, "" where one was. alone_s: what the device computes in such a step of independent replicas; None where none was traced.
     """
 
     row: pd.Series
@@ -119,7 +114,7 @@ def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
 def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
     """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None without any.
 
-    traces: rows of `causes.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
+    traces: rows of `traces.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
     out of what else counts as the host's launches, and never more than that.
     """
     if traces.empty:
@@ -145,9 +140,7 @@ def wait_of(records: Sequence[Record]) -> float:
 
 def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
     """Five points of the same job, devices and conditions that were faster: the fastest of all, of those with an interval where there are
-    any, then those that differ in one field.
-
-    Faster: the whole interval of the ratio lies above 1, or the ratio is at least `SINGLE_MARGIN` where either side is a single run.
+    any, then those that differ in one field. Faster: all of the ratio's interval lies above 1, or a single run's is `SINGLE_MARGIN`.
     """
     rivals = one_length(alike(table, row, SAME, energy_window_s=None))
     rivals = rivals[rivals["n"] > 0]
@@ -161,20 +154,14 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
 
 
 def bounds_s(rows: pd.DataFrame, row: Any) -> dict[str, float]:
-    """The least that a step can take by arithmetic, by memory and by traffic, s (means over the point's Records); unknown ones left out.
-
-    rows: the point's own Records of a frame.
-    """
+    """The least that a step can take by arithmetic, memory and traffic, s, of the point's own Records; unknown ones left out."""
     limits, units = bounds(rows), float(row["rate"] * row["step_time_s"])
     names = {"arithmetic": "compute_bound", "memory": "memory_bound", "traffic": "communication_bound"}
     return {name: units / float(limits[column].mean()) for name, column in names.items() if limits[column].notna().any()}
 
 
 def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any) -> Explanation:
-    """What the Records of one machine say of `row`, a measured point.
-
-    table: the machine's points. frame: a row a Record of it. records: its Records, traced ones among them.
-    """
+    """What the Records of one machine say of `row`, a measured point; table: the machine's points."""
     keys = set(str(row["keys"]).split(", "))
     own = [record for record in records if record.key in keys and record.status == "ok"]
     traces, beside = _traces(records, row), baselines(table, row)
@@ -194,7 +181,7 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
 
 
 def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
-    """The rows of `causes.causes_frame` that are of this point."""
+    """The rows of `traces.causes_frame` that are of this point."""
     wanted = {name: row[name] for name in ("model", "placement", "devices", "batch_size", "precision", "framework")}
     own = [record for record in records if all(getattr(record.run, name) == value for name, value in wanted.items())]
     return alike(causes_frame([record for record in with_untraced_steps(own) if record.run.traced_steps]), row, SAME_POINT)
@@ -211,10 +198,7 @@ def _command(row: Any, **other: Any) -> str:
 def explain_fields(
     runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
 ) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The points that have these fields, the plainest first and `most` at most; why there is none; and the points left out.
-
-    The machine is this one where it holds such a point, else the one with most repeats of them. ValueError: as `asked.asked`.
-    """
+    """The points with these fields, the plainest first and `most` at most, of one machine; why there is none; and the points left out."""
     frame, every = frames(runs)
     found = asked(every, fields, machine)
     measured = found[found["n"] > 0]
@@ -228,9 +212,7 @@ def explain_fields(
 
 
 def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The point of the Record called `key`, or whose key alone begins so; where only a traced Record is of it, its own timed steps speak.
-    ValueError: there is no such Record, or there are several.
-    """
+    """The point of the Record whose key alone is or begins so; where only a traced Record is of it, its own timed steps speak."""
     frame, every = frames(runs)
     records = records_of(runs)
     found = [record for record in records if record.key == key] or [record for record in records if record.key.startswith(key)]

@@ -1,4 +1,4 @@
-"""An explanation (`explain.Explanation`) for a terminal and for a program: the answer in two or three sentences, the rest on demand."""
+"""An explanation for a terminal and for a program: the answer in two or three sentences, the rest on demand."""
 
 import json
 import math
@@ -142,10 +142,7 @@ def as_dict(one: Explanation) -> dict[str, Any]:
 def explained(
     runs: Path, words: Sequence[str], machine: str | None = None, most: int = 1, form: str = "text", details: bool = False
 ) -> str:
-    """The answer of `python -m multigpu explain`, as text or JSON, from the Records in a folder.
-
-    words: one Record's key, or fields of a Run. ValueError: they are neither; an unknown value; a machine without Records.
-    """
+    """The answer of `python -m multigpu explain`, as text or JSON; words: a key, or fields of a Run. ValueError: they are neither."""
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")
     if len(words) == 1 and "=" not in words[0]:

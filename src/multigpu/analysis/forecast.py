@@ -35,9 +35,8 @@ DRAWS = 1000
 @dataclass(frozen=True)
 class Points:
     """One job under one placement: what was measured at each count, and what its step moves.
-
-    devices: counts in rising order. times_s: of each count, the step of each launch (s). noise: of each Record on one device, its
-    timed steps over their own mean; none: every replica takes as long as the others. one_process: whether one dispatches for all.
+    times_s: of each count, in rising order, the step of each launch (s). noise: of each Record on one device, its timed steps over their
+    mean; none: all replicas are alike. one_process: one dispatches for all.
     """
 
     devices: tuple[int, ...]
@@ -46,12 +45,6 @@ class Points:
     noise: tuple[tuple[float, ...], ...] = ()
     one_process: bool = False
 
-    def __post_init__(self) -> None:
-        if list(self.devices) != sorted(set(self.devices)) or len(self.devices) != len(self.times_s):
-            raise ValueError(f"counts of devices must rise and each have its times, not {self.devices} with {len(self.times_s)}")
-        if any(not times or min(times) <= 0 for times in self.times_s):
-            raise ValueError("every count needs a positive step time")
-
     @property
     def means_s(self) -> np.ndarray:
         """The geometric mean over launches at each count (s)."""
@@ -59,10 +52,7 @@ class Points:
 
 
 def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.ndarray:
-    """n(P): the expected slowest of P draws over the expected one, a row a Record and a column a count; 1 of one draw and without spread.
-
-    Drawn from the Record's own steps, so no step is ever slower than the slowest that was measured.
-    """
+    """n(P): the expected slowest of P draws from a Record's steps over the expected one, a row a Record, a column a count; 1 without."""
     if not noise:
         return np.ones((1, len(devices)))
     laws = [Empirical(times_s=tuple(times)) for times in noise]
@@ -74,9 +64,7 @@ PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known at some counts before anything is fitted: noise[Record, count], inside_s and between_s[count], its law, and whether s
-    follows x (overlaps).
-    """
+    """What is known at some counts before anything is fitted: noise[Record, count], the merge's seconds, whether s follows x (overlaps)."""
 
     devices: np.ndarray
     noise: np.ndarray
@@ -92,7 +80,6 @@ class Shape:
         return cls(np.array(devices, dtype=float), noise, moved[:, 0], moved[:, 1], points.one_process, points.demand.overlaps)
 
     def slowest(self, taken: np.ndarray | None = None) -> np.ndarray:
-        """n(P), the mean over Records, or as these are taken."""
         return self.noise.mean(axis=0) if taken is None else taken @ self.noise
 
     def parts(self, c: float, slope: float, taken: np.ndarray | None = None) -> np.ndarray:
@@ -105,9 +92,7 @@ class Shape:
 
     def fit(self, times_s: np.ndarray, weights: np.ndarray, taken: np.ndarray | None = None) -> tuple[float, float]:
         """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero, none negative.
-
-        weights: of each count, e.g. the root of its launches. taken: how much each Record's noise counts.
-        ValueError: fewer counts than parameters.
+        weights: of each count, e.g. the root of its launches. taken: how much each Record's noise counts. ValueError: too few counts.
         """
         if len(times_s) < PARAMETERS:
             raise ValueError(f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least {PARAMETERS} are needed")
@@ -167,17 +152,12 @@ def _drawn(
 
 def forecast(points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS) -> pd.DataFrame:
     """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
+    Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of the
+    replicas' noise anew, and fits again. Where more counts are fitted than there are parameters, every count is also moved by one of the
+    errors of the fit, of either sign, times sqrt(K / (K - 2)). residuals: `launch_residuals` of these points or others like them.
 
-    Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of
-    the replicas' noise anew, and fits again. Where more counts are fitted than there are parameters, what the model missed
-    counts too: every count is moved by one of the errors of the fit, of either sign, times sqrt(K / (K - 2)).
-
-    Args:
-        residuals: `launch_residuals` of these points, or of others like them; none: no draws, so no band.
-
-    Returns:
-        a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high (95%; NaN without draws), seconds of each of
-        PARTS, slope (x or h as fitted).
+    Returns a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high (95%; NaN without residuals), seconds of
+    each of PARTS, slope (x or h as fitted).
     """
     table, found_s, one_s = _drawn(points, devices, links, residuals, draws)
     table = table.assign(efficiency=table["computation_s"] / table["step_s"])
@@ -188,10 +168,7 @@ def forecast(points: Points, devices: Sequence[int], links: Links, residuals: Se
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement.
-
-    one_s: measured on the least devices.
-    """
+    """What the counts below the largest say of it (s), with the interval in which its measurement should lie; one_s: on one device."""
 
     devices: int
     predicted_s: float
@@ -202,34 +179,26 @@ class HeldOut:
 
     @property
     def error(self) -> float:
-        """Predicted over measured, less 1."""
         return self.predicted_s / self.measured_s - 1
 
     def widen(self, by: float) -> HeldOut:
-        """The same with an interval `by` times as wide, in logarithms about the prediction."""
         low, high = (self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s))
         return replace(self, low_s=low, high_s=high)
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measurement lies in the interval; None without one."""
         return None if np.isnan(self.low_s) else bool(self.low_s <= self.measured_s <= self.high_s)
 
     @property
     def missed_by(self) -> float:
-        """How many half-widths of the interval, on the measurement's side and in logarithms, lie between prediction and measurement.
-
-        1: the measurement is at the interval's end; infinite where it has no width and misses; NaN without one.
-        """
+        """How many half-widths of the interval, on its side and in logarithms, the measurement lies off; NaN without one."""
         miss = math.log(self.measured_s / self.predicted_s)
         half = math.log((self.high_s if miss > 0 else self.low_s) / self.predicted_s) * math.copysign(1.0, miss)
         return 0.0 if miss == 0 else math.nan if math.isnan(half) else abs(miss) / half if half > 0 else math.inf
 
 
 def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0) -> HeldOut:
-    """Fit without the largest count and predict it. The interval holds the measurement's own spread as well: that of its launches.
-    ValueError: the counts that remain are fewer than the parameters.
-    """
+    """Fit without the largest count and predict it, with the measurement's own spread of launches. ValueError: too few counts remain."""
     most, launches = points.devices[-1], len(points.times_s[-1])
     fewer = replace(points, devices=points.devices[:-1], times_s=points.times_s[:-1])
     found, found_s, _ = _drawn(fewer, [most], links, residuals, draws, seed)
@@ -242,11 +211,9 @@ def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draw
 
 def widening_of(others: Sequence[HeldOut | None]) -> float:
     """By what a band is widened, from what other lines' held-out counts missed: split conformal prediction; at least 1.
-
-    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made 95% of the others' bands
-    wide enough: the ceil(0.95 (n + 1))-th smallest of n misses, the largest if n is too small for it. If a line's miss is as likely as
-    any other's to be among the largest, its widened band holds its measurement with that chance (Lei et al. 2018,
-    doi:10.1080/01621459.2017.1307116, with each band's own width as the scale). Misses that are not finite say nothing of a width.
+    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made 95% of the others' bands wide
+    enough: the ceil(0.95 (n + 1))-th smallest of n finite misses, at most the largest. If a line's miss is as likely as any other's to be
+    among the largest, its band holds with that chance (Lei et al. 2018, doi:10.1080/01621459.2017.1307116, scaled by each band's width).
     """
     known = sorted(held.missed_by for held in others if held is not None and math.isfinite(held.missed_by))
     return max(1.0, known[min(len(known), math.ceil((len(known) + 1) * LEVEL)) - 1]) if known else 1.0

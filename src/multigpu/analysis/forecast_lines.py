@@ -33,10 +33,7 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Line:
-    """A series with its points, and a forecast where one can be made.
-
-    links: None where none was measured. residuals: of launches, for the band. forecast: of all counts; held_out: without the largest.
-    """
+    """A series with its points, its forecast at all counts where one can be made, and what was held out; residuals: of launches."""
 
     rows: pd.DataFrame
     points: Points
@@ -54,7 +51,6 @@ class Line:
         return tuple(str(self.first[name]) for name in ("machine", "framework", "execution"))
 
     def with_forecast(self, most: int, draws: int) -> Line:
-        """The line with its forecast, where it was measured on one device and on a count more than are parameters, with repeats."""
         measured = self.points.devices
         if self.links is None or not self.residuals or measured[0] != 1 or len(measured) <= PARAMETERS:
             return self
@@ -64,9 +60,7 @@ class Line:
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
-    """The links between nodes as they are assumed; those inside are filled in from what was measured. ValueError: a rate that carries
-    nothing, or a node without devices.
-    """
+    """The links between nodes as they are assumed; those inside are filled in from what was measured. ValueError: no rate."""
     if network_gbit <= 0:
         raise ValueError(f"a network carries something: network_gbit must be above 0, not {network_gbit}")
     return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us)
@@ -85,12 +79,8 @@ def ahead(line_counts: Sequence[int], most: int, one_process: bool, node: int) -
 
 def inside_latency_s(collectives: pd.DataFrame) -> float:
     """Seconds a message of the library's all-reduce inside a node: how the shortest grows with the 2(P-1) messages of a ring.
-
-    What a call costs however many take part is none of a message's; it is part of what is fitted. Captured calls, which the
-    host does not launch, where there are any.
-
-    collectives: with kind, bytes, devices, execution, time_s. 0 where fewer than two counts were measured: a latency is then part of
-    what is fitted, too.
+    What a call costs however many take part is part of what is fitted, and all latency is where fewer than two counts were measured: 0.
+    Captured calls, which the host does not launch, speak where there are any.
     """
     own = collectives[(collectives["kind"] == "library") & (collectives["bytes"] <= SHORT_BYTES) & (collectives["devices"] > 1)]
     captured = own[own["execution"] == "captured"]
@@ -112,7 +102,7 @@ def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links
 
 
 def demand_of_rows(rows: pd.DataFrame) -> Demand:
-    """What a step of these rows' Runs moves (rows of the frame, one series). ValueError: no formula says it; the sentence says why."""
+    """What a step of these rows' Runs moves (rows of the frame, one series). ValueError: no formula says it."""
     first = rows.iloc[0]
     if pd.notna(first["all_reduce_spec"]) or pd.notna(first["model_parallel"]):
         raise ValueError(f"{first['placement']}: its all-reduce or its cut of the model is one that no formula here follows")
@@ -145,9 +135,7 @@ def _points(rows: pd.DataFrame, records: Sequence[Record]) -> Points:
 
 def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], collectives: pd.DataFrame, assumed: Links) -> list[Line]:
     """Every series measured at two or more counts, weak scaling, that merges by a formula known here; independent replicas merge nothing.
-
-    points: of `points.points`, chosen. frame: a row a Record of the same machine. records: for the spread of one device's steps.
-    collectives: of `collectives.collectives_frame`. assumed: links between nodes; those inside come from the ceilings.
+    points: chosen ones of a machine; frame and records: of the same; collectives: of `collectives_frame`; assumed: links between nodes.
     """
     table = points[(points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")]
     ok = frame[frame["status"].eq("ok")].drop_duplicates("key").set_index("key", drop=False)
@@ -179,12 +167,7 @@ def _with_spread(lines: Sequence[Line]) -> list[Line]:
 
 
 def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000) -> list[Line]:
-    """The lines that can be, with their forecast to `most` devices and their held-out point; the others as they are.
-
-    Bands are as wide as the held-out points of the other lines of the same machine, framework and form of execution ask for.
-
-    ValueError: `most` lies below 2.
-    """
+    """The lines, where they can be with their forecast to `most` devices, held-out point and widened bands. ValueError: `most` < 2."""
     if most < 2:
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
     return calibrated([line.with_forecast(most, draws) for line in lines])
@@ -202,20 +185,13 @@ def calibrated(lines: Sequence[Line]) -> list[Line]:
 
 
 def hidden_by_half(units: float, devices: int, one_s: Sequence[float], merge_s: float, unit: str) -> Estimate:
-    """The rate of so many units a device and step where one device takes `one_s` (middle, longest, shortest) and a merge that nobody
-    measured `merge_s`, of which half is hidden behind backward, none or, at best, all.
-    """
+    """The rate where one device takes `one_s` (middle, longest, shortest) and of an unmeasured `merge_s` half is hidden, none, or all."""
     middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
     return Estimate(float(middle), float(low), float(high), unit=unit)
 
 
 def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
-    """A row a line and count of its forecast.
-
-    Returns:
-        the fields of the series, keys, devices, efficiency over the same placement on one device and step_s, each with `_low` and `_high`
-        (95%), a column of seconds a part of the step (`forecast.PARTS`), measured (whether this count is among those fitted).
-    """
+    """A row a line and count of its forecast: SERIES, keys, devices, step_s and efficiency (_low, _high), `forecast.PARTS`, measured."""
     tables = [
         _series(line).merge(line.forecast.assign(measured=line.forecast["devices"].isin(line.rows["devices"])), how="cross")
         for line in lines
@@ -230,12 +206,8 @@ def _series(line: Line) -> pd.DataFrame:
 
 
 def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
-    """A row a line with a held-out count: what the smaller counts say of it, beside its measurement.
-
-    Returns:
-        the fields of the series, keys, devices (held out), efficiency (predicted, over the fitted step on one device) with `_low` and
-        `_high`, measured (efficiency), error (predicted step over measured, less 1), inside (whether the measured step lies in the band,
-        as text), n (repeats of the held-out count).
+    """A row a line with a held-out count: SERIES, keys, devices, its efficiency as predicted from the smaller counts (_low, _high) and as
+    measured, error (predicted step over measured, less 1), inside (the measured step lies in the band, as text), n.
     """
     tables = []
     for line in lines:
@@ -250,9 +222,7 @@ def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
 
 
 def article_held_out(links: Links) -> HeldOut:
-    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones on its own network, which a machine's
-    GPUs share, and the bytes that it says it merges.
-    """
+    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones on its own network and bytes."""
     table = load_published("004_step_times").sort_values("gpus")
     names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth", "gradient_size")
     node, gbit, inside, megabytes = (published_value("004_statements", name) for name in names)

@@ -43,10 +43,8 @@ class Links:
 @dataclass(frozen=True)
 class Demand:
     """What one replica's step moves, in bytes, whatever the number of devices.
-
-    reduced: handed to an all-reduce. copied: sent to every other replica. host: to and from the host.
-    pulled, pushed: of each variable, from and to the device where it lives. elements: of each variable, by which they are spread over
-    the devices; none: all live on the first. overlaps: whether merging starts before backward has ended.
+    reduced: handed to an all-reduce. copied: sent to every other replica. host: to and from the host. pulled, pushed: of each variable,
+    from and to where it lives. elements: by which they are spread; none: all live on the first. overlaps: merging begins in backward.
     """
 
     reduced: float = 0.0
@@ -59,14 +57,7 @@ class Demand:
 
 
 def demand_of(placement: Placement, variables: Sequence[Variable], rows: float = 0.0, item_bytes: int = 4) -> Demand:
-    """The Demand of a placement's row.
-
-    Args:
-        rows: that a replica looks up in each embedding table in a step. item_bytes: of an element of a variable or gradient.
-
-    Raises:
-        ValueError: no formula here says how its merge grows; the sentence names it.
-    """
+    """The Demand of a placement's row; rows: that a replica looks up in each embedding table. ValueError: no formula here."""
     if placement.travels == "activations" or not placement.semantics.facts.is_reproducible:
         why = "its parts are cut from one model" if placement.travels == "activations" else "its replicas do not wait for each other"
         raise ValueError(f"{placement.name}: {why}, so its step does not follow from what is merged")
@@ -109,11 +100,7 @@ def fullest(demand: Demand, devices: int) -> tuple[float, float]:
 
 
 def merge_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
-    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see the module. ValueError: there is no
-    device.
-    """
-    if devices < 1:
-        raise ValueError(f"a step needs at least 1 device, not {devices}")
+    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see the module."""
     p, g = devices, min(devices, links.node)
     nodes = -(-p // g)
     others, device, network = p - g, links.inside_bytes_per_s, links.between_bytes_per_s

@@ -9,13 +9,7 @@ MAD_TO_SIGMA = 1.4826
 
 
 def throughput(units: float, wall_s: float) -> float:
-    """R = U / T: units a second, of U units (words, images or rows of reviews of all devices) in T seconds of wall-clock time.
-
-    Of several repeats it is all units over all time: the mean of their rates would weigh fast repeats too much.
-
-    Raises:
-        ValueError: T is not positive.
-    """
+    """R = U / T: units a second, of U units of all devices in T seconds of wall-clock time; of several repeats all units over all time."""
     if not wall_s > 0:
         raise ValueError(f"a throughput needs a positive time, not {wall_s} s")
     return units / wall_s
@@ -32,7 +26,6 @@ LAGS = 20
 
 def step_memory(step_times_s: Sequence[float]) -> float | None:
     """Q / 20 of Ljung and Box (1978): about 1 where steps do not remember each other, the larger the more they do.
-
     Q = n (n + 2) sum_k r_k^2 / (n - k) over k = 1 .. 20, r_k the autocorrelation. None below five steps a lag; 0 of equal steps.
     """
     series = np.asarray(step_times_s, dtype=float)

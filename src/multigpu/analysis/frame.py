@@ -46,10 +46,7 @@ COLUMNS = IDENTITY | MEASURED
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
-    """The frame of `records`, one row each in their order; without any, an empty frame with every column.
-
-    Traced Runs are left out, so that none competes with a timed one: `traces.phases_frame` holds what they are for.
-    """
+    """The frame of `records` but traced ones (`traces.phases_frame`), one row each in their order; without any, an empty one."""
     return typed_frame([_row(record) for record in records if not record.run.traced_steps], COLUMNS)
 
 
@@ -117,9 +114,7 @@ def step_times(records: Iterable[Record], keys: Sequence[str]) -> pd.DataFrame:
 
 
 def export(frame: pd.DataFrame, path: Path | str) -> Path:
-    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet. ValueError: another suffix, or the file cannot
-    be written; one sentence says which.
-    """
+    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet. ValueError: it cannot be written so."""
     path = Path(path)
     how: dict[str, Any] = {".csv": {"index": False}, ".json": {"orient": "records", "indent": 1}, ".parquet": {"index": False}}
     if path.suffix not in how:

@@ -1,13 +1,16 @@
-"""Whether lanes that measure side by side disturb each other: every Run's step time beside neighbours over the same alone."""
+"""What moves a Run's rate beside the Run itself: neighbours in other lanes, another of equal GPUs, another launch, another occasion."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.compare import equal_rows, ratio_columns
+from multigpu.analysis.compare import equal_rows, ratio_columns, versus
+from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
+from multigpu.placements import find_placement
 from multigpu.record import Record
 
 ALLOWED = 1.005
@@ -20,7 +23,7 @@ COLUMNS = ["machine", "run", "framework", "execution", "devices", "lanes", "n_al
 LANES = ["machine", "run", "framework", "execution", "devices", "ratio", "low", "high", "gpus", "n"]
 
 
-def verdict_of(low: pd.Series, high: pd.Series) -> np.ndarray:
+def verdict_of(low: Any, high: Any) -> np.ndarray:
     """What intervals of the ratio show: "may share", "disturbed" or "not shown"; one that is missing (NaN) shows nothing."""
     return np.select([high <= ALLOWED, low > ALLOWED], ["may share", "disturbed"], "not shown")
 
@@ -43,15 +46,7 @@ def _beside(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str]) -> pd.Data
 
 
 def interference_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Run that was measured alone in a lane and beside neighbours in the same one: the same GPUs, as many cores.
-
-    ratio is the mean step time beside neighbours over that alone (low, high: its 95% interval, by launches where they differ, as all
-    ratios of this study): 1.01 is 1% slower. Without such Records the table is empty.
-
-    Returns:
-        machine, run, framework, execution, devices, lanes (of the machine, this one too), n_alone and n_shared (repeats), ratio, low,
-        high, verdict.
-    """
+    """A row a Run measured alone in a lane and beside neighbours on the same GPUs and cores: step time over that alone, with bounds."""
     found = _points(records, "neighbours")
     table = _beside(found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"])
     table = table.assign(lanes=table["neighbours"] + 1, verdict=verdict_of(table["low"], table["high"]))
@@ -60,15 +55,53 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
-    """What sharing adds without anybody's fault: each lane's mean step time over that of the first lane, all measuring side by side.
-
-    Equal GPUs are not equally fast. Runs that are compared with each other may stand in different lanes, on different GPUs.
-
-    Returns:
-        machine, run, framework, execution, devices, gpus, n, ratio, low, high: a row a Run and lane, the first lanes left out.
-    """
+    """Each lane's mean step time over that of the first lane, all measuring side by side: equal GPUs are not equally fast."""
     found = _points(record for record in records if record.lane and record.lane.neighbours)
     first = found["gpus"].eq(found.groupby(RUN)["gpus"].transform("first"))
     table = _beside(found[~first], found[first], RUN)
     table["gpus"] = [", ".join(map(str, gpus)) for gpus in table["gpus"]]
     return table[LANES].sort_values(["machine", "framework", "devices", "run", "gpus"], ignore_index=True)
+
+
+PAUSE_S = 240.0
+"""Records without their host's start are of one occasion until nothing came for so long, longer than any Run takes."""
+
+KIND = ("framework", "processes", "execution", "on_host")
+
+
+def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of points with at least two repeats in each of two launches: the second's rate over the first's (`versus`), and holds_one."""
+    ordered = frame[frame["status"].eq("ok")].sort_values("measured_at", kind="stable")
+    each = points(ordered, by=[*POINT, "launch_id"])
+    each = each[each["n"] > 1]
+    number = each.groupby([*POINT], dropna=False, sort=False).cumcount()
+    found = versus(each[number.eq(1)], each[number.eq(0)], but=())
+    return found.assign(holds_one=found["ratio_low"].le(1) & found["ratio_high"].ge(1))
+
+
+def occasions(frame: pd.DataFrame) -> pd.Series:
+    """Of every Record, a number of its occasion, rising with time on each machine; there each start of the host is one."""
+    at, boot = pd.to_datetime(frame["measured_at"]), frame["boot"].fillna("")
+    ordered = frame.assign(_at=at, _boot=boot).sort_values(["machine", "_at"], kind="stable")
+    silent = ordered[ordered["_boot"].eq("")]
+    paused = silent.groupby("machine")["_at"].diff().dt.total_seconds().gt(PAUSE_S)
+    stretch = paused.groupby(silent["machine"]).cumsum().reindex(ordered.index)
+    return ordered.groupby(["machine", "_boot", stretch], sort=False, dropna=False).ngroup().reindex(frame.index)
+
+
+def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a point and kind of pair of launches: how far two launches of the same point are apart, on one occasion or on two.
+    on_host: `Placement.uses_host`. same: of one occasion. gap: the median over pairs of exp(|ln of the rates' ratio|) - 1; most: the most.
+    """
+    ok = frame[frame["status"].eq("ok") & frame["neighbours"].eq(0)]
+    ok = ok.assign(occasion=occasions(ok), point=ok.groupby([*POINT], dropna=False, sort=False).ngroup())
+    ok["on_host"] = ok["placement"].map(lambda name: find_placement(name).uses_host)
+    each = ok.groupby(["point", "launch_id"], sort=False)
+    launches = each[[*KIND, "occasion"]].first().assign(rate=each["units"].sum() / each["wall_s"].sum()).reset_index()
+    launches["place"] = launches.index
+    pairs = launches.merge(launches[["point", "place", "occasion", "rate"]], on="point", suffixes=("", "_other"))
+    pairs = pairs[pairs["place"] < pairs["place_other"]]
+    gap = np.expm1(np.abs(np.log((pairs["rate"] / pairs["rate_other"]).astype("float64"))))
+    pairs = pairs.assign(same=pairs["occasion"].eq(pairs["occasion_other"]), gap=gap)
+    found = pairs.groupby(["point", *KIND, "same"], sort=False)["gap"].agg(gap="median", most="max")
+    return found.reset_index().drop(columns="point")

@@ -53,24 +53,6 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
 """By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read plus bytes written."""
 
 
-def measured_ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
-    """What `multigpu ceilings` measured on devices called `gpu`: the median over a machine's devices (or pairs of them).
-
-    Where several machines have such devices, the one with most of them speaks. A link to the host counts its slower direction.
-    """
-    found = [c for c in read_ceilings(runs) if c.gpu == gpu]
-    if not found:
-        return {}
-    best = max(found, key=lambda c: len(c.memory))
-    source = f"measured on {best.machine} at commit {best.commit[:7]}, random data, median over devices"
-    pairs = [value for i, row in enumerate(best.links) for j, value in enumerate(row) if i != j]
-    host = [min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)]
-    carried = {"memory": best.memory, "device_link": pairs, "host_link": host}
-    values = [(name, row, "FLOP/s") for name, row in best.matmul.items()] + [(name, row, "B/s") for name, row in carried.items()]
-    day = best.measured_at[:10]
-    return {name: Ceiling(name, float(np.median(row)), unit, "measured", source, day) for name, row, unit in values if row}
-
-
 def ceilings(gpu: str) -> dict[str, Ceiling]:
     """The ceilings known of the device called `gpu`, by quantity: measured ones where there are, else the data sheet's."""
     return _ceilings(paths.RUNS, gpu)
@@ -78,14 +60,23 @@ def ceilings(gpu: str) -> dict[str, Ceiling]:
 
 @lru_cache
 def _ceilings(runs: Path, gpu: str) -> dict[str, Ceiling]:
-    sheet = next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
-    return sheet | measured_ceilings(runs, gpu)
+    """Measured: the median over devices, or pairs of them, of the machine with most. A link to the host counts its slower direction."""
+    known = next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
+    found = [c for c in read_ceilings(runs) if c.gpu == gpu]
+    if not found:
+        return known
+    best = max(found, key=lambda c: len(c.memory))
+    source = f"measured on {best.machine} at commit {best.commit[:7]}, random data, median over devices"
+    pairs = [value for i, row in enumerate(best.links) for j, value in enumerate(row) if i != j]
+    host = [min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)]
+    carried = {"memory": best.memory, "device_link": pairs, "host_link": host}
+    values = [(name, row, "FLOP/s") for name, row in best.matmul.items()] + [(name, row, "B/s") for name, row in carried.items()]
+    day = best.measured_at[:10]
+    return known | {name: Ceiling(name, float(np.median(row)), unit, "measured", source, day) for name, row, unit in values if row}
 
 
 class Bound(NamedTuple):
-    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves; infinite where nothing limits, or where no
-    ceiling is known.
-    """
+    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves; infinite where nothing known limits."""
 
     compute: float
     memory: float
@@ -104,10 +95,8 @@ class Bound(NamedTuple):
 
 def sent_share(kind: str, devices: int) -> float:
     """Bytes that each of `devices` devices must send at least, over the bytes that all of them hand to a collective.
-
-    An all-reduce of S bytes a device: 2 (P-1)/P S (Patarasuk and Yuan 2009), so 2 (P-1)/P^2 of the P S handed over. A reduce-scatter
-    of as much: half of that. An all-gather, in which P devices bring A bytes together: each part of A/P goes to P - 1 others (a ring
-    passes as much through every device), (P-1)/P A.
+    An all-reduce of S bytes a device: 2 (P-1)/P S (Patarasuk and Yuan 2009), so 2 (P-1)/P^2 of the P S handed over; a reduce-scatter half
+    of it. An all-gather, in which P devices bring A bytes together: each part of A/P goes to P - 1 others, (P-1)/P A.
     """
     return {"all_reduce": 2 / devices, "reduce_scatter": 1 / devices, "all_gather": 1.0}[kind] * (devices - 1) / devices
 
@@ -115,12 +104,10 @@ def sent_share(kind: str, devices: int) -> float:
 def communication_time_s(
     moved_bytes: Mapping[str, float], devices: int, device_link: float, host_link: float, group: int | None = None
 ) -> float:
-    """The least seconds that one step's traffic can take, links of all devices busy both ways at once.
-
+    """The least seconds that one step's traffic can take, links of all devices busy both ways at once; the slower kind of link decides.
     Collectives: `sent_share` of what their devices hand over. Copies between devices: D bytes, spread evenly at best, t = D / (P L).
     To and from the host the two directions overlap: t = max(down, up) / (P H). L, H: one-way bytes/s of one device.
     group: devices of the smallest group that a collective joins, where not all take part in each: the least that any must send.
-    Devices' and host's links differ, so the slower of the two decides.
     """
     b = {kind: float(moved_bytes.get(kind, 0)) for kind in KINDS}
     group = group or devices
@@ -169,9 +156,7 @@ def smallest_group(row: Any) -> int | None:
 
 
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each ok row of the frame with its bounds: key, compute_bound, memory_bound, communication_bound, bound (units/s), binding,
-    share_of_bound.
-    """
+    """Each ok row of the frame with its bounds (units/s): key, *_bound, bound (the least), binding (which), share_of_bound."""
     ok = frame[frame["status"] == "ok"]
     rows = []
     for row in ok.to_dict("records"):
@@ -186,9 +171,7 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The points with the means of `bounds` over their own Records, the frame's rows, so that points which differ in any field never mix:
-    bound (units/s), bound_by (what sets it; "" where no ceiling is known) and of_bound (the share of it that was reached).
-    """
+    """The points with means of `bounds` over their own Records: bound (units/s), bound_by ("": none is known), of_bound (the share)."""
     keys = points["keys"].str.split(", ").explode()
     each = bounds(frame).set_index("key").reindex(keys).groupby(keys.index)
     found = each.agg(bound=("bound", "mean"), bound_by=("binding", "first"), of_bound=("share_of_bound", "mean"))
@@ -197,15 +180,9 @@ def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     """The measured points with what each asks of the links between its devices.
-
-    Args:
-        points: rows of `points.points`; the same series on one device, where it is among them, gives `one_step_s`.
-
-    Returns:
-        The rows of n > 0 and, beside their columns: parameters; bytes_per_mflop: of float32 gradients, over the operations of one device
-        (three forward passes of its share of the batch); links_s (the least time to sum the gradients, 2 (N - 1)/N S / L); one_step_s (the
-        step on one device); bound_exposed: the most efficiency if no summing hides behind computing. NaN where no link of such a device
-        was measured, or no step on one.
+    parameters; bytes_per_mflop: of float32 gradients, over the operations of one device (three forward passes of its share of the batch);
+    links_s: the least time to sum the gradients, 2 (N - 1)/N S / L; one_step_s: the same series' step on one device; bound_exposed: the
+    most efficiency if no summing hides behind computing. NaN where no link of such a device was measured, or no step on one.
     """
     own = points[points["n"] > 0].reset_index(drop=True)
     on = [field for field in POINT if field != "devices"]
@@ -225,20 +202,13 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def cut_bytes_per_row(model: Model, devices: int) -> float:
-    """Bytes a device sends for each row of the joined batch, in bf16, when every matrix is cut over `devices` devices. ValueError: the
-    model does not say how it is cut.
-    """
+def crossing_batch(model: Model, devices: int) -> float:
+    """The joined batch from which cut matrices, in bf16, send more than data parallelism. ValueError: no word of how the model is cut."""
     if model.splitting is None:
         raise ValueError(f"{model.name!r} does not say how its matrices are cut")
-    total = 0.0
+    a_row = 0.0  # bytes that a device sends for each row of the joined batch
     for exchange in model.splitting.exchanges:
         size = EXACT_BYTES.get("bf16", 4) if exchange.exact else ACTIVATION_BYTES["bf16"]
         brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)
-        total += sent_share(exchange.kind, devices) * brought
-    return total
-
-
-def crossing_batch(model: Model, devices: int) -> float:
-    """The joined batch below which cut matrices send less than data parallelism (one all-reduce of all gradients), and above it more."""
-    return sent_share("all_reduce", devices) * devices * model.parameter_bytes / cut_bytes_per_row(model, devices)
+        a_row += sent_share(exchange.kind, devices) * brought
+    return sent_share("all_reduce", devices) * devices * model.parameter_bytes / a_row

@@ -1,6 +1,4 @@
-"""The machines that Records come from and what each can do at best; every GPU of one by itself: its rate, clocks, power and temperature;
-and what an image or word costs in joules.
-"""
+"""The machines that Records come from and what each can do at best; every GPU by itself; and what an image or word costs in joules."""
 
 import math
 from collections.abc import Iterable
@@ -10,8 +8,9 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.compare import combined
 from multigpu.analysis.limits import Ceiling, ceilings
-from multigpu.analysis.statistics import interval, sample
+from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.record import Record
 
@@ -21,11 +20,7 @@ MACHINE_COLUMNS = ("machine", "gpus", "gpu", "gpu_memory_gib", "links", *OF_MACH
 
 
 def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a machine, as its latest Record describes it, by name: `MACHINE_COLUMNS`.
-
-    links: kinds of links between GPUs, comma-joined. records: how many there are. torch, cuda, tensorflow, nccl: versions, "" where none of
-    its Records used it.
-    """
+    """A row a machine, as its latest Record describes it, by name: `MACHINE_COLUMNS`; versions are "" where none of its Records used it."""
     rows = []
     ordered = sorted(records, key=lambda record: (record.machine.name, record.measured_at))
     for name, group in groupby(ordered, key=lambda record: record.machine.name):
@@ -43,9 +38,7 @@ def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def ceilings_frame(gpu: str) -> pd.DataFrame:
-    """The ceilings used for bounds on this GPU, a row each: quantity, value (FLOP/s or B/s), unit, how, source, date; empty where none
-    is known.
-    """
+    """The ceilings used for bounds on this GPU, a row each; empty where none is known."""
     return pd.DataFrame([asdict(ceiling) for ceiling in ceilings(gpu).values()], columns=[field.name for field in fields(Ceiling)])
 
 
@@ -79,14 +72,9 @@ def _own_rates(records: Iterable[Record]) -> pd.DataFrame:
 
 def gpu_points(records: Iterable[Record]) -> pd.DataFrame:
     """Every GPU's own rate, repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width
-    of its 95% interval. how: "alone" (a Run on that GPU alone, which `device_ids` names), or "beside others" (independent replicas, each by
-    its own events: they share the host).
-
-    The interval is that of all ratios here (`analysis.statistics`): Student's t on logarithms, launches as units where they differ; NaN
-    where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others are compared within each Record, so that what
-    slows all of them falls out; one alone brings its own repeats' scatter and the first one's.
-
-    Of GPUs beside others the Runs on most of them only; jobs that were measured on one GPU only are left out.
+    of its 95% interval. how: "alone" (a Run on that GPU alone), or "beside others" (independent replicas, each by its own events).
+    The interval is that of all ratios here; NaN where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others
+    are compared within each Record, so that what slows all falls out, of Runs on most of them only. Jobs on one GPU are left out.
     """
     points = []
     for values, group in _own_rates(records).groupby(JOB, sort=False):
@@ -99,7 +87,8 @@ def gpu_points(records: Iterable[Record]) -> pd.DataFrame:
         for gpu, own in group.groupby("gpu"):
             shares = own["units_per_s"] / (own["key"].map(rates) if within else rates.mean())
             compared = [(shares, own)] if within else [(own["units_per_s"], own), (first["units_per_s"], first)]
-            width = interval([sample(values.tolist(), rows["launch"].tolist()) for values, rows in compared])
+            sides = [log_samples(values, rows["how"], rows["launch"]).assign(rate=1.0) for values, rows in compared]
+            width = half_width(*combined(sides)[["log_variance", "log_freedom"]].iloc[0])
             half = 0.0 if gpu == group["gpu"].min() else shares.mean() * math.sinh(width)
             row = dict(zip(JOB, values, strict=True)) | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
             points.append(row | own[["units_per_s", *STATE]].mean().to_dict())
@@ -111,9 +100,7 @@ ENERGY_JOB = ["unit", "devices", "model", "batch_size", "placement", "execution"
 
 def energy_points(records: Iterable[Record]) -> pd.DataFrame:
     """What a unit costs in energy, by `ENERGY_JOB` and machine, of Records with a window of at least 10 s: on no shorter one figures rest.
-
-    joules_per_unit: the mean over windows of what all GPUs' counters moved, over the units trained within; least, most: of the windows;
-    units_per_s and power_w (of all GPUs together): means; n.
+    joules_per_unit: the mean over windows of what all GPUs' counters moved, over the units trained within; least, most: of the windows.
     """
     rows = []
     for record in records:

@@ -24,10 +24,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Room:
-    """GiB that the fullest device should need (`knows_steps`: with what a step adds), what it has, and what placements need that fit.
-
-    instead: the Run to take where this one does not fit: under the first of the others, or its batch in parts; None: nothing is known.
-    """
+    """GiB that the fullest device should need (`knows_steps`: in a step), what it has, what those that fit need; instead: a Run to take."""
 
     needed_gib: float
     has_gib: float
@@ -50,12 +47,9 @@ class Room:
 
 def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
     """Whether a Run fits a device of a machine: unless named, of the one that measured its model on the nearest batch, or of the richest.
-
     What a step adds grows with the rows that pass at a time; of a model that was never measured it is left out. Half of such peaks are
-    forecast within 2%, single ones are far off: cuDNN tries algorithms with large workspaces in the first steps of a shape.
-
-    Returns:
-        None: the placement cuts one model over its devices, or no Record is of such a device.
+    forecast within 2%, single ones are far off: cuDNN tries algorithms with large workspaces. None: the placement cuts one model over its
+    devices, or no Record is of such a device.
     """
     every = frames(runs)[1]
     same = {name: getattr(run, name) for name in ("workload", "model", "precision", "device_type", "framework", "processes", "scaling")}
@@ -112,15 +106,7 @@ def kept_gib(row: Any, **changed: Any) -> float:
 
 
 def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Peaks as the row of each placement and the peak of another of the same job predict them.
-
-    Args:
-        base: the placement whose peak, less what it keeps, says what a step adds.
-
-    Returns:
-        each measured point under another placement that has a peak and such a counterpart (`versus`), with kept_gib, predicted_gib (what it
-        keeps, and what a step adds to `base`) and off (predicted over measured, less 1).
-    """
+    """Points beside that of `base` (`versus`), whose peak less what it keeps says what a step adds: kept_gib, predicted_gib, off."""
     table = versus(points[points["placement"].ne(base)], where(points, placement=base), but=["placement"])
     table = table.dropna(subset=["peak_memory_gib", "base_peak_memory_gib"])
     kept = pd.Series([kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64")
@@ -130,7 +116,5 @@ def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
 
 
 def largest(run: Run, gigabytes: float) -> float:
-    """Parameters of the largest model with the proportions of this one of which a device of so many GB (10^9 bytes) keeps what the Run's
-    placement and rule ask for, and nothing else.
-    """
+    """Parameters of the largest model of these proportions of which a device of so many GB (10^9 bytes) keeps all that it must."""
     return sum(variable.elements for variable in run.description.variables) * gigabytes * 1e9 / most_kept(run)

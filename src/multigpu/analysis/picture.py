@@ -1,20 +1,28 @@
-"""A figure with its words: title, caption, alternative text and the data behind it; saved as SVG and CSV, shown as HTML."""
+"""A figure with its words, saved as SVG and CSV and shown as HTML; and what plots share: panels, colours by name, axes, a key below."""
 
 import base64
 import io
 import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from multigpu import paths
-from multigpu.analysis.show import Shown, explorer_link
-from multigpu.analysis.style import INK
+from multigpu.analysis.estimate import FORMS, WRITTEN, keys_in
+from multigpu.analysis.points import Missing
+from multigpu.analysis.show import Shown, explorer_link, of_machines
+from multigpu.analysis.style import INK, MARKERS, OTHERS, in_order, label, look
 
 RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 """Matplotlib's settings for every figure of the study."""
@@ -32,11 +40,8 @@ DIGITS = "%.6g"
 
 class Picture(Figure):
     """A matplotlib Figure that knows its words and data.
-
-    finding: the title, a sentence computed from the data, or "" where they do not support one.
-    caption: what is drawn, of how many repeats, how intervals were made, which scaling, which machine.
-    data: what was drawn, a row a mark.
-    narrow: the same drawn for a telephone, where it is. name: of its files, where it is saved.
+    finding: the title, a sentence computed from the data, or "" where they do not support one. caption: what is drawn, of how many repeats,
+    which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name: of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
     """
 
@@ -84,11 +89,7 @@ def csv_link(data: pd.DataFrame, name: str) -> str:
 
 
 def shown(figure: Picture, name: str) -> Shown:
-    """The figure as one self-contained HTML element: SVG with alternative text, caption, and its data and Records one click away.
-
-    The SVG stands in the page, so that its text takes the page's colour. Where its column has less room than it needs, its narrow drawing
-    stands in its place; what has less room still scrolls in its own box.
-    """
+    """The figure as one HTML element: SVG, caption, data and Records one click away; a narrow column shows its narrow drawing."""
     more = csv_link(figure.data, name) if len(figure.data) else ""
     drawings = _inline(figure, name)
     if figure.narrow:
@@ -110,9 +111,7 @@ def _inline(figure: Picture, name: str) -> str:
 
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
-    """Write `<folder>/<name>.svg` and `<folder>/<name>.csv`, as `paths.figures` says unless given, and return what a page shows of them.
-    ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
-    """
+    """Write `<folder>/<name>.svg` and `.csv` and return what a page shows of them. ValueError: no file name, or it cannot be written."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")
     folder = folder or paths.figures()
@@ -126,3 +125,123 @@ def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
     except OSError as error:
         raise ValueError(f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}") from None
     return shown(figure, name)
+
+
+DASHED: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
+WIDTH_IN, NARROW_IN = 6.4, 4.5
+"""Of every figure, and of its drawing for telephones: an inch is 72 px there, so letters of 9 points are at least 9 px high on both."""
+NAME, LINE_IN = 22, 0.16
+"""Letters of a name down the side of a narrow axis, and the height of each further line of it."""
+
+
+def drawn(
+    rows: pd.DataFrame,
+    draw: Callable[[Axes, pd.DataFrame], None],
+    columns_shown: Sequence[str | None],
+    title: str,
+    caption: str,
+    panel: str | None,
+    height_in: tuple[float, float],
+    columns: int,
+    key: Sequence[Any],
+    names: str = "",
+    file: str = "",
+    link: str = "",
+) -> Picture:
+    """The picture with its title, an axis a panel, the key below, its words, and the data of the columns shown.
+    height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which then share what is
+    below them; without, what is beside them. columns: of axes at most; 1: each axis has a scale of its own.
+    """
+    if rows.empty:
+        raise Missing("no row to draw")
+    groups = [("", rows)] if panel is None else [(str(name), group) for name, group in rows.groupby(panel, sort=False, observed=True)]
+    told = [[label(str(one)) for one in dict.fromkeys(group[names])] if names else [] for _, group in groups]
+    columns = min(len(groups), 2 if columns == 3 and len(groups) not in (3, 6) else columns)
+    lowest = (height_in[0] if names or len(groups) < 3 else 2.4) + (0.2 if names and panel else 0)
+    longest = max((len(str(handle.get_label())) for handle in key), default=0)
+    finding = title[:1].upper() + title[1:]
+
+    def at(width_in: float, abreast: int) -> Picture:
+        narrow = width_in < WIDTH_IN
+        lines = max((len(textwrap.wrap(name, NAME)) for own in told for name in own), default=1) if narrow else 1
+        height = lowest + max(height_in[1], LINE_IN * lines) * max(map(len, told))
+        keys_a_row = max(1, min(len(key), int(13.125 * width_in) // (longest + 8)))
+        head = textwrap.wrap(finding, int(width_in * 9.8))
+        rows_of_axes, top = -(-len(groups) // abreast), 0.28 + 0.2 * len(head) if head else 0.22
+        whole = rows_of_axes * height + top + 0.19 * -(-len(key) // keys_a_row)
+        picture = Picture(width_in, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole)))
+        picture.text(0.1 / width_in, 1 - 0.08 / whole, "\n".join(head), va="top", fontsize=11, fontweight="bold", linespacing=1.25)
+        beside: Any = "row" if all(own == told[0] for own in told) else False
+        grid = picture.subplots(rows_of_axes, abreast, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside).ravel()
+        for number, (ax, (name, group)) in enumerate(zip(grid, groups, strict=False)):
+            if narrow and not names and number % columns:
+                ax.sharey(grid[number - number % columns])
+            draw(ax, group)
+            ax.set_title(name)
+            if narrow:
+                _broken(ax, bool(names))
+        for unused in grid[len(groups) :]:
+            unused.remove()
+        if key:
+            picture.legend(handles=key, loc="outside lower center", ncols=keys_a_row)
+        return picture
+
+    with mpl.rc_context(RC):
+        picture, narrow = at(WIDTH_IN, columns), at(NARROW_IN, 1)
+    WRITTEN.update(keys_in(rows))
+    wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
+    picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
+    for one in (picture, narrow):
+        one.finding, one.caption = finding, caption
+    picture.name, picture.link, picture.narrow = file, of_machines(link, rows), narrow
+    return picture
+
+
+def _broken(ax: Axes, named: bool) -> None:
+    """Break the words of a narrow axis into lines: names down its side, what stands below and above."""
+    width = 32 if named else 46
+    ax.set(xlabel=textwrap.fill(ax.get_xlabel(), width), title=textwrap.fill(ax.get_title("left"), width))
+    if named:
+        ax.set_yticks(ax.get_yticks(), [textwrap.fill(tick.get_text(), NAME) for tick in ax.get_yticklabels()])
+
+
+def hues(rows: pd.DataFrame, hue: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """(colour by value, marker by value), values in order."""
+    values = [str(value) for value in rows[hue].dropna().unique()]
+    if hue in ("placement", "base_placement"):
+        values = in_order(values)
+        return {v: look(v).colour for v in values}, {v: look(v).marker for v in values}
+    return {v: OTHERS[i % len(OTHERS)] for i, v in enumerate(values)}, {v: MARKERS[i % len(MARKERS)] for i, v in enumerate(values)}
+
+
+def axis(ax: Axes, which: str, form: str | None, name: str) -> None:
+    """Name an axis and write its figures in a form, shares and ratios with as many decimals as tell them apart."""
+    getattr(ax, f"set_{which}label")(name)
+    if form:
+        short = {"percent": lambda value: f"{100 * value:.6g}%", "times": "{:.6g}".format}
+        write = short.get(form, FORMS[form])
+        getattr(ax, f"{which}axis").set_major_formatter(FuncFormatter(lambda value, _: write(value) if value else "0"))
+        getattr(ax, f"{which}axis").set_minor_formatter(NullFormatter())
+
+
+def side(ax: Axes, form: str | None, xlabel: str, line_at: float | None = None) -> None:
+    """An axis of names down the side: its figures below, and a vertical line."""
+    if line_at is not None:
+        ax.axvline(line_at, **DASHED)
+    axis(ax, "x", form, xlabel)
+    ax.grid(axis="y", visible=False)
+
+
+def counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format) -> None:
+    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8; one that would touch the one before is left out."""
+    apart = (values[-1] / values[0]) ** 0.06
+    ax.set_xscale("log", base=2)
+    ax.set_xticks([value for before, value in zip([0.0, *values], values, strict=False) if value > before * apart])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+@mpl.rc_context(RC)
+def key_lines(colours: Mapping[str, str], markers: Mapping[str, Any]) -> list[Any]:
+    """Of a key: a line a value, in its colour and with its marker."""
+    return [Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4) for v in colours]

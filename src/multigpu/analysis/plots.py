@@ -1,9 +1,7 @@
-"""Four kinds of plot on one theme: dots with intervals, lines, bars, and a timeline of steps.
+"""Four kinds of plot on one theme: dots with intervals, lines, bars, and a timeline of steps, of rows of a frame and names of its columns.
 
-Each takes rows of a frame and names of its columns, draws with seaborn, and returns a `Picture` that holds its words and its data. A hue
-"placement" has each placement's own colour and marker. A `panel` is a column whose values have axes of their own, `form` says how an axis
-writes figures (`estimate.FORMS`), `words` are `file` (under which a page saves it) and `link` (where its points stand in the explorer:
-"model=resnet50"). All raise `Missing` where there is no row.
+A hue "placement" has each placement's own colour and marker. A `panel` is a column whose values have axes of their own, `form` says how
+an axis writes figures (`estimate.FORMS`), `words` are `file` and `link` (`Picture`). All raise `Missing` where there is no row.
 """
 
 from collections.abc import Mapping
@@ -15,9 +13,8 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from multigpu.analysis.canvas import DASHED, axis, counts, drawn, hues, key_lines, side
 from multigpu.analysis.estimate import FORMS
-from multigpu.analysis.picture import Picture
+from multigpu.analysis.picture import DASHED, Picture, axis, counts, drawn, hues, key_lines, side
 from multigpu.analysis.style import INK, label
 
 STEP = {
@@ -29,8 +26,6 @@ STEP = {
     "launching_s": ("waits for launches", "#b8b8b8", "///"),
 }
 """The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it, its colour and its hatch."""
-
-MAX_LINES = 7
 
 
 def dots(
@@ -46,11 +41,7 @@ def dots(
     line_at: float | None = None,
     **words: str,
 ) -> Picture:
-    """A dot a row with its 95% interval, hollow where it has none, the rows' names down the side.
-
-    rows: in the order in which they stand. x: a column with `<x>_low` and `<x>_high`. y: the column of names.
-    hue: the column of colours (default: y). line_at: a vertical line ("no difference").
-    """
+    """A dot a row, in their order, with its interval, hollow where it has none, names (column y) down the side; hue: of colours."""
     colours, markers = hues(rows, hue or y)
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:
@@ -87,23 +78,16 @@ def lines(
     xform: str | None = None,
     **words: str,
 ) -> Picture:
-    """A line a hue over counts, with the interval of each point.
-
-    Args:
-        rows: x is a count (GPUs, images a batch) or, with "x" not in `log`, any number; y has `<y>_low` and `<y>_high`.
-        ideal: "x" draws y = x as a thin line (perfect scaling). log: which axes are logarithmic: "x", "y", "xy" or "".
-        at: name -> height of a horizontal line with that name (a limit). xform: how the axis writes x where it is no count ("bytes"), at
-            five to seven of its values.
-
-    Raises:
-        ValueError: more than seven lines in a panel.
+    """A line a hue over counts (or, with "x" not in `log`, any number), with the interval of each point; ValueError: over seven in a panel.
+    ideal: "x" draws y = x as a thin line (perfect scaling). log: which axes are logarithmic: "x", "y", "xy" or "". at: name -> height of a
+    horizontal line with that name (a limit). xform: how the axis writes x where it is no count ("bytes"), at five to seven of its values.
     """
     colours, markers = hues(rows, hue)
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:
         series = list(group.groupby(hue, sort=False, observed=True))
-        if len(series) > MAX_LINES:
-            raise ValueError(f"{len(series)} lines in one panel: at most {MAX_LINES} can be told apart; choose fewer rows or use panels")
+        if len(series) > 7:
+            raise ValueError(f"{len(series)} lines in one panel: at most 7 can be told apart; choose fewer rows or use panels")
         for key, own in ((str(key), own.sort_values(x)) for key, own in series):
             sns.lineplot(data=own, x=x, y=y, color=colours[key], marker=markers[key], linestyle="-", errorbar=None, ax=ax)
             if f"{y}_low" in own:
@@ -139,10 +123,7 @@ def bars(
     xlabel: str = "",
     **words: str,
 ) -> Picture:
-    """Horizontal bars with intervals, grouped by hue: for amounts that start at nought.
-
-    x: the amount, with `<x>_low` and `<x>_high` where known. y: the names down the side, in the rows' order.
-    """
+    """Horizontal bars with intervals, grouped by hue, with names (column y) down the side: for amounts that start at nought."""
     colours, _ = hues(rows, hue or y)
     palette = {**colours, **{label(value): colour for value, colour in colours.items()}}
 
@@ -160,10 +141,7 @@ def bars(
 
 
 def timeline(rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | None = None, **words: str) -> Picture:
-    """One step a row as a bar in parts, all on one axis of milliseconds.
-
-    rows: a column of seconds for each part of `STEP`; those that no row has are left out. y: the names down the side.
-    """
+    """One step a row as a bar in parts (columns of seconds, of `STEP`), all on one axis of milliseconds."""
     parts: dict[str, Any] = {
         column: {"label": text, "facecolor": colour, "hatch": hatch, "edgecolor": "white"}
         for column, (text, colour, hatch) in STEP.items()

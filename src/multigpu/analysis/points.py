@@ -1,7 +1,4 @@
-"""Points: the repeats of one Run on one machine, pooled into a row; and how rows are chosen.
-
-Every table of the study starts here. A point belongs to one machine: repeats of different machines are never pooled.
-"""
+"""Points: the repeats of one Run on one machine, pooled into a row; and how rows are chosen. Every table of the study starts here."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,18 +25,12 @@ class Missing(LookupError):
 
 
 def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
-    """One row a point, in the order in which points first appear.
-
-    Args:
-        frame: a row a Record, of `frame.frame_of`.
-        by: the columns that make a point; by default all of a Run but its seed, with the machine and the versions.
-
-    Returns:
-        `by`, then n (repeats that were measured) and launches; rate (all units over all time, units/s) with rate_low and rate_high (95%,
-        NaN for a single run); step_time_s (all time over all timed steps) and median_step_s (median over repeats of their median step);
-        spread (a ratio), jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); log_mean,
-        log_variance and log_freedom of ln(rate), from which ratios take their intervals; tier (headline: five repeats over two launches
-        at least; screening; missing), status and reason (why repeats are missing), flags, keys (", " between), commits.
+    """One row a point (all of a Run but its seed, with the machine and the versions, unless `by` says otherwise), in order of appearance.
+    Returns `by`, n (repeats that were measured) and launches; rate (all units over all time, units/s) with rate_low and rate_high (95%,
+    NaN for a single run); step_time_s (all time over all timed steps) and median_step_s (median over repeats of their median step);
+    spread (a ratio), jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); log_mean, log_variance and log_freedom
+    of ln(rate), from which ratios take their intervals; tier (headline: five repeats over two launches at least; screening; missing),
+    status and reason (why repeats are missing), flags, keys (", " between), commits.
     """
     by = list(by)
     names = by + [name for name in SUMMARY if name not in by]
@@ -105,11 +96,7 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
 
 
 def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """One row a group of Records of one kind, in the order in which groups appear: for what no rate is of (accuracy, a loss, a time).
-
-    Returns:
-        `by`; of each of `columns` its mean with _low and _high (95%, Student's t; NaN for a single run); n (Records), keys.
-    """
+    """One row a group of Records, for what no rate is of: of each column its mean with _low and _high (95%, Student's t), n, keys."""
     each = frame.groupby(list(by), sort=False, dropna=False, observed=True)
     bounds = {"_low": lambda own: mean_interval(own.dropna())[0], "_high": lambda own: mean_interval(own.dropna())[1]}
     asked = {f"{name}{end}": (name, how) for name in columns for end, how in {"": "mean", **bounds}.items()}
@@ -117,9 +104,7 @@ def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> 
 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The rows with these fields: a value, a list of values (None among them: or empty), None (empty), or ... (anything but empty).
-    ValueError: the table has no such column; the sentence names the nearest ones.
-    """
+    """The rows with these fields: a value, a list of values (None among them: or empty), None (empty), or ... (anything but empty)."""
     kept = np.ones(len(table), dtype=bool)
     for name, value in fields.items():
         if name not in table:
@@ -135,12 +120,7 @@ def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
-    """The one measured row with these fields.
-
-    Raises:
-        Missing: there is none, or it was tried and not measured.
-        ValueError: there are several; the sentence names the columns in which they differ.
-    """
+    """The one measured row with these fields. Missing: there is none. ValueError: several; the sentence names what tells them apart."""
     asked = ", ".join(f"{name}={value}" for name, value in fields.items())
     found = where(table, **fields)
     if "n" in found:

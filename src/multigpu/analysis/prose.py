@@ -29,27 +29,14 @@ class NotTrue(AssertionError):
 
 
 def require(condition: Any, why: str) -> None:
-    """Stop unless the condition holds; NaN counts as not holding.
-
-    Args:
-        why: what must be true, in words.
-
-    Raises:
-        NotTrue: it does not hold.
-    """
+    """NotTrue unless the condition holds, as NaN does not; why: what must be true, in words."""
     if not bool(condition):
         raise NotTrue(f"it is not true of these Records that {why}")
 
 
 @contextmanager
 def finding() -> Iterator[None]:
-    """What stands and falls together: where a `require` fails or a point is missing, the rest of the block is left out with one line.
-
-    So is a block that uses a name which a block above, left out itself, did not get to define.
-
-    Raises:
-        NotTrue, Missing, NameError: while the published report is built.
-    """
+    """What stands and falls together: one line says what fails; the published report raises it. A name that was left out fails too."""
     try:
         yield
     except (NotTrue, Missing, NameError) as error:

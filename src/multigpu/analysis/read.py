@@ -1,14 +1,9 @@
 """What a page reads: the Records of one folder, what is withdrawn left out, pooled into points once and kept for all pages of a build.
-
-    study = read_study(records, machine)      # the page's two parameters
-    study.points                              # a row a point of the page's machine
-
 Records of different machines are never pooled, borrowed or divided: all of a study but `everywhere` is of one machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,12 +13,11 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis import collectives
-from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.synchrony import synchrony_frame
-from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.traces import causes_frame, with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.record import HELD_FLAG, Record, RecordStore
 from multigpu.remembered import remembered
@@ -40,19 +34,13 @@ HELD_SHARE = 0.05
 
 @lru_cache(maxsize=4)
 def withdrawn(data: Path) -> dict[tuple[str, int], str]:
-    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says; empty without one."""
+    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says."""
     path = data / paths.WITHDRAWN
     return dict(pd.read_csv(path, index_col=["key", "attempt"])["what"]) if path.exists() else {}
 
 
-def as_read(records: Iterable[Record], data: Path = paths.DATA) -> list[Record]:
-    """The Records without what is withdrawn, and without peaks that earlier Runs of the process had raised."""
-    left_out = withdrawn(data)
-    kept = ((record, left_out.get((record.key, record.attempt), "")) for record in records)
-    return [_without_peak(record, what) for record, what in kept if what != "all"]
-
-
 def _without_peak(record: Record, what: str) -> Record:
+    """Without a peak that is withdrawn or that earlier Runs of the process had raised."""
     measured = record.measurement
     if measured is None:
         return record
@@ -76,24 +64,20 @@ def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def records_of(runs: Path, machine: str = "") -> list[Record]:
-    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError: the folder does not exist, or a file is
-    no Record; the sentence names it.
-    """
+    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError: no folder, or no Record."""
     return list(_records(runs, machine, stamp_of(runs)))
 
 
 @lru_cache(maxsize=4)
 def _records(runs: Path, machine: str, _: object) -> tuple[Record, ...]:
-    store = RecordStore(runs)
-    return tuple(as_read(store.of(machine) if machine else store, runs.parent))
+    store, left_out = RecordStore(runs), withdrawn(runs.parent)
+    kept = ((record, left_out.get((record.key, record.attempt), "")) for record in (store.of(machine) if machine else store))
+    return tuple(_without_peak(record, what) for record, what in kept if what != "all")
 
 
 @dataclass(frozen=True)
 class Study:
-    """The Records of a folder, as one page speaks of them: `machine` is the page's.
-
-    data: the folder that holds runs/, collectives/, training/ and the others.
-    """
+    """The Records of a folder (with runs/, collectives/, training/ and the others), as one page speaks of them: `machine` is the page's."""
 
     data: Path
     machine: str
@@ -125,7 +109,7 @@ class Study:
 
     @cached_property
     def traces(self) -> pd.DataFrame:
-        """A row a traced Run of this machine: its point and where its step's time goes (`causes.causes_frame`)."""
+        """A row a traced Run of this machine: its point and where its step's time goes (`traces.causes_frame`)."""
         return causes_frame(with_untraced_steps(self.records))
 
     def on(self, machine: str) -> Study:
@@ -184,10 +168,7 @@ class Study:
 
 
 def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
-    """The machines of the points: name, device_type, devices (the most that a point used), points; the richest first.
-
-    GPUs come before CPUs, more devices before fewer, more measured points before fewer.
-    """
+    """The machines of the points: gpu, devices (the most that a point used), points; the richest first (GPUs, devices, points)."""
     ok = everywhere[everywhere["n"] > 0]
     table = ok.groupby("machine").agg(
         gpu=("device_type", lambda kinds: "cuda" in set(kinds)), devices=("devices", "max"), points=("n", "size")
@@ -196,14 +177,7 @@ def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_study(records: str = "data", machine: str = "") -> Study:
-    """The study in the folder `records` (relative to the repository), as a page of this machine sees it.
-
-    Args:
-        machine: the page's; where the folder has no Record of it, or it is "", the machine with GPUs and most of them speaks.
-
-    Raises:
-        ValueError: there is no such folder; the sentence names it.
-    """
+    """The study in the folder `records`, as a page of this machine sees it; of a machine that is not there, the richest speaks."""
     data = (paths.REPOSITORY / records).resolve()
     if not data.is_dir():
         raise ValueError(

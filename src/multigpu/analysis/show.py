@@ -76,18 +76,10 @@ def _columns(text: str, rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "", title: str = "", link: str = "") -> Shown:
     """The rows as an HTML table that sorts by a click and scrolls in itself where it is wider than its column.
-
-    Args:
-        columns: "placement | devices | kept = ratio:percent interval": names of the frame's columns, with a heading and a form
-            (`estimate.FORMS`) where these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU".
-            Placements, models and frameworks are called by their names (`words.named`).
-        by: a column whose values stand as headings between blocks of rows, in their order.
-        note: stands below. title: above. link: where all of these rows stand in the explorer, as its query ("model=resnet50"), to which
-            their machines are added.
-
-    Raises:
-        Missing: there is no row.
-        ValueError: a name is no column, or no form.
+    columns: "placement | devices | kept = ratio:percent interval": the frame's columns, with a heading and a form (`estimate.FORMS`) where
+    these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU". by: a column whose values stand as
+    headings between blocks of rows. link: where all of these rows stand in the explorer, as its query ("model=resnet50").
+    Missing: there is no row. ValueError: a name is no column, or no form.
     """
     if rows.empty:
         raise Missing(f"no row for the table {title or columns!r}")
@@ -138,9 +130,7 @@ def explorer_link(query: str, text: str) -> str:
 
 
 def sources(*tables: pd.DataFrame) -> Shown:
-    """The Records that a page rests on, folded: those behind all that it has written, in sentences, tables and figures, and those of these
-    tables. Each leads to its point, its file and its command.
-    """
+    """The Records that a page rests on, folded: those of these tables and those behind all that it has written; each leads to its point."""
     keys = sorted(WRITTEN.union(*map(keys_in, tables)))
     if not keys:
         return Shown("<p>No Record.</p>")

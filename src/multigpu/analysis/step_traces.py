@@ -1,20 +1,134 @@
-"""What traces say of a placement inside one model: a row a traced Run, and the table of copies and kernels as nvprof prints it."""
+"""What traces say of a placement inside one model: document 000's profile of a step, a row a traced Run, and nvprof's table.
+
+The profile is by the document's own definitions: a phase is from its first operation's start to its last one's end. Forward ends with the
+loss and backward begins with its gradient, on each GPU; computation, merge and update are spans over all GPUs, and a share is one over the
+sum of the three, which is more than the step where they overlap.
+"""
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.document_phases import PROFILE_QUANTITIES, medians
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import export, identity
-from multigpu.analysis.traces import steps_of, timed_step_s, traced
-from multigpu.measure.trace import TraceSummary
+from multigpu.analysis.traces import launch_skew, passes_span, phase_times, steps_of, timed_step_s, traced
+from multigpu.measure.intervals import hull
+from multigpu.measure.trace import Phase, StepTrace, TraceSummary
+from multigpu.published import load_published, published_value
 from multigpu.record import Record
+
+PARTS = ("computation", "merge", "update")
+"""The spans whose sum the document calls total."""
+
+PROFILED_BATCH = 128
+"""Pairs of sentences a GPU in the document's profile."""
+
+PROFILE_QUANTITIES = (
+    *("forward_s", "backward_s", "backward_over_forward", "forward_imbalance"),
+    *("computation_share", "merge_share", "launch_skew_s"),
+)
+"""Of `step_quantities`, what `step_traces.trace_table` says of a trace and a claim may compare."""
+
+WHOLE = (*(f"{part}_s" for part in PARTS), "total_s", "launch_skew_s", *(f"{part}_share" for part in PARTS), "forward_imbalance")
+"""Of `step_quantities`, what `whole_frame` says: the document's second table of a step."""
+
+
+def forward_time(step: StepTrace) -> float | None:
+    """How long a replica's forward lasted, s: at most until its backward begins, as older traces call later copies so; None: unknown."""
+    if not {"forward", "backward"} <= set(step.phases):
+        return None
+    (start, end), (begin, _) = step.phases["forward"], step.phases["backward"]
+    return min(end, begin) - start if begin > start else end - start
+
+
+def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
+    """From the first start of a phase to its last end over all replicas, s; 0 where no replica has it."""
+    first, last = hull(step.phases[phase] for step in replicas if phase in step.phases) or (0.0, 0.0)
+    return last - first
+
+
+def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
+    """What the document says of one step; nothing where a replica's forward or backward is not known.
+    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s. launch_skew_s: `traces.launch_skew`.
+    forward_s, backward_s: means over replicas. forward_imbalance: the largest over the mean of replicas.
+    update_s, and so every share, is NaN where an update begins before its backward (Adam's powers of beta need no gradients).
+    """
+    computation, skew = passes_span(replicas), launch_skew(replicas)
+    forward = [time for step in replicas if (time := forward_time(step)) is not None]
+    if computation is None or skew is None or len(forward) < len(replicas):
+        return {}
+    began = [step.phases for step in replicas if {"backward", "update"} <= set(step.phases)]
+    early = any(phases["update"][0] < phases["backward"][0] for phases in began)
+    update = math.nan if early else _span(replicas, "update")
+    spans = dict(zip(PARTS, (computation, _span(replicas, "merge"), update), strict=True))
+    total, backward = sum(spans.values()), fmean(phase_times(step)["backward"] for step in replicas)
+    return {
+        **{f"{part}_s": span for part, span in spans.items()},
+        **{f"{part}_share": span / total for part, span in spans.items()},
+        "total_s": total,
+        "launch_skew_s": skew,
+        "forward_s": fmean(forward),
+        "backward_s": backward,
+        "backward_over_forward": backward / fmean(forward),
+        "forward_imbalance": max(forward) / fmean(forward),
+    }
+
+
+def medians(trace: TraceSummary) -> dict[str, float]:
+    """`step_quantities` of a trace: medians over its steps, NaN where one is; nothing where a step is not known."""
+    found = [step_quantities(replicas) for replicas in steps_of(trace)]
+    return {name: float(np.median([one[name] for one in found])) for name in found[0]} if all(found) else {}
+
+
+def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a traced Record and replica: key, devices, rank, launch_id, forward_s and backward_s: medians over steps, NaN where unknown."""
+    rows = []
+    for record, trace in traced(records):
+        for replica in trace.replicas:
+            times = [(forward_time(step), phase_times(step).get("backward")) for step in replica.steps]
+            rows.append((record.key, record.run.devices, replica.rank, record.launch_id, *np.median(np.array(times, dtype=float), axis=0)))
+    return pd.DataFrame(rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"])
+
+
+def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over steps), timed_step_s (unprofiled)."""
+    rows = [
+        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
+        | {"timed_step_s": timed_step_s(record, paired=True)}
+        for record, trace in traced(records)
+        if (found := medians(trace))
+    ]
+    return pd.DataFrame(rows, columns=["key", "devices", "launch_id", *WHOLE, "timed_step_s"])
+
+
+def document_replicas() -> pd.DataFrame:
+    """The document's per-GPU tables: devices, rank, forward_s, backward_s."""
+    table = load_published("000_phases_per_gpu")
+    single = table[table["gpu"] != "average"].assign(rank=lambda rows: rows["gpu"].astype(int), devices=lambda rows: rows["gpus"])
+    wide = single.pivot(index=["devices", "rank"], columns="phase", values="time_ms") / 1000
+    return wide.rename(columns=lambda phase: f"{phase}_s").reset_index()
+
+
+def document_whole() -> pd.DataFrame:
+    """The document's tables of a whole step with the columns of `whole_frame`, NaN where it has none.
+    timed_step_s is a step of its Exp5 at batch 128, whose sentences are equally long, as its profile's are: 50 steps on 1 to 4 GPUs.
+    """
+    table, per_gpu = load_published("000_phases").set_index("gpus").rename_axis("devices"), document_replicas()
+    found = table[[f"{part}_share" for part in PARTS]].assign(**{f"{part}_s": table[f"{part}_ms"] / 1000 for part in (*PARTS, "total")})
+    by_gpus = per_gpu.assign(passes_s=per_gpu["forward_s"] + per_gpu["backward_s"]).groupby("devices")
+    found["launch_skew_s"] = found["computation_s"] - by_gpus["passes_s"].max()
+    found["forward_imbalance"] = by_gpus["forward_s"].max() / by_gpus["forward_s"].mean()
+    experiments = load_published("000_experiments")
+    fixed = experiments[(experiments["experiment"] == "Exp5") & (experiments["batch_size"] == PROFILED_BATCH)]
+    found["timed_step_s"] = fixed.set_index("gpus")["total_time_s"] / published_value("000_statements", "mini_batches")
+    return found.reset_index().reindex(columns=["devices", *WHOLE, "timed_step_s"])
+
 
 SPARSE_KERNEL = re.compile(r"UnsortedSegment|embedding_backward|compute_grad_weight|sum_and_scatter|krn_partial", re.IGNORECASE)
 """Kernels that add up the rows' gradients of a table: TensorFlow's, and those of PyTorch's embedding_dense_backward."""
@@ -24,13 +138,11 @@ TRACE_QUANTITIES = (
     *("sparse_over_next", "copies_exposed", *PROFILE_QUANTITIES),
 )
 """Columns of `trace_table` that a claim may compare.
-
 timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that time, in which a GPU did anything;
 mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)).
 step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what
-copies cost. copies_exposed: their share in all that this GPU copied.
-sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over_next: these over the dearest other kernel.
-The rest is what document 000's profile says (`document_phases.PROFILE_QUANTITIES`).
+copies cost; copies_exposed: their share in all that it copied. sparse_share: of the sparse gradients' kernels in all that GPUs did;
+sparse_over_next: these over the dearest other kernel. The rest is document 000's profile (`PROFILE_QUANTITIES`).
 """
 
 IDENTITY = (
@@ -83,9 +195,7 @@ SUMMARY = ("time_percent", "time_s", "calls", "average_us", "min_us", "max_us", 
 
 
 def trace_summary(record: Record) -> pd.DataFrame:
-    """One traced Run's copies and dearest kernels over its window, the dearest first, with `SUMMARY`. ValueError: the Record holds no
-    trace; the sentence names it.
-    """
+    """One traced Run's copies and dearest kernels over its window, the dearest first, with `SUMMARY`. ValueError: it holds no trace."""
     trace = record.measurement.trace if record.measurement else None
     if trace is None:
         raise ValueError(f"Record {record.key} holds no trace: choose one of a Run with traced_steps above 0")
@@ -105,9 +215,7 @@ def trace_summary(record: Record) -> pd.DataFrame:
 
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
-    """`trace_summary` as a file (`frame.export`), whose first column is the Record's key and whose next two are the first and the last
-    traced step among all steps of the Run. ValueError: the Record holds no trace, or the file cannot be written so.
-    """
+    """`trace_summary` as a file (`frame.export`), with the Record's key and the first and last traced step among all of the Run's."""
     table, run = trace_summary(record), record.run
     first = run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1
     return export(

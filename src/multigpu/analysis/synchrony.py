@@ -1,6 +1,4 @@
-"""SynchronyRecords and AveragingRecords as a tidy frame, a row a Record (two of averaging); and beside it curves, the server's memory, real
-runs on devices beside their prediction, Downpour and large batches.
-"""
+"""SynchronyRecords and AveragingRecords as a tidy frame; curves, the server's memory, real runs beside their prediction, large batches."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,21 +10,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.compare import combined
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import where
-from multigpu.analysis.statistics import interval, mean_interval, sample
+from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 from multigpu.analysis.words import MODELS
+from multigpu.paths import SYNCHRONY
 from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.downpour import DownpourRecord, first_time_s
-from multigpu.synchrony.experiment import Experiment, ProblemDescription, TrainedModel
+from multigpu.synchrony.experiment import BoundedRate, ConstantRate, Experiment, ProblemDescription, TrainedModel
 from multigpu.synchrony.grid import read_grid
 from multigpu.synchrony.problems import LinearRegression, RareFeatures
 from multigpu.synchrony.protocol import PROTOCOLS
-from multigpu.synchrony.rates import BoundedRate, ConstantRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
 from multigpu.synchrony.server import Point
-from multigpu.synchrony.store import RECORDS, SynchronyStore
+from multigpu.synchrony.store import SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, predict, update_time_s
 
 OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
@@ -39,8 +38,6 @@ TYPES = {
 }
 COLUMNS = {name: kind for kind, names in TYPES.items() for name in names.split()}
 """workers is P, gradients K as asked for (missing where the protocol fixes it), gradients_per_update K; budget_s a budget of time.
-engine, server_device: of real runs alone.
-
 mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive parts; theory_s what theory says of it.
 gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted; staleness_of_n_k the same over P/K.
 applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve. excess_*: loss above the least there is,
@@ -50,7 +47,7 @@ EARLY = 0.05
 _built = cache(LinearRegression.build)
 
 
-def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.DataFrame:
+def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = SYNCHRONY) -> pd.DataFrame:
     """The frame of all such Records in a folder, or of those given. ValueError: a file is no such Record; the sentence names it."""
     found: Iterable[Measured[Any]] = SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     rows: list[dict[str, Any]] = []
@@ -151,7 +148,6 @@ def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     """A row a run of the grid that is there for it: key, protocol, workers, gradients_per_update, held, exchanged.
-
     held: vectors in the server's memory at most: versions of the parameters that batches under way are computed on, and the K gradients of
     one update. exchanged: vectors received and sent for each gradient applied.
     """
@@ -166,17 +162,17 @@ def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 
 def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Time of sync over async under exponential times, where both have several seeds: workers, unit ("update" or "sample"), ratio with
-    ratio_low and ratio_high (95%, Welch on logarithms), n, keys.
-    """
+    """Time of sync over async under exponential times, where both have several seeds, of an update and of a sample; Welch on logarithms."""
     known = where(frame, status="ok", clock="virtual", problem=None, law="exponential", protocol=["sync", "async"])
     rows = []
     for workers, own in known.groupby("workers"):
         if min(count := own["protocol"].value_counts().reindex(["sync", "async"], fill_value=0)) < 2:
             continue
         for unit, column in (("update", "update_time_s"), ("sample", "gradient_time_s")):
-            over, under = (sample(where(own, protocol=name)[column].tolist(), range(count[name])) for name in ("sync", "async"))
-            ratio, half = math.exp(over.mean - under.mean), math.exp(interval([over, under]))
+            each = log_samples(own[column], own["protocol"], own["key"])
+            over, under = (each.loc[[name]].reset_index(drop=True).assign(rate=math.exp(each["log_mean"][name])) for name in count.index)
+            ratio, variance, freedom = combined([over], [under]).iloc[0]
+            half = math.exp(half_width(variance, freedom))
             rows.append((workers, unit, ratio, ratio / half, ratio * half, min(count), ", ".join(own["key"])))
     return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"])
 
@@ -193,10 +189,8 @@ DEVICE_COLUMNS = [
 
 def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     """A row a real run whose step times were measured, not injected; on GPUs alone, where there are any.
-
-    straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied. predicted_per_s: the same as simulated from the
-    step times of sync with nothing injected and the same server (Record `base`; NaN without one). server_busy: part of the time that the
-    server was handling gradients.
+    straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied; predicted_per_s: as simulated from the step
+    times of sync with nothing injected and the same server (Record `base`). server_busy: part of the time that it handled gradients.
     """
     every = [r for r in records if r.experiment.law.kind == "computed" and r.status == "ok" and r.result is not None]
     found = [r for r in every if getattr(r.experiment.problem, "device", "cpu") == "cuda"] or every
@@ -226,9 +220,7 @@ def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
 
 
 def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
-    """A row a run of Downpour SGD whose features are not read apart. every: batches between two fetches and two pushes. outages: "none",
-    "leave" or "return".
-
+    """A row a run of Downpour SGD whose features are not read apart; every: batches between two fetches and two pushes.
     time_to_error_s: `TARGET_ERROR` first reached, missing if never. staleness: mean over shards; own-fetch updates, and those that pass
     while messages travel, are not in it. spread: mean difference between the most and least updated shard of a vector.
     """
@@ -245,9 +237,7 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
 
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds an
-    epoch.
-    """
+    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual s an epoch."""
     rows = []
     asked = [e for e in (entry.experiment for entry in read_grid("large_batch")) if isinstance(e, Experiment)]
     bases = {(e.problem, e.law, e.protocol): e.rate.rate for e in asked if e.workers == 1 and isinstance(e.rate, ConstantRate)}

@@ -1,24 +1,33 @@
-"""Traced Runs: what a step of theirs takes without a profiler, a row a replica and step (`phases_frame`), and what a trace says of a
-step: durations, skew, imbalance.
+"""Traced Runs: what their steps take without a profiler, what a trace says of one, and of what one replica's step consists.
 
-Notation: replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps included, all on one clock, in seconds.
+Replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps included, all on one clock, in seconds.
+A traced step of D seconds is taken apart on the replica that waited least for the others (least exposed communication: what
+the other ones waited for is in this one's own time). Its device was busy for B of them, so idle for D - B:
+
+    D = compute + communication + host_copies + host_work + skew + launching
+
+compute: it computed. communication, host_copies: it did nothing but collectives and copies between devices, or copies to or
+from the host. host_work: idle while the host gathers rows, merges or updates and no replica computes. skew: idle for the
+step's launch skew. launching: idle otherwise, while the host launches kernels one by one.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 import pandas as pd
 
-from multigpu.measure.intervals import hull, length
+from multigpu.analysis.fields import RUN_FIELDS
+from multigpu.measure.intervals import hull, intersection, length, uncovered
 from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
+from multigpu.placements import find_placement
+from multigpu.placements.row import Placement
 from multigpu.record import Record
 
 
 def timed_step_s(record: Record, paired: bool = False) -> float:
-    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`with_untraced_steps`): their
-    median, or `paired` that of the same repeat, so that repeats vary as they did; else of the steps just before, which earlier profiles
-    may have slowed.
+    """Seconds of a measured Run's timed step; of a traced one, of its untraced Records' (`with_untraced_steps`): their median, or `paired`
+    that of the same repeat, so that repeats vary as they did; else of the steps just before, which earlier profiles may have slowed.
     """
     assert record.measurement
     found = record.measurement.untraced_step_s
@@ -50,11 +59,9 @@ def phases_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     """The Records, each traced one with its `untraced_step_s`: seconds a step of the untraced Records of its Run on its machine, by repeat.
-
     A traced Run times steps before it is profiled, but on H200s eager ones took 1.3 times as long in the median as untraced ones, up to 2.2
     times, and those behind the first of a launch longer than the first: PyTorch's profiler leaves CUPTI attached, and traced launches were
-    of other occasions. Which of the two did how much was not measured. Without an untraced Record the Run's own steps are all there is.
-    Of several lengths of timing that of the traced Run counts, or else the longest.
+    of other occasions; which did how much was not measured. Of several lengths of timing the traced Run's counts, or else the longest.
     """
     every = list(records)
     taken: dict[Hashable, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))  # point -> timed steps -> repeat -> s
@@ -92,19 +99,12 @@ def phase_times(step: StepTrace) -> dict[Phase, float]:
 
 
 def step_time(replicas: Sequence[StepTrace]) -> float:
-    """From the first start to the last end over all replicas, s.
-
-    Consecutive steps may overlap (a replica may begin before another has ended), so these need not add up to the window.
-    """
+    """From the first start to the last end over all replicas, s; consecutive steps may overlap, so these need not add up to the window."""
     return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
 
 
 def passes_time(step: StepTrace) -> float | None:
-    """How long a replica was in forward or backward: |[s(f), e(f)] or [s(b), e(b)]|, s; None where neither is known.
-
-    Where the two follow each other, as in PyTorch, this is forward + backward; where an executor lets them overlap, the time
-    that both ran counts once.
-    """
+    """How long a replica was in forward or backward: |[s(f), e(f)] or [s(b), e(b)]|, s, both at once counted once; None: unknown."""
     spans = [step.phases[phase] for phase in PASSES if phase in step.phases]
     return length(spans) if spans else None
 
@@ -118,10 +118,85 @@ def passes_span(replicas: Sequence[StepTrace]) -> float | None:
 
 def launch_skew(replicas: Sequence[StepTrace]) -> float | None:
     """`passes_span` less the longest forward + backward of one replica, s; None where a replica's passes are not known.
-
-    If all replicas began together and none paused, the span would be the slowest one's forward + backward, and the skew 0.
-    Begun apart by d with equal work w each, they span w + d: the skew is d. It is an upper bound of what starting apart
-    costs, since gaps between one replica's forward and its backward lengthen the span and not the passes.
+    Begun apart by d with equal work w each, they span w + d: the skew is d. It is an upper bound of what starting apart costs, since gaps
+    between one replica's forward and its backward lengthen the span and not the passes.
     """
     span = passes_span(replicas)
     return None if span is None else span - max(time for step in replicas if (time := passes_time(step)) is not None)
+
+
+PARTS = ("compute", "communication", "host_copies", "host_work", "skew", "launching")
+
+DEVICE_PARTS = ("compute", "communication", "host_copies")
+"""Work of the device, which a profiler does not slow."""
+
+SAME_POINT = ("machine", *(name for name in RUN_FIELDS if name not in ("seed", "warmup_steps", "timed_steps")))
+"""What a traced Run and a timed one must have in common to speak of one point."""
+
+
+def host_phases(placement: Placement) -> tuple[str, ...]:
+    """The phases in which the host itself works under this placement, instead of launching what a device does."""
+    pulls = ("pull",) if "host" in (placement.variables, placement.embeddings) else ()
+    return pulls + (("merge", "update") if placement.update == "host" else ())
+
+
+def waited_least(replicas: Sequence[StepTrace]) -> StepTrace:
+    """The replica with the least exposed communication, which speaks for the step."""
+    return min(replicas, key=lambda step: step.exposed_s)
+
+
+def step_parts(replicas: Sequence[StepTrace], phases: Sequence[str] = (), host_share: float = 0.0) -> dict[str, float]:
+    """The parts of one traced step, s; they add up to the step's time (or the device's busy time, if that is longer).
+    phases: those in which the host works itself (`host_phases`), while no replica is in forward or backward: one process that dispatches
+    for all devices launches the passes of one in between the pulls of others. host_share: of exposed copies' time, what is the host's.
+    """
+    mine = waited_least(replicas)
+    copies = mine.exposed_copies_s * host_share
+    idle = max(0.0, step_time(replicas) - mine.busy_s)
+    skew = min(idle, max(0.0, launch_skew(replicas) or 0.0)) if len(replicas) > 1 else 0.0  # one begins apart from nobody
+    passes = [step.phases[phase] for step in replicas for phase in PASSES if phase in step.phases]
+    working = [span for phase, span in mine.phases.items() if phase in phases]
+    elsewhere = [*passes, *intersection(working, mine.communication)]
+    work = min(idle - skew, uncovered(working, elsewhere))
+    parts = {
+        "compute": mine.busy_s - mine.exposed_s,
+        "communication": mine.exposed_s - copies,
+        "host_copies": copies,
+        "host_work": work,
+        "skew": skew,
+        "launching": idle - skew - work,
+    }
+    return {name: max(0.0, value) for name, value in parts.items()}
+
+
+def timed_parts(parts: Mapping[str, float], timed_s: float) -> dict[str, float]:
+    """The parts of a step that took `timed_s` without the profiler, which slows the host alone: the device's parts stay, or shrink."""
+    device = sum(parts[name] for name in DEVICE_PARTS)
+    idle = sum(value for name, value in parts.items() if name not in DEVICE_PARTS)
+    left = timed_s - device
+    if left <= 0:
+        return {name: parts[name] * timed_s / device if name in DEVICE_PARTS else 0.0 for name in PARTS}
+    if idle == 0:
+        return {**parts, "launching": left}
+    return {name: parts[name] * (1.0 if name in DEVICE_PARTS else left / idle) for name in PARTS}
+
+
+def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a traced Run: its point, timed_step_s, `PARTS` as `<part>_s` of it, kernels, launches, peer_copies_s; medians over steps."""
+    rows = []
+    for record, trace in traced(records):
+        run, timed_s, steps = record.run, timed_step_s(record), steps_of(trace)
+        phases = host_phases(find_placement(run.placement))
+        copied = [(copy.kind != "device_to_device", copy.total_s) for replica in trace.replicas for copy in replica.copies]
+        whole = sum(time for _, time in copied)
+        share = sum(time for of_host, time in copied if of_host) / whole if whole else 0.0
+        each = pd.DataFrame([timed_parts(step_parts(replicas, phases, share), timed_s) for replicas in steps]).median()
+        rows.append(
+            {name: getattr(run, name) for name in SAME_POINT if name != "machine"}
+            | {"key": record.key, "machine": record.machine.name, "timed_step_s": timed_s}
+            | {f"{name}_s": each[name] * timed_s / each.sum() for name in PARTS}  # medians of parts need not add up
+            | {name: median(getattr(mine, name) for replicas in steps for mine in replicas) for name in ("kernels", "launches")}
+            | {"peer_copies_s": median((1 - share) * waited_least(replicas).exposed_copies_s for replicas in steps)}
+        )
+    names = ["key", *SAME_POINT, "timed_step_s", *(f"{name}_s" for name in PARTS), "kernels", "launches", "peer_copies_s"]
+    return pd.DataFrame(rows, columns=names)

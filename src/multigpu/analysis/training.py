@@ -1,6 +1,4 @@
-"""TrainingRecords as tidy frames: a row a run, a row a point of a curve, a row an evaluation; how far apart curves lie, and whether
-sharing a bucket costs convergence.
-"""
+"""TrainingRecords as tidy frames; how far apart curves lie, and whether sharing a bucket costs convergence."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -119,13 +117,9 @@ def curve_distance(loss: Sequence[float] | np.ndarray, reference: Sequence[float
 
 def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """Joined placements beside the reference, where fp64 says what no rounding would give.
-
-    A panel is what runs share apart from placement, precision and execution, without staged ones. Its truth is ddp in fp64, or where there
-    is none (GPUs) in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the median distance of all.
-    tolerance = ALLOWED x drift x ROUNDING: fp64 is held to what rounding can do there, 2^-29 of what it did in fp32.
-
-    Returns columns: panel, key, machine, placement, processes, devices, precision, execution, semantics, seed, base_rate, role, distance,
-    drift, tolerance, replicas, same. A panel is named by its rate where another differs from it in the rate alone.
+    A panel is what runs share apart from placement, precision and execution, without staged ones, named by its rate where that differs.
+    Its truth is ddp in fp64, or where there is none (GPUs) in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is
+    the truth, the median distance of all. tolerance = ALLOWED x drift x ROUNDING: fp64 is held to 2^-29 of what rounding did in fp32.
 
     role: "reference" (the truth beside itself), "yardstick" (the run whose distance is the drift: it cannot miss three times that),
         "compared", or "free" (need not follow). replicas: the distance of independent replicas (NaN: none were trained).
@@ -173,10 +167,7 @@ JOB = ["machine", "model", "inputs", "devices", "batch_size", "placement", "prec
 
 def differences(records: Iterable[TrainingRecord]) -> pd.DataFrame:
     """Of finished translators whose job was trained in more than one mode of batching, every other mode against own buckets at the last
-    evaluation, paired by seed; of each score's job with most runs.
-
-    Returns:
-        score, batching, difference (its score less that with own buckets) with _low and _high (95%, Student's t; NaN: one seed), n, keys.
+    evaluation, paired by seed; of each score's job with most runs: score, batching, difference with _low and _high (95%, t), n, keys.
     """
     names = [*JOB[1:], "batching", "seed"]
     rows = [

@@ -1,7 +1,7 @@
 """Fields and points in words: what a Run's field says of a point, how a placement was carried out, which job it did."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,6 @@ import pandas as pd
 import yaml
 
 from multigpu.analysis.style import label
-
-Row = Mapping[str, Any] | Any
 
 _SAID = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
 
@@ -117,14 +115,14 @@ def field_words(name: str, value: Any) -> str:
     return {**SAYS, **OF_A_JOB}.get(name, str)(value)
 
 
-def way_words(row: Row) -> str:
+def way_words(row: Any) -> str:
     """How a point was carried out: "ddp, captured, loss in one piece"; what is usual is not said."""
     parts = (write(row[name]) for name, write in SAYS.items() if name in row and not missing(row[name]))
     alone = row["placement"] == "independent" and row["devices"] == 1  # shares nothing with others that are not there
     return ", ".join(filter(None, ["one replica alone" if alone else label(str(row["placement"])), *parts]))
 
 
-def job_words(row: Row) -> str:
+def job_words(row: Any) -> str:
     """What a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
     said = {
         name: field_words(name, row[name]) for name in ("model", "batch_size", "input_label", "sequence_length", "precision", "optimizer")
@@ -133,7 +131,7 @@ def job_words(row: Row) -> str:
     return ", ".join(filter(None, [*said.values(), f"on {devices_text(row['devices'], row['device_type'])}"]))
 
 
-def repeats_words(row: Row) -> str:
+def repeats_words(row: Any) -> str:
     """Repeats and launches ("n = 8 over 5 launches"), or "single run"."""
     return "single run" if row["n"] == 1 else f"n = {row['n']} over {plural(int(row['launches']), 'launch', 'launches')}"
 

@@ -86,7 +86,7 @@ class Contrast(Data):
     counts: the device counts N to look at: those named, each measured one, or the highest measured one.
     across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one example
         suffices; "most": more than half decide. apart: fields whose values are scopes of their own, which may hold here only.
-    models_at_least: different models needed before it can hold (or, with "any", be refuted). steps_at_least: timed, beyond the predicate's.
+    models_at_least: different models needed before it can hold (or, with "any", be refuted). steps_at_least: beyond the predicate's.
     form: "ratio": as above. "share": of what the first `over` term has more than the second, how much is not in the same difference of the
         `under` terms (a cause's share of an added time). "pooled": mean squares of POOLED_FREEDOM degrees of freedom (F or chi-squared).
     paired: repeats of equal number began alike and saw the same batches, so each is compared with its own: for what training does.
@@ -135,11 +135,9 @@ class Contrast(Data):
 
 class Predicate(Data):
     """What decides a claim: every contrast must hold; one that does not refutes it.
-
-    of: the kind of Records, of KINDS. where: fields that all Records must have. frameworks: each is decided alone; those that are decided
-        must agree. machines: only GPUs decide what the documents say of GPUs.
-    min_n, min_launches: least repeats of every term, and launches they spread over. warmup_steps, timed_steps: least steps of a Record.
-    protocol, scope: the same in words, and what the test does not cover.
+    of: the kind of Records, of KINDS. where: fields that all must have. frameworks: each is decided alone; those that are must agree.
+    machines: only GPUs decide what the documents say of GPUs. min_n, min_launches: least repeats of every term, and launches they spread
+    over. warmup_steps, timed_steps: least steps of a Record. protocol, scope: the same in words, and what the test does not cover.
     """
 
     of: str = "runs"
@@ -156,18 +154,15 @@ class Predicate(Data):
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
-        """The frameworks that are decided together: each alone, or all where they are compared with each other."""
         joined = any("framework" in contrast.varied for contrast in self.contrasts)
         return [tuple(self.frameworks)] if joined else [(name,) for name in self.frameworks]
 
 
 class Claim(Data):
     """A sentence of the documents in plain words, and what can be said of it.
-
     figure: the document's own. page: the notebook that shows what decides it. untestable: why it cannot be tested here.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
-    decides: what would decide it while it is open, or what a predicate needs where there is none yet; it takes so many `seconds` of so many
-        `gpus`, or of two CPU cores where these are none.
+    decides: what would decide it while it is open, in so many `seconds` of so many `gpus`, or of two CPU cores where these are none.
     """
 
     number: str = Field(pattern=r"^C[1-9]\d*$")
@@ -198,7 +193,6 @@ class Claim(Data):
 
     @property
     def digest(self) -> str:
-        """`digest_of` all that decides it; empty without any."""
         return digest_of(one.model_dump(mode="json") for one in self.predicates) if self.predicates else ""
 
     @property
@@ -227,9 +221,7 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def read_claims(folder: Traversable, known: Mapping[str, Claim]) -> dict[str, Claim]:
-    """The `known` claims and those of a folder's YAML files, by number. ValueError: there is none, two have one number, or one has a field
-    that is unknown or a value that it cannot have.
-    """
+    """The `known` claims and those of a folder's YAML files, by number. ValueError: none, two of one number, or a field that cannot be."""
     found = dict(known)
     for fields in (fields for file in folder.iterdir() if file.name.endswith(".yaml") for fields in data_of(file)):
         tests = [_test(test) for test in fields.pop("tests", ())]

@@ -43,10 +43,7 @@ def claims_table(results: Sequence[Result]) -> str:
 
 @lru_cache
 def page_title(page: str) -> str:
-    """The first heading of a notebook; its name where there is no such file.
-
-    A link says it as far as the first colon, since a row is as high as its highest cell, and the whole when pointed at.
-    """
+    """The first heading of a notebook (a link says it as far as the colon, the whole when pointed at); its name where there is no file."""
     file = paths.REPOSITORY / "notebooks" / f"{page}.ipynb"
     if not file.is_file():
         return page

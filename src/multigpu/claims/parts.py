@@ -1,6 +1,4 @@
-"""One contrast over its settings: the rules that turn intervals into a verdict (many looks, ceilings, scopes, a majority), and what is said
-of it and must be known beside it.
-"""
+"""One contrast over its settings: the rules that turn intervals into a verdict (looks, ceilings, scopes, a majority), and what is said."""
 
 import math
 from collections.abc import Sequence
@@ -38,10 +36,7 @@ def leans(contrast: Contrast, setting: Setting) -> Verdict:
 
 
 def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:
-    """The settings of one claim with their verdicts: Holm within those of one model, and again over the models.
-
-    What is noisy is inconclusive, and what cannot reach its bound is out of reach, whatever its interval says.
-    """
+    """The settings of one claim with their verdicts: Holm within those of one model, and again over the models."""
     looked = [setting for _, setting in settings if setting.holding is not None]
     models = [setting.fields.get("model") for setting in looked]
     holding, failing = (iter(holm_of_families([getattr(one, name) for one in looked], models)) for name in ("holding", "failing"))
@@ -108,10 +103,9 @@ def support(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -
 @dataclass
 class Part:
     """A contrast in one framework: the records of its scope, its settings among them, its verdict and what is said of it.
-
-    able and few: its settings that have enough data, and the others; shown: the able ones, or all where there is none; lacking: the Runs of
-    which there are no Records; gap: device counts that are not decided; here: where it holds, if here only; against: whether most able ones
-    say by their estimates alone that it does not hold, and so that nothing that needs it does.
+    able and few: its settings that have enough data, and the others; shown: the able ones, or all where there is none; lacking: the Runs
+    without Records; gap: device counts that are not decided; here: where it holds, if here only; against: whether most able ones say by
+    their estimates alone that it does not hold, and so that nothing that needs it does.
     """
 
     predicate: Predicate

@@ -15,7 +15,6 @@ from multigpu.schema import Data
 
 class Setting(Data):
     """One interval: a contrast in one setting, with the Records it was computed from.
-
     fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
     holding, failing: how likely data like these are if it does not hold, and if it does not fail (one-sided p-values; None: not enough).
     ceiling: the best that it could be. by_median: the estimate by median steps. noisy: whether the two clocks differ by too much.
@@ -46,10 +45,7 @@ def models_of(fields: Iterable[Mapping[str, object]]) -> set[str]:
 
 
 class Answer(Data):
-    """A verdict with its figure, and why; scope: where it holds, of what holds here only.
-
-    decidable: settings that have enough repeats; leaning: what most of these would say by their estimates alone.
-    """
+    """A verdict with its figure, why and scope; decidable: settings with enough repeats; leaning: what most of these say alone."""
 
     verdict: Verdict
     figure: str = ""
@@ -62,7 +58,6 @@ class Answer(Data):
 
 class Result(Answer):
     """What the Records say of a Claim: overall, by framework, and every interval behind it.
-
     looks: settings that may decide. needed: repeats that would. measured_at: when the Records of its verdict were measured, in UTC.
     """
 

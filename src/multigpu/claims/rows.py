@@ -1,5 +1,4 @@
 """Records as claims read them, with what must be equal between them as categories; and which of them a contrast compares.
-
 Of each key the latest attempt counts. A term's Records are pooled once, and paired once with those that are equal in all other fields.
 """
 
@@ -111,10 +110,9 @@ def quantity(table: pd.DataFrame, name: str) -> pd.Series:
 
 class Pairs(NamedTuple):
     """What a contrast compares.
-
     settings: a row each, with `devices`, `identity` (settings of one differ in the device count alone) and, under the number of each term,
-        a point. records: FIGURES of all points, with their `point` and the `value` that is compared. fields: by setting, what tells it from
-        others: what all its terms have in common, then what they differ in, joined.
+    a point. records: FIGURES of all points, with their `point` and the `value` that is compared. fields: by setting, what tells it from
+    others: what all its terms have in common, then what they differ in, joined.
     """
 
     contrast: Contrast
@@ -132,12 +130,12 @@ def _numbered(table: pd.DataFrame, names: Iterable[Any]) -> np.ndarray:
 
 def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     """Every setting of the rows in which all terms have Records; of those that differ in the version of the timer alone, the newest.
-
     A term's Runs vary in what terms name; terms of equal `select` take the same Runs, and all without a fixed device count the same count.
     """
     table = table.assign(value=quantity(table, contrast.quantity)).dropna(subset="value").reset_index(drop=True)
     names = [name for name in CONTEXT if not (contrast.paired and name in POOLED)]
-    fixed, varied = [name for name in names if name not in contrast.varied], [name for name in names if name in contrast.varied]
+    varied = [name for name in names if name in contrast.varied]
+    fixed = [name for name in names if name not in contrast.varied and len(table[name].cat.categories)]  # of others no Record has any
     ids = table[["devices"]].astype("float64").assign(timer=table["timing_version"].astype("float64"))
     ids["fixed"] = _numbered(table, (name for name in fixed if name != "timing_version"))
     ids["variant"] = _numbered(table, varied)
@@ -161,7 +159,7 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
     terms = [[term.select for term in contrast.terms].index(select) for select in selects]
     told = point.isin(settings[[*range(len(contrast.terms))]].to_numpy().ravel())
     records = table[[*FIGURES, "value"]].assign(point=point, like=_numbered(table, POOLED))[told]
-    first = table[names][told & ~point.duplicated()].set_axis(point[told].unique()).to_dict("index")
+    first = table[[*fixed, *varied]][told & ~point.duplicated()].set_axis(point[told].unique()).to_dict("index")
     fields = [_fields([first[point] for point in own], fixed, varied) for own in settings[terms].itertuples(index=False)]
     return Pairs(contrast, settings, records, fields)
 

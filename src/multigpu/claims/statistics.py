@@ -1,7 +1,6 @@
 """The settings of a contrast among Records, each with its interval, how likely it holds or fails, and what the median step says.
-
-A ratio is what `compare.versus` makes of two points, or of two such ratios: sides of `compare.counterparts`, joined by `compare.combined`.
-Three forms are no ratio of points' means: repeats that began alike, a share of differences, and mean squares. They use the same pairs.
+A ratio is what `compare.versus` makes of two points, or of two such ratios. Three forms are no ratio of points' means: repeats that
+began alike, a share of differences, and mean squares. They use the same pairs.
 """
 
 import math
@@ -25,10 +24,7 @@ TOLERATED = 0.01
 
 
 def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, chance: Callable[[float], Sequence[Any]]) -> pd.DataFrame:
-    """Estimates with their 95% intervals, and the one-sided p-values `holding` (if it does not hold) and `failing` (if it does not fail).
-
-    chance: of so large an estimate and of so small a one, if the truth were a value.
-    """
+    """Estimates with their intervals, and the one-sided p-values `holding` and `failing`; chance: of so large and so small an estimate."""
     over, under = chance(contrast.bound)
     if len(contrast.bounds) > 1:
         above, below = chance(1 / contrast.bound)
@@ -103,10 +99,7 @@ def pooled(contrast: Contrast, sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def estimates(pairs: Pairs) -> pd.DataFrame:
-    """The figure of each setting: estimate (NaN where it has none), low, high (95%; NaN: of one repeat), holding, failing, n, launches.
-
-    A ratio is the product of the geometric means of the terms above over that of those below.
-    """
+    """The figure of each setting: estimate (NaN where it has none), low, high (95%; NaN: of one repeat), holding, failing, n, launches."""
     contrast = pairs.contrast
     sides = [paired_ratio(pairs)] if contrast.paired else _sides(pairs)
     least = pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
@@ -117,11 +110,10 @@ def estimates(pairs: Pairs) -> pd.DataFrame:
 
 
 def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -> list[Setting]:
-    """The settings of a contrast among these rows, measured; their verdicts are left open.
-
-    Where it asks for the highest device count: of settings that differ in that alone, the highest that has enough data, else the highest.
+    """The settings of a contrast among these rows, measured; their verdicts are left open. Where it asks for the highest device count: of
+    settings that differ in that alone, the highest that has enough data, else the highest.
     """
-    if (pairs := paired(contrast, table)).settings.empty:
+    if table.empty or (pairs := paired(contrast, table)).settings.empty:
         return []
     figures = estimates(pairs)
     found = pairs.settings.join(figures).join(_by_median(pairs, figures))
@@ -145,7 +137,6 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: pd.DataFrame) -
 def _by_median(pairs: Pairs, wall: pd.DataFrame) -> pd.DataFrame:
     """Each setting by median steps (NaN where a Record has none, or the figure is no ratio of such), and whether it is noisy: the clocks
     differ by more than the narrower interval, and by more than the nearer is from the bound.
-
     Then what the clocks disagree about is as large as what the verdict rests on: steps of a waiting host, and not of the GPUs. TensorFlow
     has no median: it offers no events between steps, which end when they are dispatched.
     """
@@ -176,10 +167,7 @@ def _ceilings(pairs: Pairs) -> pd.Series:
 
 
 def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int | None:
-    """Repeats of each side that decide a setting with a chance of 80%, its estimate and its scatter being what they seem.
-
-    looks: among so many the level is divided, as Holm's first is. None: more than a thousand, there is no interval, or it is no ratio's.
-    """
+    """Repeats of each side that decide a setting with a chance of 80%, among so many looks; None: over 1,000, no interval or no ratio."""
     if contrast.form != "ratio" or setting.low is None or setting.high is None or min(setting.low, setting.estimate) <= 0 or setting.n < 2:
         return None
     half = math.log(setting.high / setting.low) / 2

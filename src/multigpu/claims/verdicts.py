@@ -1,7 +1,5 @@
-"""Verdicts: what the Records say of a claim.
-
-Every setting of every contrast in every framework is measured first; then all of a claim's settings are judged together, and joined to
-contrasts (`parts`), these to tests, and these over frameworks. No Record, no verdict: not yet measured.
+"""Verdicts: what the Records say of a claim. Every setting of every contrast in every framework is measured first; then all of a claim's
+are judged together, and joined to contrasts (`parts`), these to tests, and these over frameworks. No Record, no verdict: not yet measured.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,10 +37,7 @@ def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list
 
 
 def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame) -> list[Result]:
-    """What the Records say of these claims, or of every one by number.
-
-    frames: the table of each kind of tests (`core.KINDS`); what is left out has not been measured.
-    """
+    """What the Records say of these claims, or of every one by number; frames: the table of each kind of tests that was measured."""
     tables = {kind: rows(table, kind) for kind, table in frames.items()}
     return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
 
@@ -92,10 +87,7 @@ def needed(result: Result) -> str:
 
 
 def answer(parts: Sequence[Part], several: bool) -> Answer:
-    """What Records of one framework, or of those that a predicate joins, say of a predicate.
-
-    parts: its contrasts, ruled. several: whether it must be said which contrast is not so, though there is one only.
-    """
+    """What Records of one framework, or of joined ones, say of a predicate's parts; several: the contrast that is not so must be named."""
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
     if overall == "holds here only" and not scopes_of(parts):
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all

@@ -59,7 +59,6 @@ def _devices(settings: Sequence[Setting]) -> str:
 
 def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Setting] = (), told: Sequence[str] = ()) -> str:
     """All settings of a contrast: each with what tells it from the others, or the range where they are many.
-
     further: those with too little data to decide, of which only number and range are given. told: fields that are named in any case.
     """
     if len(settings) <= LISTED:
@@ -112,10 +111,7 @@ def together(labels: Sequence[str]) -> str:
 
 
 def _names(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool) -> list[str]:
-    """The fewest fields, best known first, that tell every shown setting from all that were found, in words; `told` are among them.
-
-    by_count: whether the device count, which is told anyway, tells settings apart: not where each one's highest was looked for.
-    """
+    """The fewest fields, best known first, that tell every shown setting from all that were found, in words; `told` are among them."""
     alike = [(one, other) for one in shown for other in found if other is not one and not (by_count and one.devices != other.devices)]
     telling: list[str] = []
     for name in dict.fromkeys([*BEST_KNOWN, *(name for setting in found for name in setting.fields)]):

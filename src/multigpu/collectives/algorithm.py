@@ -12,31 +12,24 @@ if TYPE_CHECKING:
 else:
     Tensor = Any  # naming an algorithm imports no framework
 
-Link = tuple[int, int]
-"""(source, target): one direction between two processes."""
-
-Messages = Sequence[tuple[int, Tensor]]
-"""(peer, tensor): what to send to a peer, or where to put what a peer sends."""
+Link = tuple[int, int]  # (source, target): one direction between two processes
+Messages = Sequence[tuple[int, Tensor]]  # (peer, tensor): what to send to a peer, or where to put what a peer sends
 
 
 class Transport:
     """One process's end of the links to all others.
-
-    rank, size: of this process and of all. carry: takes what an exchange sends and receives, empty messages left out.
-    sent_bytes: (source, target) -> bytes sent so far; a process counts what it sends.
+    carry: takes what an exchange sends and receives, empty messages left out. sent_bytes: so far, by Link; a process counts what it sends.
     """
 
     def __init__(self, rank: int, size: int, carry: Callable[[Messages, Messages], None]) -> None:
-        if not 0 <= rank < size:
-            raise ValueError(f"rank {rank} does not exist among {size} processes: ranks are 0 to {size - 1}")
         self.rank, self.size, self.carry = rank, size, carry
         self.sent_bytes: Counter[Link] = Counter()
 
     def exchange(self, sends: Messages, receives: Messages) -> None:
         """Send and receive all of these at once; returns when they may be used (on a GPU: by work enqueued later).
 
-        Messages between two processes arrive in the order of their lists. Both ends know every size; empty tensors are left out
-        on both. An exchange may wait for the matching exchanges of its peers, so an algorithm may not rely on buffering.
+        Messages between two processes arrive in the order of their lists. An exchange may wait for the matching exchanges of its peers, so
+        an algorithm may not rely on buffering.
         """
         sends = [(peer, tensor) for peer, tensor in sends if tensor.numel()]
         receives = [(peer, tensor) for peer, tensor in receives if tensor.numel()]
@@ -57,13 +50,12 @@ class Transport:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one all-reduce costs, by formula or as counted.
+    """Of one all-reduce, by formula or as counted.
 
     latency_terms: messages that must follow each other on the longest path; those of one exchange count once.
     busiest_link_bytes: most bytes from one process to one other.
     busiest_way_bytes: most bytes that one process sends, or that one process receives: what a full-duplex link to it carries one way.
-    busiest_port_bytes: most bytes that one process sends and receives together.
-    total_bytes: of all links.
+    busiest_port_bytes: most bytes that one process sends and receives together. total_bytes: of all links.
 
     Document 002 compares 2N(P-1) for a central server with 2N(P-1)/P for a ring. The first adds up both directions of the
     server's link (`busiest_port_bytes`), the second only what a process sends (`busiest_way_bytes`). Counted alike, a ring
@@ -77,14 +69,9 @@ class Cost:
     total_bytes: float
 
 
-WIRE_BYTES = 2
-"""Of an element that does not travel in its own type."""
-
-
 def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
-    """The cost of one all-reduce from the bytes counted on every directed link."""
-    out: Counter[int] = Counter()
-    into: Counter[int] = Counter()
+    """From the bytes counted on every link."""
+    out, into = Counter[int](), Counter[int]()
     for (source, target), count in links.items():
         out[source] += count
         into[target] += count
@@ -96,11 +83,9 @@ def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
 class Algorithm:
     """One way to sum a tensor over P processes so that each ends with the sum.
 
-    run: on a flat tensor, in place, for P > 1.
+    run: on a flat tensor, in place, for P > 1. wire: the type in which elements travel, if not their own.
     formula: of N and P > 1, the cost of one call on N bytes; exact where the elements divide by the number of parts (P, or a power
-        of two for recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link,
-        way or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
-    wire: the type in which elements travel, if not their own.
+        of two for recursive halving). Elsewhere latency terms and total are exact, a busiest figure is off by at most 2P elements.
     serial: of N and P, the bytes that must follow each other, where that is not what the busiest process sends.
 
     After every algorithm here all processes hold the same bits: each element's sum is made by one process and copied, or by
@@ -115,16 +100,14 @@ class Algorithm:
 
     def cost(self, elements: int, item_bytes: int, devices: int) -> Cost:
         """Of one call, by the formula: among one process nothing."""
-        return self.formula(elements * (WIRE_BYTES if self.wire else item_bytes), devices) if devices > 1 else Cost(0, 0, 0, 0, 0)
+        return self.formula(elements * (2 if self.wire else item_bytes), devices) if devices > 1 else Cost(0, 0, 0, 0, 0)
 
     def serial_bytes(self, size: int, devices: int) -> float:
-        """Bytes that must follow each other in an all-reduce of `size` bytes, the links of a process full duplex: what the busiest process
-        sends, unless a whole tensor has to arrive before it can go on.
-        """
+        """Bytes that must follow each other, the links full duplex: what the busiest sends, unless a whole tensor has to arrive first."""
         return self.serial(size, devices) if self.serial else self.cost(size // 4, 4, devices).busiest_way_bytes
 
     def moved_bytes(self, elements: int, item_bytes: int, devices: int) -> int:
-        """Bytes between all processes together, exact for every number of elements and proportional to it: predictions may be added up."""
+        """Between all processes together, exact for every number of elements and proportional to it: predictions may be added up."""
         return round(self.cost(elements, item_bytes, devices).total_bytes)
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import psutil
@@ -17,10 +18,8 @@ from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import this_machine
 from multigpu.measure.sweep import SAFE
 
-PERIOD = 13
-"""Values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where every type here is exact, fp16 and bf16 too."""
-LEAD_CYCLES = 2_000_000
-"""About a millisecond for which a GPU spins before a captured sample starts, while the host enqueues it."""
+PERIOD = 13  # values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where fp16 and bf16 are exact too
+LEAD_CYCLES = 2_000_000  # about a millisecond for which a GPU spins before a captured sample starts, while the host enqueues it
 
 
 def values(rank: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -36,12 +35,10 @@ def expected_sum(size: int, elements: int, dtype: torch.dtype, device: torch.dev
 
 
 def distributed_transport(delay_s: float = 0.0) -> Transport:
-    """This process's end of the default group, which must exist: gloo between CPU processes, NCCL between GPUs.
+    """This process's end of the default group: gloo between CPU processes, NCCL between GPUs. delay_s: slept before every exchange.
 
     All messages of an exchange are posted as one batch: NCCL then runs them as one kernel, in which they cannot block each other.
     With NCCL every process of the group must have taken part in one collective before (the library's rule for batches).
-
-    delay_s: slept before every exchange, as a distant host's latency.
     """
 
     def carry(sends: Messages, receives: Messages) -> None:
@@ -56,48 +53,26 @@ def distributed_transport(delay_s: float = 0.0) -> Transport:
     return Transport(dist.get_rank(), dist.get_world_size(), carry)
 
 
-class SymmetricMemory:
-    """One symmetric buffer of a process and its group, taken once and cut to every message: torch's two-shot works in it alone.
-
-    Multicast stays off: only plain peer-to-peer loads and stores over NVLink are used.
+@lru_cache(maxsize=1)
+def symmetric_buffer(group: Any, device: torch.device, most_bytes: int) -> Tensor:
+    """Memory in which torch's two-shot works, taken once in a group, by all ranks together, and cut to every message.
+    Raises Unsupported: NVLink multicast is not switched off (plain loads and stores are used), or there is no symmetric memory.
     """
+    on = [name for name, value in SAFE.items() if os.environ.get(name) != value]
+    if on:
+        raise Unsupported(f"symmetric memory is used with NVLink multicast off only: set {', '.join(on)} as the launcher does")
+    try:
+        import torch.distributed._symmetric_memory as symmetric
 
-    def __init__(self) -> None:
-        self.buffer: Tensor | None = None
-        self.group: object = None
-
-    def take(self, elements: int, dtype: torch.dtype, device: torch.device, most_bytes: int) -> Tensor:
-        """A tensor in the buffer; the first call in a group makes it with room for `most_bytes` and must come from all ranks.
-
-        Raises:
-            Unsupported: multicast is not switched off, or this build or machine has no symmetric memory.
-        """
-        on = [name for name, value in SAFE.items() if os.environ.get(name) != value]
-        if on:
-            raise Unsupported(f"symmetric memory is used with NVLink multicast off only: set {', '.join(on)} as the launcher does")
-        if self.group is not dist.group.WORLD:
-            self.buffer, self.group = None, dist.group.WORLD
-        if self.buffer is None:
-            try:
-                import torch.distributed._symmetric_memory as symmetric
-
-                buffer = symmetric.empty(most_bytes, dtype=torch.uint8, device=device)
-                symmetric.rendezvous(buffer, dist.group.WORLD.group_name)  # type: ignore[union-attr]
-            except (ImportError, AttributeError, RuntimeError) as error:
-                raise Unsupported(f"no symmetric memory here: {' '.join(str(error).split())[:200]}") from None
-            self.buffer = buffer
-        return self.buffer[: elements * dtype.itemsize].view(dtype)
-
-
-SYMMETRIC = SymmetricMemory()
-"""This process's."""
+        buffer = symmetric.empty(most_bytes, dtype=torch.uint8, device=device)
+        symmetric.rendezvous(buffer, group.group_name)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        raise Unsupported(f"no symmetric memory here: {' '.join(str(error).split())[:200]}") from None
+    return buffer
 
 
 class Bench:
-    """A Run on this rank, as a session: made ready when it is built.
-
-    most_bytes: of symmetric memory when it is first needed. interface: whose bytes are read before and after one call.
-    """
+    """A Run on this rank, as a session. most_bytes: of symmetric memory when it is first needed. interface: whose bytes are read."""
 
     def __init__(self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None) -> None:
         self.run, self.rank, self.size, self.link = run, dist.get_rank(), dist.get_world_size(), interface
@@ -106,9 +81,10 @@ class Bench:
         self.device = torch.device("cuda", self.rank) if self.cuda else torch.device("cpu")
         dtype = torch.float32
         self.source = values(self.rank, run.elements, dtype, self.device)
-        self.tensor = (
-            SYMMETRIC.take(run.elements, dtype, self.device, most_bytes) if run.method == "two_shot" else torch.empty_like(self.source)
-        )
+        self.tensor = torch.empty_like(self.source)
+        if run.method == "two_shot":
+            buffer = symmetric_buffer(dist.group.WORLD, self.device, most_bytes)
+            self.tensor = buffer[: run.elements * dtype.itemsize].view(dtype)
         self.expected = expected_sum(self.size, run.elements, dtype, self.device)
         self.one = torch.zeros(1, device=self.device)
         self.transport = distributed_transport(delay_s=run.delay_us * 1e-6)
@@ -131,11 +107,7 @@ class Bench:
         self.carried = self.interface(self.link) if self.link else None
 
     def time(self) -> list[dict[str, Any]]:
-        """This rank's part of the measurement.
-
-        Raises:
-            ArithmeticError: a sum was wrong.
-        """
+        """This rank's part of the measurement. ArithmeticError: a sum was wrong."""
         times = [self.time_sample() for _ in range(self.run.samples)]
         found = (self.last_sample_fault(), self.checked, self.check())  # all ranks take part in a check, whatever they found
         if any(found):
@@ -176,6 +148,7 @@ class Bench:
 
     def _refill(self) -> None:
         self.tensor.copy_(self.source)
+        self.synchronise()
 
     def _meet(self) -> None:
         """All ranks' devices, or processes, reach this point together."""
@@ -184,7 +157,6 @@ class Bench:
     def check(self) -> str:
         """One call on fresh values: what is wrong with this rank's sum; "" where every element is exact."""
         self._refill()
-        self.synchronise()
         self._meet()  # two-shot writes into its peers' memory: nobody may still be filling it
         self.once()
         self.synchronise()
@@ -211,13 +183,10 @@ class Bench:
         return after.bytes_sent - before.bytes_sent, after.bytes_recv - before.bytes_recv
 
     def time_sample(self) -> float:
-        """Seconds that this rank takes for one sample of calls, all ranks having started together.
-
-        On a GPU by events on its stream, after a meeting on that stream; a captured sample also waits until the host has enqueued
-        all of it, so that it holds no launch. On CPUs by the host's clock, after a barrier.
+        """Seconds of this rank for one sample, all having started together: on a GPU by events on its stream, after a meeting there (a
+        captured one is enqueued before it starts, and holds no launch), on CPUs by the host's clock, after a barrier.
         """
         self._refill()
-        self.synchronise()
         if not self.cuda:
             dist.barrier()
             began = time.perf_counter()

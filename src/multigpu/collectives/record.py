@@ -14,15 +14,14 @@ from multigpu.store import Store
 
 
 def bus_factor(devices: int) -> float:
-    """2(P-1)/P: bus bandwidth over algorithm bandwidth of an all-reduce (nccl-tests, PERFORMANCE.md).
-
-    Of N bytes every process must send 2N(P-1)/P at least, so bus bandwidth is what its link carries one way if no byte is wasted.
+    """2(P-1)/P (nccl-tests, PERFORMANCE.md): of N bytes every process must send 2N(P-1)/P at least, so bus bandwidth is what its link
+    carries one way if no byte is wasted.
     """
     return 2 * (devices - 1) / devices
 
 
 class CollectiveMeasurement(Data):
-    """What the clocks and counters said. It exists only where every process held the exact sum before and after the samples.
+    """It exists only where every process held the exact sum before and after the samples.
 
     time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample, over their number.
     counted, predicted: of one call, of algorithms written out here (None of a library's).
@@ -73,7 +72,7 @@ class CollectiveRecord(Answer):
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """2(P-1)/P N / t in bytes/s."""
+        """In bytes/s."""
         return bus_factor(self.run.devices) * self.run.bytes / self.time_s if self.time_s else None
 
     @property

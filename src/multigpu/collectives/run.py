@@ -1,6 +1,7 @@
 """A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are worth timing first."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import ClassVar, Literal, Self
 
@@ -12,19 +13,14 @@ from multigpu.schema import Asked
 DeviceType = Literal["cuda", "cpu"]
 
 ITEM_BYTES = 4  # of an element: fp32
-
-LIBRARIES = ("nccl", "gloo", "two_shot")
-"""All-reduces that are not ours: NCCL's, gloo's, and torch's two-shot over symmetric memory (`symm_mem::two_shot_all_reduce_`)."""
-
-MOST_CALLS = 20
-"""Calls in a sample. Each multiplies the values by P, at most 16, and 16^20 times 208 is still a number in fp32."""
+LIBRARIES = ("nccl", "gloo", "two_shot")  # two_shot is torch's over symmetric memory (`symm_mem::two_shot_all_reduce_`)
+MOST_CALLS = 20  # in a sample: each multiplies the values by P, at most 16, and 16^20 times 208 is still a number in fp32
 
 
 class CollectiveRun(Asked):
     """Method x message x processes x type x execution.
 
-    method: an algorithm written out here, by name, or a library's.
-    bytes: N, of the tensor on each process.
+    method: an algorithm written out here, by name, or a library's. bytes: N, of the tensor on each process.
     execution: captured: the calls of a sample are one CUDA graph, so that no time of the host enters.
     warmup_calls are not timed. calls: back to back in one sample. samples: timed one after the other.
     delay_us: slept before every exchange of messages, as a distant host's latency (algorithms written out here only).
@@ -92,30 +88,16 @@ def size_text(count: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from "4", "64K", "64KiB", "1G" (binary units).
-
-    Raises:
-        ValueError: the text is none of these.
-    """
-    plain = text.strip().upper().removesuffix("B").removesuffix("I").strip()
-    power = {"K": 10, "M": 20, "G": 30}.get(plain[-1:], 0)
-    number = plain[:-1].strip() if power else plain
-    if not number.isdecimal() or not int(number):
+    """Bytes from "4", "64K", "64KiB", "1G" (binary units), or a ValueError."""
+    if not (found := re.fullmatch(r"\s*(0*[1-9][0-9]*)\s*([KMG]?)I?B?\s*", text.upper())):
         raise ValueError(f"{text!r} is no size: use bytes with K, M or G, such as 4,64K,1M,1G")
-    return int(number) << power
-
-
-DEFAULT_SIZES = {"cuda": [4**k for k in range(1, 16)], "cpu": [4**k for k in range(1, 13)]}
-"""4 B to 1 GiB, on CPUs to 16 MiB."""
-
-QUOTED = (2**30, 2**20, 2**16, 2**22)
-"""Sizes whose figures the study quotes: they come first."""
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
 def sizes_in_order(sizes: Sequence[int]) -> list[int]:
-    """Each size once, the most informative first: those quoted, the ends, then always the middle of the widest gap (in powers)."""
+    """The most informative first: those that the study quotes, the ends, then always the middle of the widest gap (in powers)."""
     left = sorted(set(sizes))
-    chosen = list(dict.fromkeys([*(size for size in QUOTED if size in left), left[0], left[-1]]))
+    chosen = list(dict.fromkeys([*(size for size in (2**30, 2**20, 2**16, 2**22) if size in left), left[0], left[-1]]))
     while rest := [size for size in left if size not in chosen]:
         chosen.append(max(rest, key=lambda size: min(abs(math.log2(size / known)) for known in chosen)))
     return chosen
@@ -128,7 +110,7 @@ def methods_for(device_type: DeviceType) -> list[str]:
 
 
 def repetition(size: int, device_type: DeviceType) -> dict[str, int]:
-    """Warm-up calls, calls a sample and samples for a message of this size: small ones are noisy, large ones take long."""
+    """Small messages are noisy, large ones take long."""
     if device_type == "cuda":
         calls = 20 if size <= 2**20 else 10 if size <= 2**25 else 4
         return {"warmup_calls": 5 if size <= 2**25 else 2, "calls": calls, "samples": 10}
@@ -137,25 +119,18 @@ def repetition(size: int, device_type: DeviceType) -> dict[str, int]:
 
 
 def runs_in_order(
-    devices: int,
-    device_type: DeviceType,
-    sizes: Sequence[int] = (),
-    methods: Sequence[str] = (),
-    executions: Sequence[str] = (),
+    devices: int, device_type: DeviceType, sizes: Sequence[int] = (), methods: Sequence[str] = (), executions: Sequence[str] = ()
 ) -> list[CollectiveRun]:
-    """The Runs of one number of devices, the most informative first: by size, then form of execution, then method.
-
-    Empty arguments mean all.
-
-    Raises:
-        ValueError: a Run that cannot work was asked for.
+    """The Runs of one number of devices, the most informative first: by size (4 B to 1 GiB, on CPUs to 16 MiB, where none are given), then
+    form of execution, then method. ValueError: one that cannot work was asked for.
     """
-    forms = executions or (("captured", "eager") if device_type == "cuda" else ("eager",))
+    on_gpus = device_type == "cuda"
+    forms = executions or (("captured", "eager") if on_gpus else ("eager",))
     return [
         CollectiveRun.built(
             method=method, bytes=size, execution=execution, devices=devices, device_type=device_type, **repetition(size, device_type)
         )
-        for size in sizes_in_order(sizes or DEFAULT_SIZES[device_type])
+        for size in sizes_in_order(sizes or [4**k for k in range(1, 16 if on_gpus else 13)])
         for execution in forms
         for method in methods or methods_for(device_type)
     ]

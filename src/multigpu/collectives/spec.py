@@ -19,7 +19,6 @@ import numpy as np
 from multigpu.collectives import algorithms, find_algorithm
 
 LIBRARY = "library"
-FACTORS = {"": 1, "k": 2**10, "M": 2**20}
 
 
 class Part(NamedTuple):
@@ -30,12 +29,7 @@ class Part(NamedTuple):
 
 
 def parse_spec(text: str) -> tuple[Part, ...]:
-    """The ranges of a spec, from the smallest gradients up.
-
-    Raises:
-        ValueError: the text does not follow the grammar, names an unknown algorithm, or one that rounds (the type on the wire is
-            the Run's `wire_dtype`).
-    """
+    """The ranges, from the smallest gradients up. ValueError: no such grammar or algorithm, or one that rounds, as `wire_dtype` does."""
     words = text.split(":")
     if len(words) % 2 == 0:
         raise ValueError(f"all_reduce_spec {text!r} ends with a limit: write ALGORITHM, or ALGORITHM:LIMIT:ALGORITHM and so on")
@@ -43,7 +37,7 @@ def parse_spec(text: str) -> tuple[Part, ...]:
     for word in words[1::2]:
         if not (found := re.fullmatch(r"([1-9]\d*)([kM]?)", word)):
             raise ValueError(f"all_reduce_spec {text!r} has the limit {word!r}: write bytes such as 512, 32k or 4M")
-        limits.append(int(found[1]) * FACTORS[found[2]])
+        limits.append(int(found[1]) << {"": 0, "k": 10, "M": 20}[found[2]])
     exact = [name for name, algorithm in algorithms().items() if algorithm.wire is None]
     if strange := [word for word in words[::2] if word not in (LIBRARY, *exact)]:
         raise ValueError(f"all_reduce_spec {text!r} names {strange[0]!r}: choose {LIBRARY} or one of {', '.join(exact)}")

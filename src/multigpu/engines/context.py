@@ -1,7 +1,4 @@
-"""What the engines of all frameworks have in common: what follows from a Run alone, its stages, and how a user's model is compared.
-
-Imports no framework.
-"""
+"""What all frameworks' engines have in common: what follows from a Run alone, and how a user's model is compared. Imports no framework."""
 
 import importlib
 import time
@@ -10,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from multigpu.engines.errors import Unsupported
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.machine import DeviceState
 from multigpu.measure.session import Stage
@@ -26,10 +24,7 @@ from multigpu.workloads.base import Model, Optimizer
 
 @dataclass(frozen=True)
 class RunContext:
-    """All that a trainer may know of its Run. Engines add their devices.
-
-    closing: what must be given back when the Run ends, however far its building came.
-    """
+    """All that a trainer may know of its Run; engines add their devices. closing: what its end gives back, however far building came."""
 
     run: Run
     closing: ExitStack = field(default_factory=ExitStack, kw_only=True, compare=False)
@@ -59,6 +54,16 @@ class RunContext:
         return "captured" in self.run.execution
 
 
+def all_replicated(placement: Placement) -> bool:
+    """Whether every replica keeps all variables; `Unsupported` where it keeps some of them."""
+    kept = {where == "replica" for where in (placement.variables, placement.embeddings)}
+    if len(kept) > 1:
+        raise Unsupported(
+            f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
+        )
+    return kept == {True}
+
+
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
     return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(run.description)
@@ -72,11 +77,7 @@ def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
 
 
 class RunSession:
-    """What sessions of all frameworks share: one process's side of one Run, from its building to the numbers of all its replicas.
-
-    one_shard: a step has one shard, however many devices work on it: units are counted once, with the first device's part.
-    told: what else the part of every replica says.
-    """
+    """One process's side of a Run. one_shard: a step has one for all devices, its units counted once. told: what else each part says."""
 
     one_shard = False
     devices: Any
@@ -124,16 +125,14 @@ SAMPLES = 4
 """Of a shard of the compared steps, where the model takes batches of any size."""
 
 TOLERANCE = {("fp64", "sgd"): 1e-8, ("fp64", "adam"): 1e-5, ("fp32", "sgd"): 1e-3, ("fp32", "adam"): 5e-2}
-"""How far variables may be from the reference's, over how far the reference moved, by precision and rule. Sums of another order differ in
-the last bits, which a deep model multiplies from step to step, and Adam where a gradient is next to nothing.
-"""
+"""How far variables may be from the reference's over how far it moved, by precision and rule (Adam errs at next to no gradient)."""
 
 
 _known: dict[Run, Equivalence | None] = {}
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """What a Run's comparison found, as parts of a Record say it. A process compares a Run once: repeats would only say it again."""
+    """What a Run's comparison found, as parts of a Record say it; a process compares a Run once."""
     if run not in _known:
         _known[run] = compare()
     found = _known[run]

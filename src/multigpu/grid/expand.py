@@ -1,7 +1,4 @@
-"""Entries of a YAML file whose lists are crossed with each other, whatever they are entries of: Runs, trainings.
-
-What each kind of entry builds, and what its file may say beside fields, is a `Kind`. `multigpu.grid` shows how such a file looks.
-"""
+"""Entries of a YAML file (`multigpu.grid` shows one) whose lists are crossed with each other, whatever `Kind` they are: Runs, trainings."""
 
 import difflib
 import math
@@ -15,18 +12,14 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from multigpu.schema import Data
+from multigpu.schema import Data, refusal
 from multigpu.workloads import find_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "grids"
-BUNDLES = ("job", "way")
-"""Names of lists of fields that belong together."""
-PLAIN_LISTS = ("launches", "only", "without", "cases", "when")
-"""Settings that are lists and not crossed."""
-MOST_POINTS = 100_000
-"""Of one entry: more would never be measured."""
-DEFAULT_BATCH = "default"
-"""What `batch_size` may say: the model's own."""
+BUNDLES = ("job", "way")  # names of lists of fields that belong together
+PLAIN_LISTS = ("launches", "only", "without", "cases", "when")  # settings that are lists and not crossed
+MOST_POINTS = 100_000  # of one entry: more would never be measured
+DEFAULT_BATCH = "default"  # what `batch_size` may say: the model's own
 
 Built = TypeVar("Built")
 Values = Callable[[Sequence[int]], Sequence[Any]]
@@ -85,7 +78,6 @@ class Settings(Data):
 @dataclass(frozen=True)
 class Kind(Generic[Built]):
     """What entries of one kind are made of.
-
     fields: those that a point may have. build: a point of them, or a ValueError that says what cannot be.
     lists: field -> word -> the values that it stands for. conditions, costs: by name, see `Settings`.
     """
@@ -129,11 +121,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file of YAML holds.
-
-    Raises:
-        ValueError: it cannot be read, or is no YAML; the sentence begins with its name.
-    """
+    """What a file of YAML holds; a ValueError that begins with its name if it cannot be read, or is no YAML."""
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
@@ -143,11 +131,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The question and the entries of a file, what they have in common filled in.
-
-    Raises:
-        ValueError: as `read_yaml`, or it holds no entries; the sentence names it.
-    """
+    """The question and the entries of a file, what they have in common filled in; a ValueError names a file without any."""
     content = read_yaml(path)
     if content is None:
         raise ValueError(f"{path} is empty: it needs a list of points, such as `- {{workload: nmt, model: nmt_small, placement: ddp}}`")
@@ -165,13 +149,8 @@ def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
 
 
 def expand(path: Path, kind: Kind[Built], counts: Sequence[int] = ()) -> Iterator[Expanded[Built]]:
-    """Every point of a file, in its order.
-
-    Args:
-        counts: the numbers of devices that words such as `each` and `most` speak of.
-
-    Raises:
-        ValueError: the file or one of its entries cannot be; the sentence names it and what to do.
+    """Every point of a file, in its order; a ValueError names an entry that cannot be, and what to do.
+    counts: the numbers of devices that words such as `each` and `most` speak of.
     """
     question, entries = read_entries(path)
     for number, entry in enumerate(entries, 1):
@@ -203,13 +182,9 @@ def _combinations(entry: Mapping[str, Any], kind: Kind[Any], counts: Sequence[in
             axes.append([{name: value}])
     if (size := math.prod(map(len, axes))) > MOST_POINTS:
         raise ValueError(f"{where} makes {size} points of its lists: at most {MOST_POINTS} can be, in several points or files")
-    bundled = {index for index, name in enumerate(entry) if name in BUNDLES}
     for choice in product(*axes):
-        own = [part for index, part in enumerate(choice) if index not in bundled]
-        merged: dict[str, Any] = {}
-        for part in [*own, *(choice[index] for index in bundled)]:
-            merged |= part
-        yield merged
+        parts = sorted(zip(entry, choice, strict=True), key=lambda part: part[0] in BUNDLES)
+        yield {name: value for _, part in parts for name, value in part.items()}
 
 
 def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> Settings:
@@ -223,8 +198,7 @@ def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> Setting
     try:
         settings = Settings(**{name: value for name, value in fields.items() if name not in kind.fields})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{where}: {'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from None
+        raise ValueError(f"{where}: {refusal(error)}") from None
     for wanted in (*settings.only, *settings.without, *(case.where for case in settings.cases)):
         if unknown := sorted(str(name) for name in wanted.keys() - kind.fields.keys()):
             raise ValueError(f"{where}: {unknown[0]!r} of a filter is no field of a Run: choose among {', '.join(kind.fields)}")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from multigpu.grid.entries import ENDS, ends_of
 from multigpu.grid.expand import Condition, Values
 from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.placements import placements
@@ -13,9 +12,16 @@ from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.family import SWEEPS
 
+ENDS = (1, 4, 8)  # device counts whose points are repeated: one, a whole host of eight, and half of it; others are screening
 LARGE = ("resnet50_v1.5", "inception3", "vgg16", "alexnet")
-OF_INTEREST = (*LARGE, *FOR_CIFAR)
-"""What document 001's statements are about: its four large models and its eight on small images."""
+OF_INTEREST = (*LARGE, *FOR_CIFAR)  # document 001's statements are about its four large models and its eight on small images
+DECODE_S = 0.007  # in which one core decodes, crops and scales one image
+FED_STEP_S = {"resnet50_v1.5": 0.017, "resnet152_v1.5": 0.035}
+
+
+def ends_of(devices: Sequence[int]) -> list[int]:
+    """The most devices and one, where points are repeated if there is no time for more."""
+    return sorted({1, max(devices, default=1)} & {*devices}, reverse=True)
 
 
 def with_a_process_a_device() -> list[str]:
@@ -74,12 +80,7 @@ LISTS: dict[str, dict[str, Values]] = {
         "family_widths": lambda _: [member.name for member in SWEEPS["width"]],
     },
 }
-"""Field -> word -> its values, of the numbers of devices asked for.
-
-devices: all, the most or the least first; one and the most; the least and the most; the most; the least; the most of those whose points are
-repeated.
-"""
-
+"""Field -> word -> its values, of the numbers of devices asked for."""
 
 CONDITIONS: dict[str, Condition] = {
     "tensorflow_here": lambda fields, counts: fields["framework"] != "tensorflow" or framework_version("tensorflow") != "none",
@@ -109,11 +110,6 @@ def ladder_s(run: Run) -> float:
     return 1.5 + 40 * run.batch_size * max(2 * passes / 1.4e12, 3 * model.forward_flops_per_unit / 2.7e14)
 
 
-DECODE_S = 0.007
-"""Seconds in which one core decodes, crops and scales one image."""
-FED_STEP_S = {"resnet50_v1.5": 0.017, "resnet152_v1.5": 0.035}
-
-
 def fed_s(run: Run) -> float:
     """Steps that last as long as training or decoding does."""
     decode = DECODE_S * run.batch_size / max(1, run.input_workers or 1) if run.inputs == "jpeg_folder" else 0.0
@@ -121,8 +117,8 @@ def fed_s(run: Run) -> float:
 
 
 def launches_s(run: Run) -> float:
-    """About what document 000's model costs on an H200 host: a start, and launches by as many cores as there are (TensorFlow builds the
-    graph of a loop in 6 s and dispatches it on four H200s in 0.35 s a step; PyTorch launches about 37 thousand kernels a replica).
+    """What document 000's model costs: a start, and launches by the cores (TensorFlow builds a loop's graph in 6 s and dispatches it on
+    four H200s in 0.35 s a step; PyTorch launches about 37 thousand kernels a replica).
     """
     tensorflow, loop = run.framework == "tensorflow", run.recurrence == "stepwise"
     start = (8.0 if tensorflow else 2.5) + (6.0 if tensorflow and loop else 4.0 if "captured" in run.execution and loop else 0.0)
@@ -140,4 +136,3 @@ def on_host_s(run: Run) -> float:
 
 
 COSTS: dict[str, Callable[[Run], float]] = {"ladder": ladder_s, "fed": fed_s, "launches": launches_s, "on_host": on_host_s}
-"""By name: seconds that a point takes beside what its entry says."""

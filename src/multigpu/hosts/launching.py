@@ -1,22 +1,24 @@
-"""One launch on several hosts: one command on each, host 0 decides and writes, the others start workers and watch them.
+"""One launch on several hosts: one command on each, host 0 decides and writes, the others (`follow`) start workers and watch them.
 
-`launch_plan` calls a `Company` on host 0; `follow` is all that the other hosts do. Host 0 sends each plan over the meeting; every host
-starts its agent on it, with this host's number and scratch; ranks are dealt out host after host. A worker that fails ends the agents of
-all hosts, and host 0 starts the plan again without what failed; a host that is lost ends the run on all others, in one sentence.
+Host 0 sends each plan over the meeting; every host starts its agent on it; ranks are dealt out host after host. A worker that fails ends
+the agents of all hosts, and host 0 starts the plan again without what failed; a host that is lost ends the run on all others.
 """
 
+import argparse
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import psutil
 
-from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster
-from multigpu.hosts.meeting import Meeting
+from multigpu.command import count
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
+from multigpu.hosts.meeting import HostLost, Meeting
 from multigpu.measure.held import scratch_folder
 from multigpu.measure.machine import Machine, framework_version, gpu_count, source_state, this_host, this_machine
 from multigpu.measure.plan import Fault, Journal, Plan
@@ -26,17 +28,12 @@ from multigpu.placements import find_placement
 from multigpu.run import Run
 
 LOOPBACK = "127.0.0.1"
-PORT = 29400
-"""Where host 0 listens unless a command says otherwise."""
-MOST_CPU_PROCESSES = 16
-"""Of one host."""
+PORT = 29400  # where host 0 listens unless a command says otherwise
+MOST_CPU_PROCESSES = 16  # of one host
 
 
 def check_host(run: Any, devices: int, gpus: int) -> None:
-    """Refuse what a Run asks of a host and the host has not, whether it is alone or one of several alike.
-
-    devices: how many of the Run's are on it. gpus: that it has, enough for them.
-    """
+    """Refuse what a Run asks of a host with `devices` of its own and the host has not. gpus: that it has, enough for them."""
     if run.device_type == "cuda" and run.device_ids is not None and max(run.chosen_devices) >= gpus:
         raise ValueError(f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to {gpus - 1}")
     if run.device_type == "cpu" and devices > MOST_CPU_PROCESSES:
@@ -48,7 +45,7 @@ def check_host(run: Any, devices: int, gpus: int) -> None:
 
 
 def check_run(run: Run, cluster: Cluster) -> None:
-    """Refuse (ValueError) what several hosts cannot run, naming what was asked for and what there is."""
+    """Refuse (ValueError) what several hosts cannot run."""
     there = cluster.hosts * cluster.per_host
     if run.devices > there:
         raise ValueError(f"{run.devices} devices were asked for and {cluster.hosts} hosts of {cluster.per_host} have {there}: choose fewer")
@@ -66,32 +63,20 @@ def check_run(run: Run, cluster: Cluster) -> None:
         raise refusal
 
 
-def about_this_host(cluster: Cluster) -> dict[str, str]:
-    """What must be equal on all hosts of a launch."""
-    return {
-        "machine": this_host().name,
-        "PyTorch": framework_version("torch"),
-        "TensorFlow": framework_version("tensorflow"),
-        "commit": source_state()[0],
-        "processes a host": str(cluster.per_host),
-    }
-
-
-def interface_of(address: str) -> str | None:
-    """The network interface that has this address."""
+def _interface_of(address: str) -> str | None:
     return next((name for name, found in psutil.net_if_addrs().items() if any(one.address == address for one in found)), None)
 
 
 def link_speed(address: str) -> str:
-    """The link behind an address, as the kernel knows it: "100 Gbit/s", or "link of unknown speed"."""
-    stats = psutil.net_if_stats().get(interface_of(address) or "")
+    """Of the link behind an address, as the kernel knows it."""
+    stats = psutil.net_if_stats().get(_interface_of(address) or "")
     speed = stats.speed if stats else 0
     return "link of unknown speed" if not 0 < speed < 2**16 * 16 else f"{speed / 1000:g} Gbit/s" if speed >= 1000 else f"{speed} Mbit/s"
 
 
 def libraries_environment(address: str) -> dict[str, str]:
     """The interface that libraries are to use, where the user has not said it: the one over which host 0 is reached."""
-    if not (interface := interface_of(address)):
+    if not (interface := _interface_of(address)):
         return {}
     return {name: interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ}
 
@@ -105,23 +90,14 @@ def spread_out(plan: Plan, cluster: Cluster, address: str, ports: Sequence[int],
 
 
 class Company:
-    """The hosts of a launch, as one of them sees it; leave it as a context."""
+    """The hosts of a launch, as one of them sees it."""
 
     def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
         self.meeting, self.cluster = meeting, cluster
-        self.ended: list[dict[str, Any]] = []
-        """What other hosts said when their part of a launch was over."""
+        self.ended: list[dict[str, Any]] = []  # what other hosts said when their part of a launch was over
         # from now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records
         os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
         this_machine.cache_clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        if error[1] is None and self.meeting.host == 0:
-            self.meeting.tell("end")
-        self.meeting.__exit__(*error)
 
     def offer(self, plan: Plan) -> Plan:
         """The plan for all hosts, sent to the others."""
@@ -151,11 +127,10 @@ class Company:
                     journal.note(key, fault, kind)
 
     def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
-        """The agents that host 0 starts, each by the words before its command and its plan: its own."""
+        """Those that host 0 starts, each by the words before its command and its plan."""
         return [([], plan)]
 
     def machine(self, devices: int) -> Machine:
-        """The hosts as one machine."""
         return this_machine()
 
 
@@ -167,10 +142,7 @@ def start_agent(plan: Plan, environment: Mapping[str, str], log: IO[str] | int, 
 
 
 def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
-    """What every host but the first does: start workers for each plan until host 0 says that it was the last. Returns how many.
-
-    environment: what agents find in theirs. Raises HostLost where another host is gone.
-    """
+    """Start workers for each plan until host 0 says that it was the last: how many. HostLost: another host is gone."""
     done = 0
     while (message := company.meeting.hear("plan", "end", "stop"))["word"] != "end":
         if message["word"] == "plan":
@@ -180,7 +152,6 @@ def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
 
 
 def _carry_out(company: Company, plan: Plan, environment: dict[str, str]) -> None:
-    """This host's part of one launch."""
     address = socket.gethostbyname(company.meeting.address)
     with scratch_folder("multigpu-host-") as scratch:
         own = {name: value for name, value in plan.environment.items() if not name.endswith("_SOCKET_IFNAME")}
@@ -206,3 +177,40 @@ def _faults(journal: Journal) -> dict[str, Fault]:
         rank, place = next(iter(stood.items()))
         found[key] = ("timeout", f"replica {rank} did not finish in time on its host" + (f": in {place}" if place else ""))
     return found | journal.noted("fault")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give a command the words by which it says that it is one of several, one a host: what `company` reads."""
+    several = parser.add_argument_group("several hosts", "the same command on each, with its own --node-rank; only host 0 writes Records")
+    several.add_argument("--nnodes", type=count(), default=1, metavar="N", help="how many hosts take part (default: 1)")
+    several.add_argument("--node-rank", type=int, default=0, metavar="K", help="this host's number, 0 to N-1")
+    several.add_argument("--rendezvous", metavar="ADDRESS[:PORT]", help=f"of host 0, as the others reach it (port {PORT} if none is given)")
+    several.add_argument("--per-host", type=count(), metavar="P", help="processes on each host (default: its GPUs, or 1)")
+    several.add_argument("--network", metavar="TEXT", help='the links between hosts, for Records, such as "100 Gbit/s Ethernet"')
+
+
+@contextlib.contextmanager
+def company(arguments: argparse.Namespace) -> Iterator[Company | None]:
+    """The hosts that the arguments speak of, all met; None for one alone. Raises as `Meeting`, or where an argument is wrong."""
+    if arguments.nnodes == 1 and not arguments.rendezvous:  # with one, it is a point of the same machine as more of its kind
+        yield None
+        return
+    if not arguments.rendezvous:
+        raise ValueError(f"--nnodes {arguments.nnodes} needs --rendezvous: the address of host 0, as the other hosts reach it")
+    address, colon, port = arguments.rendezvous.partition(":")
+    port = port if colon else str(PORT)
+    if not port.isdecimal() or not 0 < int(port) < 2**16 or not address:
+        told = f"give host 0's name or address, with a port if not {PORT}: node0:29500"
+        raise ValueError(f"rendezvous {arguments.rendezvous!r} is no address: {told}")
+    network = arguments.network or link_speed(socket.gethostbyname(address))
+    per_host = arguments.per_host or gpu_count() or 1
+    cluster = Cluster(hosts=arguments.nnodes, per_host=per_host, network=network, link=slug(network.partition(",")[0]))
+    frameworks = {"PyTorch": framework_version("torch"), "TensorFlow": framework_version("tensorflow")}
+    alike = {"machine": this_host().name, **frameworks, "commit": source_state()[0], "processes a host": str(per_host)}
+    try:
+        with Meeting(arguments.nnodes, arguments.node_rank, address, int(port), alike) as meeting:
+            yield Company(meeting, cluster)
+            if meeting.host == 0:
+                meeting.tell("end")
+    except HostLost as error:
+        raise HostLost(f"{error}; what was measured is kept on host 0, and the same commands go on from there") from None

@@ -8,8 +8,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-LONGEST = 1 << 26
-"""Bytes of one message: a plan of many Runs is a long one. What seems longer is not said by a program of ours."""
+LONGEST = 1 << 26  # bytes of one message: what seems longer is not said by a program of ours
 
 
 class Line(Connection):
@@ -23,10 +22,7 @@ class Line(Connection):
 
 
 def line_of(found: socket.socket, silence_s: float | None = None) -> Line:
-    """The socket as a line; small words are sent at once.
-
-    silence_s: the kernel breaks it (TimeoutError) if the other end answers none of its probes for so long, as where a cable was cut.
-    """
+    """The socket as a line. The kernel breaks it (TimeoutError) if the other end answers none of its probes for so long, as a cut cable."""
     options = {"TCP_NODELAY": 1}
     if silence_s is not None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,11 +1,8 @@
-"""Measure between hosts in one command; Records that exist are not measured again.
-
-    python -m multigpu hosts --parts growth,latency --budget-s 600
+"""Measure between hosts in one command: `python -m multigpu hosts --parts growth,latency --budget-s 600`.
 
 The hosts are network namespaces of this machine with links of limited bandwidth (`hosts.namespaces`), which needs root and iproute2.
-What is measured: parts (files of `grids/hosts/`), each on hosts of its own, within which the most informative comes first. Their points
-have fields of a CollectiveRun, or of a Run, and of the hosts: `per_host` processes on each and `rate_mbit`, of every host's link each way.
-`cost_s` is what one repeat of a whole part may take, `timeout_s` what one of its Runs may.
+Parts are files of `grids/hosts/`, each on hosts of its own, the most informative first. Their points have fields of a CollectiveRun, or of
+a Run, and of the hosts: `per_host` processes on each and `rate_mbit`, of every link each way.
 """
 
 import time
@@ -33,10 +30,8 @@ from multigpu.run import Run, build_run
 from multigpu.workloads import find_model
 
 PARTS = ("growth", "document_004", "latency", "document_004_apart", "steps", "growth_repeated", "small")
-"""In the order in which they tell most."""
 STUDY = PARTS[:5]
-SCALE = 500
-"""Document 004's Ethernet of 100 Gbit/s between machines of four GPUs, over links of 200 Mbit/s; bytes alike, in whole elements."""
+SCALE = 500  # document 004's Ethernet of 100 Gbit/s over links of 200 Mbit/s; bytes alike, in whole elements
 
 
 class Part(NamedTuple):
@@ -51,7 +46,6 @@ class Part(NamedTuple):
 
     @property
     def hosts(self) -> int:
-        """How many hosts it needs."""
         return max(-(-run.devices // self.per_host) for run in self.runs)
 
 
@@ -61,27 +55,29 @@ def _build(per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: A
 
 
 def _methods() -> list[str]:
-    libraries = methods_for("cpu")
-    return [*libraries[1:3], libraries[0], *libraries[3:]]
+    gloo, *ours = methods_for("cpu")
+    return [*ours[:2], gloo, *ours[2:]]
 
 
-def _exact() -> list[str]:
-    return [name for name in _methods() if name in algorithms() and algorithms()[name].wire is None]
-
-
-OF_HOSTS = {name: FieldInfo(default=None) for name in ("per_host", "rate_mbit", "timeout_s")}
 KIND = Kind(
-    fields=Run.model_fields | CollectiveRun.model_fields | OF_HOSTS,
+    fields={
+        **Run.model_fields,
+        **CollectiveRun.model_fields,
+        **dict.fromkeys(("per_host", "rate_mbit", "timeout_s"), FieldInfo(default=None)),
+    },
     build=_build,
     lists={
-        "method": {"every": lambda _: _methods(), "exact": lambda _: _exact()},
+        "method": {
+            "every": lambda _: _methods(),
+            "exact": lambda _: [name for name in _methods() if name in algorithms() and algorithms()[name].wire is None],
+        },
         "bytes": {"document_004": lambda _: [4 * round(find_model("nmt", "nmt004").parameters / SCALE)]},
     },
 )
 
 
 def find_parts(names: Sequence[str] = ()) -> list[Part]:
-    """The parts of these names; the whole study without any. Raises ValueError where there is no such part."""
+    """The parts of these names; the whole study without any."""
     if unknown := [name for name in names if name not in PARTS]:
         raise ValueError(f"unknown part {unknown[0]!r}: choose among {', '.join(PARTS)}")
     parts = []
@@ -94,10 +90,7 @@ def find_parts(names: Sequence[str] = ()) -> list[Part]:
 def measure_part(
     part: Part, store: CollectiveStore, budget_s: float, repeats: int, retry: Sequence[str] = (), progress: bool = True
 ) -> Summary:
-    """Measure in order what has no Record, for at most about `budget_s` seconds; each training step on as many hosts as it has devices.
-
-    A Run whose framework is not installed is left out, and the summary says so.
-    """
+    """Measure in order what has no Record, for at most about `budget_s` seconds; each training step on as many hosts as it has devices."""
     if all(isinstance(run, CollectiveRun) for run in part.runs):
         with Hosts(part.hosts, part.rate_mbit) as hosts:
             spread = Spread(hosts, part.per_host)
@@ -122,7 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
-    add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0)
+    add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0, repeats=1)
     parser.add_argument("--out", type=Path, default=paths.HOSTS, help="folder of the Records (default: data/hosts)")
     arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())

@@ -1,9 +1,8 @@
 """How the hosts of one launch keep in touch: words over one connection from every host to host 0, which the kernel watches.
 
 Libraries notice a lost peer late (a cut cable raises nothing until a collective's time-out) and differently on every host. Here each
-host hears of it within `SILENCE_S`, in one sentence, whether a program was killed, a machine fell or a cable was pulled: a connection
-of a program that ends is closed, and one whose other end answers no probe is broken by the kernel (`tcp(7)`). Imports no framework:
-launchers meet, workers do not know of it.
+host hears of it within `SILENCE_S`, in one sentence: a connection of a program that ends is closed, and one whose other end answers no
+probe is broken by the kernel (`tcp(7)`). Launchers meet, workers do not know of it.
 """
 
 import contextlib
@@ -17,12 +16,9 @@ from typing import Any, Self
 
 from multigpu.hosts.line import Line, connect, limit, line_of
 
-SILENCE_S = 20.0
-"""A host whose kernel has answered nothing for so long is lost. Below the minute within which a run is to end."""
-ENTRY_S = 600.0
-"""How long host 0 waits for the others to start, and they for it."""
-GREETING_S = 10.0
-"""Who has connected to host 0 may take so long to say who it is; then it is no host, and the next is heard."""
+SILENCE_S = 20.0  # a host whose kernel has answered nothing for so long is lost
+ENTRY_S = 600.0  # how long host 0 waits for the others to start, and they for it
+GREETING_S = 10.0  # who has connected to host 0 may take so long to say who it is; then it is no host
 
 
 class HostLost(RuntimeError):
@@ -42,7 +38,7 @@ class _Peer:
             self.line.send({"word": word, **message})
 
     def read(self) -> dict[str, Any]:
-        """The next message. Raises TimeoutError: the kernel has given the host up; EOFError: it has gone, or speaks as no host does."""
+        """TimeoutError: the kernel has given the host up; EOFError: it has gone, or speaks as no host does."""
         try:
             if isinstance(message := self.line.recv(), dict):
                 return message
@@ -53,7 +49,7 @@ class _Peer:
         raise EOFError
 
     def first(self, seconds: float) -> dict[str, Any]:
-        """Its first message. Raises as `read`, or TimeoutError where it says none for so long."""
+        """As `read`; TimeoutError also where it says nothing for so long."""
         if not self.line.poll(seconds):
             raise TimeoutError
         limit(self.line, max(seconds, 0.1))
@@ -62,22 +58,12 @@ class _Peer:
         return message
 
 
-def _is_greeting(hello: dict[str, Any]) -> bool:
-    """Whether a host says this when it comes."""
-    host, hosts = hello.get("host"), hello.get("hosts")
-    numbers = type(host) is int and type(hosts) is int and 0 <= host < hosts
-    return hello.get("word") == "hello" and numbers and isinstance(hello.get("about"), dict)
-
-
 class Meeting:
     """One host's connections to the others: host 0 has one to each, every other one to host 0.
 
-    host: this one's number, 0 to hosts - 1. address, port: where host 0 listens; on host 0 the address may be any of its own.
-    about: what must be equal on all hosts, by name (versions, the machine); host 0 refuses those that differ.
+    address, port: where host 0 listens. about: what must be equal on all hosts, by name (versions, the machine).
 
-    Raises:
-        ValueError: a number that cannot be, or hosts that differ; the sentence says in what.
-        HostLost: the others did not come within `entry_s`.
+    Raises ValueError: a number that cannot be, or hosts that differ; HostLost: the others did not come within `entry_s`.
     """
 
     def __init__(
@@ -117,18 +103,17 @@ class Meeting:
                 peer, hello = _Peer(line_of(connection, self.silence_s), where[0]), {}
                 with contextlib.suppress(EOFError, TimeoutError):
                     hello = peer.first(min(until - time.monotonic(), GREETING_S))
-                if _is_greeting(hello):
-                    self._enter(peer, hello)
-                else:  # a stranger, such as a scan of ports, or a host that ended at once
-                    peer.line.close()
+                match hello:
+                    case {"word": "hello", "host": int(host), "hosts": int(hosts), "about": dict(about)} if 0 <= host < hosts:
+                        self._enter(peer, host, hosts, about)
+                    case _:  # a stranger, such as a scan of ports, or a host that ended at once
+                        peer.line.close()
         self.tell("welcome")
 
-    def _enter(self, peer: _Peer, hello: dict[str, Any]) -> None:
-        """Take a host in, or refuse all."""
-        number, about = hello["host"], hello["about"]
+    def _enter(self, peer: _Peer, number: int, hosts: int, about: dict[str, Any]) -> None:
         wrong = [f"{name} {about.get(name)!r} and not {value!r}" for name, value in self.about.items() if about.get(name) != value]
-        if hello["hosts"] != self.hosts:
-            wrong = [f"{hello['hosts']} hosts in its command and not {self.hosts}"]
+        if hosts != self.hosts:
+            wrong = [f"{hosts} hosts in its command and not {self.hosts}"]
         elif number in self.lines or number == 0:
             wrong = ["a number that another host has"]
         self.lines.setdefault(number, peer)
@@ -186,7 +171,6 @@ class Meeting:
             raise HostLost(self.trouble)
 
     def tell(self, word: str, **message: Any) -> None:
-        """A message to all hosts that this one is connected to."""
         for peer in self.lines.values():
             peer.send(word, **message)
 

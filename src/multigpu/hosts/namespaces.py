@@ -4,8 +4,7 @@
         subprocess.Popen([*hosts.prefix(2), "program"], env=os.environ | hosts.environment)
 
 What a process in a namespace sends to another host really crosses both hosts' links, which the kernel limits (token bucket,
-`tc-tbf(8)`) and counts. Memory, disk, processors and clock are the machine's own and shared. Needs root and iproute2. A `Spread` deals
-processes out to such hosts: one launcher starts an agent on each of them.
+`tc-tbf(8)`) and counts. Memory, disk, processors and clock are the machine's own and shared. Needs root and iproute2.
 """
 
 import contextlib
@@ -31,11 +30,9 @@ from multigpu.measure.private_network import OPEN_PORTS
 PREFIX = "multigpu"
 INTERFACE = "eth0"
 MOST_HOSTS = 64
-NETWORK = "10.77.0"
-"""Of every host's address; namespaces are apart from each other, so several sets of hosts may use it at once."""
+NETWORK = "10.77.0"  # namespaces are apart from each other, so several sets of hosts may use it at once
 BURST_BYTES = 2**17
-QUEUE_BYTES = 2**23
-"""What waits before a link at most: enough that senders slow each other down by waiting and not by lost packets."""
+QUEUE_BYTES = 2**23  # before a link at most: enough that senders slow each other down by waiting and not by lost packets
 
 
 @cache
@@ -70,7 +67,7 @@ def _names() -> list[str]:
 
 
 def _call(*words: str, text: str = "") -> str:
-    """Run a tool. Raises OSError with what it says."""
+    """What a tool says; an OSError where it fails."""
     done = subprocess.run(words, input=text, capture_output=True, text=True)
     if done.returncode:
         raise OSError((done.stderr.strip() or f"{words[0]} ended with {done.returncode}").splitlines()[0])
@@ -101,20 +98,16 @@ def remove_left() -> list[str]:
 
 
 class Hosts(contextlib.ExitStack):
-    """A number of hosts, each with one interface on one switch; made on entering and removed on leaving.
+    """A number of hosts, each with one interface on one switch; made on entering (an OSError where they cannot: `why_not`) and removed on
+    leaving. What a process that is killed leaves is removed when the next one makes hosts.
 
-    What a process that is killed leaves is removed when the next one makes hosts.
-    rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included; None: not limited.
-
-    Raises:
-        ValueError: a count or a rate that cannot be.
-        OSError: on entering: namespaces cannot be made here (see `why_not`).
+    rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included.
     """
 
-    def __init__(self, count: int, rate_mbit: float | None = None) -> None:
+    def __init__(self, count: int, rate_mbit: float = 1000.0) -> None:
         if not 1 <= count <= MOST_HOSTS:
             raise ValueError(f"{count} hosts cannot be made: choose 1 to {MOST_HOSTS}")
-        if rate_mbit is not None and not 0 < rate_mbit < float("inf"):
+        if not 0 < rate_mbit < float("inf"):
             raise ValueError(f"a link of {rate_mbit} Mbit/s cannot be made: choose a rate above 0")
         super().__init__()
         self.count, self.rate_mbit = count, rate_mbit
@@ -150,15 +143,12 @@ class Hosts(contextlib.ExitStack):
 
     def _limit(self, name: str, interfaces: list[str]) -> None:
         """What leaves these interfaces leaves at the links' rate."""
-        if self.rate_mbit is not None:
-            rule = f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
-            _call("tc", "-n", name, "-batch", "-", text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces))
+        rule = f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+        _call("tc", "-n", name, "-batch", "-", text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces))
 
     @property
     def description(self) -> str:
-        """The links in words, for a Record."""
-        rate = "links not limited" if self.rate_mbit is None else f"{self.rate_mbit:g} Mbit/s each way"
-        return f"{rate}, network namespaces of one machine"
+        return f"{self.rate_mbit:g} Mbit/s each way, network namespaces of one machine"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -167,7 +157,6 @@ class Hosts(contextlib.ExitStack):
         return dict.fromkeys(names, INTERFACE) | {OPEN_PORTS: "1"}
 
     def address(self, host: int) -> str:
-        """The address of host 0, 1, ..."""
         return f"{NETWORK}.{host + 1}"
 
     def prefix(self, host: int) -> list[str]:
@@ -177,22 +166,18 @@ class Hosts(contextlib.ExitStack):
 
 @dataclass(frozen=True)
 class Spread:
-    """Ranks in order over `hosts`, `per_host` on each: a `Company` of which all is on this machine.
-
-    link: of these hosts as a short word, which names folders of Records.
-    """
+    """Ranks in order over `hosts`, `per_host` on each: a `Company` of which all is on this machine. link: as of a `Cluster`."""
 
     hosts: Hosts
     per_host: int = 1
     link: str = ""
 
     def cluster(self, devices: int) -> Cluster:
-        """What a launch of so many processes runs on. Raises ValueError where there are too few hosts."""
+        """What a launch of so many processes runs on."""
         needed = -(-devices // self.per_host)
         if needed > self.hosts.count:
             raise ValueError(f"{devices} processes, {self.per_host} a host, need {needed} hosts and there are {self.hosts.count}")
-        rate = self.hosts.rate_mbit
-        link = self.link or ("unlimited" if rate is None else f"{rate:g} mbit")
+        link = self.link or f"{self.hosts.rate_mbit:g} mbit"
         return Cluster(hosts=needed, per_host=self.per_host, network=self.hosts.description, link=link)
 
     def machine(self, devices: int) -> Machine:

@@ -1,7 +1,7 @@
 """Batch norm with what follows it, a sum, ReLU and max-pooling, as PyTorch operators: `torch.ops.multigpu.batch_norm` and its backward
 pass, written out for CPUs, as Triton's kernels (`batch_norm_triton.py`) on GPUs.
 
-Images are (B, C, H, W) with channels last in memory. The exact type is float32 where they have 16 bits, and their own where they have more.
+Images are (B, C, H, W) with channels last in memory. The exact type is float32 where they have 16 bits, else their own.
 """
 
 import functools
@@ -67,7 +67,6 @@ def batch_moments(
     x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float
 ) -> tuple[Tensor, Tensor]:
     """Mean and inverse deviation of each of x's channels, both (C,) in the exact type, in one reading of x.
-
     running_mean, running_var: (C,) in the exact type; moved by `momentum` towards the batch's.
     arrivals: (C,) int32 zeros, and zeros again afterwards: no two calls may use it at once.
     """
@@ -97,15 +96,10 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation for what they are, x's own.
 
-    weight, bias: (C,) in the exact type.
-    after: added to what is normalised; like x, or None.
-    mean, inverse, arrivals: of `batch_moments`.
-    pool: a `Pool`'s numbers, or none.
-    twice: whether the result is used twice (`SecondUse`).
+    weight, bias: (C,) in the exact type. after: added to what is normalised; like x, or None.
+    mean, inverse, arrivals: of `batch_moments`. pool: a `Pool`'s numbers, or none. twice: whether the result is used twice (`SecondUse`).
 
-    Returns:
-        The result; for each window which of its places was the largest (uint8; empty where nothing is pooled); and what takes the gradient
-        of the result's second use, never read itself (empty where there is none).
+    Returns the result; which place of each window was the largest (uint8; empty unpooled); what takes a second use's gradient (or empty).
     """
     check_arguments(x, {"weight": weight, "bias": bias, "mean": mean, "inverse": inverse}, after, pool)
     with torch.autocast(x.device.type, enabled=False):
@@ -139,10 +133,7 @@ def batch_norm_backward(
     relu: bool,
     pool: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, of what was added (where `y` is given, which was then returned; else empty), of weight and bias.
-
-    more: the gradient of the result's second use; only where something was added.
-    """
+    """Gradients of x, of what was added (empty without the `y` then returned), of weight and bias. more: that of y's second use."""
     with torch.autocast(x.device.type, enabled=False):
         x, dy = x.contiguous(memory_format=LAST), dy.to(x.dtype).contiguous(memory_format=LAST)
         more = None if more is None else more.to(x.dtype).contiguous(memory_format=LAST)

@@ -20,8 +20,8 @@ PART = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """How a kernel works: numbers of a tile, which a program reads at once, and its warps; of a sum, how many tiles are on their way to it
-    and how many programs a multiprocessor works on at once; of another kernel, how many tiles a program takes.
+    """How a kernel works: numbers of a tile, which a program reads at once, and its warps.
+    stages, programs: of a sum, tiles on their way to a program, and programs of a multiprocessor. tiles: of another kernel's program.
     """
 
     tile: int

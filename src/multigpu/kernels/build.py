@@ -1,6 +1,4 @@
-"""CUDA sources to machine code by NVRTC, which comes with PyTorch's GPU builds: no compiler on the user's machine. What was built
-once is kept in the user's cache folder.
-"""
+"""CUDA sources to machine code by NVRTC, which comes with PyTorch's GPU builds, kept in the user's cache folder: no compiler is needed."""
 
 import ctypes
 import functools
@@ -43,11 +41,7 @@ def nvrtc() -> ctypes.CDLL:
 
 
 def compile_source(source: str, options: Sequence[str]) -> bytes:
-    """A cubin of this source.
-
-    Raises:
-        Unavailable: NVRTC is missing, or refuses the source or an option.
-    """
+    """A cubin of this source; `Unavailable` where NVRTC is missing, or refuses the source or an option."""
     library = nvrtc()
     program, size, log_size = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
     if library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None):
@@ -95,10 +89,7 @@ def writable(folder: Path) -> bool:
 
 
 def built(name: str, options: Sequence[str]) -> bytes:
-    """The cubin of `name` (a file beside this one) under these options, from the cache or from NVRTC.
-
-    The cache's key holds the source, the options and NVRTC's version, so that nothing built from another one is ever taken.
-    """
+    """The cubin of a file beside this one under these options, from the cache or from NVRTC; the key holds source, options and version."""
     source = (SOURCES / name).read_text()
     key = hashlib.sha256("\0".join([source, *options, version()]).encode()).hexdigest()
     path = cache_folder() / f"{Path(name).stem}-{key[:24]}.cubin"

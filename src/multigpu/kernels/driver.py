@@ -66,15 +66,9 @@ def check(result: int, what: str) -> None:
 
 
 class Kernel:
-    """One function of a built source on one GPU.
-
-    device: index of the GPU, whose context PyTorch has made.
-    source, name, options: a file of this package, a function in it, and NVRTC's options.
-    threads: of a block. shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
-
-    Raises:
-        Unavailable: it cannot be built.
-        RuntimeError: the driver does not take it.
+    """One function of a built source on one GPU; `Unavailable` where it cannot be built, RuntimeError where the driver does not take it.
+    device: its index; PyTorch has made its context. source, name, options: a file of this package, a function in it, and NVRTC's options.
+    threads, shared_bytes: of a block. cluster: blocks of a cluster, 1 where there are none.
     """
 
     def __init__(self, device: int, source: str, name: str, options: Sequence[str], threads: int, shared_bytes: int = 0, cluster: int = 1):

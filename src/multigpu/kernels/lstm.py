@@ -67,18 +67,14 @@ def lstm(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One layer over all positions.
 
-    x: (T, B, n).
-    h0, c0: (B, n), the second in the exact type, as the next three are.
-    kernel: (2, 4 n, n), of inputs and of outputs, gates in the order i f g o.
-    bias, more_bias: (4 n,), added up.
+    x: (T, B, n). h0, c0: (B, n), the second in the exact type, as the next three are.
+    kernel: (2, 4 n, n), of inputs and of outputs, gates in the order i f g o. bias, more_bias: (4 n,), added up.
     lengths: (B,) int32 on x's device, each from 1 to T: where each sentence ends; None: all at T.
     beside: how many such layers run at once on other streams, this one counted: they share the GPU.
-    products: (T, B, 4 n), never read: what takes the gradient of the gates' products in place of `kernel`, which then gets none
-        (`lstm_layer`).
+    products: (T, B, 4 n), never read: takes the gradient of the gates' products in place of `kernel`, which then gets none (`lstm_layer`).
 
-    Returns:
-        y (T, B, n), zeros behind a sentence's end; h and c (B, n) at each sentence's end; and what the backward pass needs:
-        gates (T, B, 4 n), cells (T + 1, B, n), packed (2, 4 n, n).
+    Returns y (T, B, n), zeros behind a sentence's end; h and c (B, n) at each sentence's end; and what the backward pass needs:
+    gates (T, B, 4 n), cells (T + 1, B, n), packed (2, 4 n, n).
     """
     check_arguments(x, h0, c0, kernel, (bias, more_bias), lengths)
     with torch.autocast(x.device.type, enabled=False):
@@ -101,10 +97,7 @@ def _(x: Tensor, h0: Tensor, c0: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tenso
 def lstm_backward(
     dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, lengths: Tensor | None, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of `lstm` for those of its first three results: of the products (T, B, 4 n), x, h0, c0 and bias.
-
-    The last two are in the exact type, as `dc` is.
-    """
+    """Gradients of `lstm` for its first three results': of the products (T, B, 4 n), x, h0, and, in the exact type, c0 and bias."""
     with torch.autocast(gates.device.type, enabled=False):
         dy, dh, dc = dy.to(gates.dtype).contiguous(), dh.to(dc.dtype).contiguous(), dc.contiguous()
         if lengths is not None:  # a sentence's last state is its output at its end
@@ -167,18 +160,12 @@ lstm.register_autograd(_differentiate, setup_context=_setup)
 
 
 def stand_in(lender: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor of this shape that is never read: another's first number, over and over.
-
-    Memory of its own would come from the stream that is current, which is no part of a captured step before something runs on it.
-    """
+    """A tensor of this shape that is never read: another's first number, over and over; it needs no memory of the current stream."""
     return lender.as_strided(shape, (0,) * len(shape))
 
 
 class KernelApart(torch.autograd.Function):
-    """Makes `products` of `lstm` from a kernel: nothing forward, and backward the kernel's gradient.
-
-    Autograd runs it on the stream that was current when it was made, behind what it needs, while the layers below go on.
-    """
+    """Makes `products` of `lstm` from a kernel: nothing forward; backward the kernel's gradient, on the stream it was made on."""
 
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, uses: list[Tensor], shape: torch.Size) -> Tensor:
@@ -196,10 +183,7 @@ class KernelApart(torch.autograd.Function):
 def lstm_layer(
     x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, biases: tuple[Tensor, Tensor], lengths: Tensor | None, beside: int, side: Any = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, h and c of `lstm`.
-
-    side: a stream on which backward computes the kernel's gradient; None: in its turn.
-    """
+    """y, h and c of `lstm`. side: a stream on which backward computes the kernel's gradient; None: in its turn."""
     if side is None or not kernel.requires_grad:
         y, h, c, *_ = lstm(x, h0, c0, kernel, *biases, lengths, beside)
         return y, h, c
@@ -218,14 +202,12 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _last(y: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each sentence's output at its end, (B, n), in memory of its own."""
     return y[-1].clone() if lengths is None else y[lengths.long() - 1, torch.arange(len(lengths), device=y.device)]
 
 
 def _forward(
     x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, bias: Tensor, more_bias: Tensor, lengths: Tensor | None, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The recurrence written out, with what the kernels keep."""
     positions, batch, n = x.shape
     packed = torch.stack([interleave(half) for half in kernel]).to(x.dtype)
     products = (x @ packed[0].t() + interleave(bias + more_bias).to(x.dtype)).view(positions, batch, n, 4)

@@ -1,12 +1,10 @@
 """The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so that a notebook never imports torch.
 
-Workers that use PyTorch are forked from it: it has imported what they need once, so a start costs milliseconds instead of an import,
-and so does every restart after a fault. It never touches a GPU. Workers that use TensorFlow are commands of their own, since the two
-frameworks bring different CUDA libraries; they alone are told where TensorFlow's are (`libraries`).
+Workers that use PyTorch are forked from it, which has imported what they need and touches no GPU: a start, or a restart after a fault,
+costs milliseconds. Those that use TensorFlow are commands of their own, since the two frameworks bring different CUDA libraries.
 
-The store by which the processes of a launch find each other listens on one named address, and nothing in it is ever unpickled: torch's own
-rendezvous listens on all interfaces of a machine, and what its agent reads there it unpickles, so that whoever reached the port could run
-code. Here the agents' words are JSON, and the workers' too.
+The store by which the processes of a launch find each other listens on one named address, and their words in it are JSON: torch's own
+rendezvous listens on all interfaces and unpickles what it reads there, so that whoever reached the port could run code.
 """
 
 import importlib
@@ -39,19 +37,12 @@ from multigpu.hosts.launching import LOOPBACK
 from multigpu.measure.plan import MAX_STARTS
 from multigpu.measure.process import STARTED_AT, end_with_parent, import_for_good, tensorflow_environment
 
-BACKEND = "multigpu"
-"""The name of this rendezvous in torch's launcher."""
-
-PATIENCE = timedelta(seconds=120)
-"""For agents of other hosts to come."""
+BACKEND = "multigpu"  # the name of this rendezvous in torch's launcher
+PATIENCE = timedelta(seconds=120)  # for agents of other hosts to come
 
 
 def serve_store(address: str, port: int = 0) -> dist.TCPStore:
-    """A store that listens on this address of this host alone; port 0: any that is free.
-
-    Raises:
-        OSError: this host has no such address, or something listens there.
-    """
+    """A store that listens on this address of this host alone (port 0: any that is free). An OSError: there is none, or another listens."""
     listener = socket.create_server((address, port), backlog=128)
     port = listener.getsockname()[1]
     return dist.TCPStore(address, port, is_master=True, wait_for_workers=False, timeout=PATIENCE, master_listen_fd=listener.detach())
@@ -89,7 +80,7 @@ class OneAddress(RendezvousHandler):
         return False
 
     def set_closed(self) -> None:
-        """There is nobody to keep out: the hosts are known."""
+        pass
 
     def num_nodes_waiting(self) -> int:
         return 0
@@ -136,8 +127,7 @@ def main() -> None:
         rdzv_backend=BACKEND,
         rdzv_endpoint=plan["rendezvous"] or f"{LOOPBACK}:0",
         rdzv_configs={"host": plan["host"]},
-        # every Run may end a launch so often; what is left unmeasured then is measured by the next command. On several hosts none restarts
-        # without the others: host 0's launcher starts all again
+        # every Run may end a launch so often; on several hosts none restarts without the others: host 0's launcher starts all again
         max_restarts=MAX_STARTS * len(plan["items"]) + 1 if hosts == 1 else 0,
         start_method="fork",
         monitor_interval=0.1,

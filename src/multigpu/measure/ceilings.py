@@ -1,5 +1,4 @@
 """What a machine can do at best, measured: matrix products, memory, links. The limits that figures are compared with.
-
 `python -m multigpu ceilings` writes `data/runs/<machine>/ceilings.json`; a few seconds on eight GPUs. Random data: on zeros
 matrix products run faster than real ones ever do.
 """
@@ -14,15 +13,11 @@ from multigpu.measure.machine import gpu_count, source_state, this_machine, vers
 from multigpu.measure.process import ask
 from multigpu.schema import Data
 
-PRODUCT = 8192
-COPY_BYTES = 2**32
-LINK_BYTES = 2**28
-REPEATS = 20
+PRODUCT, COPY_BYTES, LINK_BYTES, REPEATS = 8192, 2**32, 2**28, 20
 
 
 class Ceilings(Data):
     """Medians of `REPEATS` timings on each device. FLOP/s and bytes/s.
-
     matmul: precision -> one value a device. memory: bytes read plus written by a copy within the device.
     host_to_device, device_to_host: pinned memory, one device at a time. links: [from][to], one way, one pair at a time.
     """
@@ -50,12 +45,7 @@ def read_ceilings(records: Path) -> list[Ceilings]:
 
 
 def measure_ceilings(records: Path) -> Path:
-    """Measure this machine's ceilings in a process of their own.
-
-    Raises:
-        ValueError: there is no GPU.
-        RuntimeError: the measurement failed; the sentence says how.
-    """
+    """Measure this machine's ceilings in a process of their own; a ValueError: there is no GPU, a RuntimeError says how it failed."""
     if not gpu_count():
         raise ValueError("ceilings are measured on GPUs, and this machine has none")
     with turn():

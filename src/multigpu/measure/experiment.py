@@ -1,5 +1,4 @@
 """What a kind of experiment adds to the one sweep (`measure.sweep`): how a process opens a point, what that measures, and its Record.
-
 An experiment is an object in a module that imports no framework; a plan names it by its path, so that launcher and workers find the same.
 """
 
@@ -28,10 +27,7 @@ if TYPE_CHECKING:
 
 
 class Due(Data):
-    """One point to measure. run: what names its devices and framework. timeout_s: for the whole point, building included.
-
-    launch: those with different numbers are measured by different launches.
-    """
+    """One point to measure, by the launch of this number. run: what names its devices and framework. timeout_s: building included."""
 
     run: Any
     repeat: int = 0
@@ -47,16 +43,13 @@ class Due(Data):
 
     @property
     def label(self) -> str:
-        """A short name for progress bars and messages."""
         return self.asked.label()
 
 
 @dataclass(frozen=True)
 class Seat:
     """A process's place in a launch. rank: of its replica (0 where one process dispatches for all). stage: told what begins.
-
-    shared: a folder of memory-backed files, the same for all replicas of a Run. startup_s: that the process took, for the Record.
-    hosts: `gathering`, the programs of the other hosts, for a session that starts processes there.
+    shared: a folder in memory, the same for all replicas. startup_s: that the process took. hosts: `gathering`, the other hosts' programs.
     """
 
     rank: int
@@ -72,10 +65,9 @@ AnyItem = TypeVar("AnyItem", bound=Due)
 class Experiment(Generic[AnyItem]):
     """One kind of experiment: what processes of a launch ask of it, and from `check` on what the launcher does.
 
-    path: "module:NAME" of such an object. item, store: its classes. watched: whether its Records
-    say what else the machine did. cyclic: whether a closed session may leave tensors in cycles, which only a collection frees. modules:
-    imported once before workers are forked; torch._dynamo among them where there are optimizers, since the first that is made imports it,
-    a second and a half of each worker.
+    path: "module:NAME" of such an object. watched: whether its Records say what else the machine did. cyclic: whether a closed session may
+    leave tensors in cycles, which only a collection frees. modules: imported once before workers are forked; torch._dynamo among them where
+    there are optimizers, the first of which would import it, a second and a half of each worker.
     """
 
     path: ClassVar[str]

@@ -1,11 +1,8 @@
-"""What a launch holds of its machine: its turn, and folders. Imports no framework.
-
-One sweep a machine: a second waits for its turn, and says for whom (Runs side by side are `--share`'s business). A folder is for what the
-launch notes, a memory-backed one for what its replicas share; none is left of a launch that was killed.
-"""
+"""What a launch holds of its machine: its turn, and folders, of which none is left of one that was killed. Imports no framework."""
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -13,25 +10,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import IO
 
 LOCK_VARIABLE = "MULTIGPU_LOCK"
 """Names another file than the machine's, for sweeps that are known not to meet: in containers with GPUs of their own, say."""
-
 HELD_VARIABLE = "MULTIGPU_TURN"
 """In the environment of a process that has its turn, and of all that it starts: whose it is."""
 
 
-def lock_path() -> Path:
-    """The file by which sweeps of this machine know of each other, whoever runs them."""
-    shared = Path("/dev/shm")
-    return Path(os.environ.get(LOCK_VARIABLE) or (shared if shared.is_dir() else Path(tempfile.gettempdir())) / "multigpu-machine.lock")
+def memory_root() -> Path:
+    """Where files in memory are, or where there are none, any that do not last."""
+    return Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
 
 
-def _opened(path: Path) -> IO[str]:
-    """The lock, made where it is missing; any user may take it, and one who may not write there leaves no word in it."""
+def _opened() -> IO[str]:
+    """The file by which sweeps here know of each other, made where it is missing. Who may not write there takes it and leaves no word."""
+    path = os.environ.get(LOCK_VARIABLE) or memory_root() / "multigpu-machine.lock"
     with contextlib.suppress(FileExistsError):
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
         os.fchmod(handle, 0o666)
@@ -59,7 +56,7 @@ def turn() -> Iterator[None]:
     if HELD_VARIABLE in os.environ:
         yield
         return
-    with _opened(lock_path()) as lock:
+    with _opened() as lock:
         _take(lock)
         if lock.writable():
             lock.truncate(0)
@@ -75,14 +72,11 @@ def turn() -> Iterator[None]:
 
 
 def _take(lock: IO[str]) -> None:
-    told = False
-    while True:
-        try:
+    for patience in itertools.count():
+        with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        except BlockingIOError:
-            pass
-        if not told:
+        if not patience:
             lock.seek(0)
             print(
                 f"multigpu: another sweep measures on this machine: {holder(lock.read())}. This one waits until that has ended; Ctrl-C ends"
@@ -91,41 +85,32 @@ def _take(lock: IO[str]) -> None:
                 flush=True,
             )
             lock.seek(0)
-            told = True
         time.sleep(0.2)
 
 
-NAME = "multigpu-memory"
-
-
-@contextlib.contextmanager
-def scratch_folder(prefix: str) -> Iterator[Path]:
+def scratch_folder(prefix: str) -> AbstractContextManager[Path]:
     """A new folder for what a launch notes on its way; those of launchers that were killed are removed first.
-
     A launcher holds a lock on its folders as long as it lives: whether the process is alive that a folder's name tells could not be asked
     of one in another container.
     """
-    with _folder(Path(tempfile.gettempdir()), prefix.rstrip("-")) as folder:
-        yield folder
+    return _folder(Path(tempfile.gettempdir()), prefix)
+
+
+def memory_folder() -> AbstractContextManager[Path]:
+    """As `scratch_folder`, of memory-backed files, for what replicas share."""
+    return _folder(memory_root(), "multigpu-memory-")
 
 
 @contextlib.contextmanager
-def memory_folder() -> Iterator[Path]:
-    """As `scratch_folder`, of memory-backed files."""
-    with _folder(Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir()), NAME) as folder:
-        yield folder
-
-
-@contextlib.contextmanager
-def _folder(root: Path, name: str) -> Iterator[Path]:
-    for left in root.glob(f"{name}-*"):
+def _folder(root: Path, prefix: str) -> Iterator[Path]:
+    for left in root.glob(f"{prefix}*"):
         with _locked(left) as free:
             if free:
                 shutil.rmtree(left, ignore_errors=True)
     made = Path(tempfile.mkdtemp(prefix="multigpu-new-", dir=root))
     with _locked(made):
         # it gets the name by which others find it only now that it is locked
-        folder = made.rename(root / f"{name}-{os.getpid()}-{made.name.rpartition('-')[2]}")
+        folder = made.rename(root / f"{prefix}{os.getpid()}-{made.name.rpartition('-')[2]}")
         try:
             yield folder
         finally:

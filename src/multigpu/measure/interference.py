@@ -1,7 +1,5 @@
 """Do Runs that share a machine disturb each other? The same Runs in one lane, first alone and then beside lanes that do the same.
-
-`python -m multigpu interference`. Records say by `lane.neighbours` which is which. What is measured twice is compared on the same
-GPU and the same cores; `analysis.interference` does it.
+Records say by `lane.neighbours` which is which; `analysis.interference` compares them on the same GPU and the same cores.
 """
 
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.files import check_inputs
 from multigpu.kept import STATUSES
 from multigpu.measure.lane import Place
-from multigpu.measure.lanes import Share, places_here, run_lanes
+from multigpu.measure.lanes import places_here, run_lanes
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, known_points
 from multigpu.measure.summary import Bar, Summary, followed
@@ -24,8 +22,7 @@ from multigpu.run import Run
 SLOTS, MOST_REPEATS = 64, 100
 """Of each round: slot 0 is lane 0 alone, slot 1 + n is lane n beside the others; each has so many numbers of repeats."""
 
-ON_CPUS = 2
-"""Lanes of a machine without GPUs."""
+ON_CPUS = 2  # lanes of a machine without GPUs
 
 
 def repeat_of(number: int, slot: int, repeat: int) -> int:
@@ -34,23 +31,11 @@ def repeat_of(number: int, slot: int, repeat: int) -> int:
 
 
 def check_interference(
-    runs: Sequence[Run],
-    store: RecordStore,
-    rounds: int = 2,
-    repeats: int = 3,
-    lanes: int | None = None,
-    progress: bool = True,
+    runs: Sequence[Run], store: RecordStore, rounds: int = 2, repeats: int = 3, lanes: int | None = None, progress: bool = True
 ) -> Summary:
     """Measure every Run alone in lane 0 and in all lanes at once, in so many rounds; what has Records already is passed over.
-
     A round's lanes are together or not at all: where lane 0 is not complete, all of them measure the round again, as new attempts.
-
-    Args:
-        lanes: how many (None: as many as the GPUs allow, `ON_CPUS` on CPUs).
-
-    Raises:
-        ValueError: a Run cannot be measured here, or there is no room for two lanes.
-        RuntimeError: a lane died; what was measured is kept.
+    lanes: how many (None: as many as the GPUs allow, `ON_CPUS` on CPUs). A RuntimeError: a lane died; what was measured is kept.
     """
     if rounds < 1 or not 1 <= repeats <= MOST_REPEATS:
         raise ValueError(f"{rounds} rounds of {repeats} repeats cannot be: choose at least 1 round and 1 to {MOST_REPEATS} repeats")
@@ -68,8 +53,8 @@ def check_interference(
     with followed(total, progress) as (summary, bar):
         for number in range(rounds):
             for own, where in groups.values():
-                _phase([Share(where[0], _points(own, number, 0, repeats))], store, (), bar, summary)
-                together = [Share(place, _points(own, number, 1 + lane, repeats)) for lane, place in enumerate(where)]
+                _phase({where[0]: _points(own, number, 0, repeats)}, store, (), bar, summary)
+                together = {place: _points(own, number, 1 + lane, repeats) for lane, place in enumerate(where)}
                 _phase(together, store, STATUSES, bar, summary)
     return summary
 
@@ -78,10 +63,11 @@ def _points(runs: Sequence[Run], number: int, slot: int, repeats: int) -> list[P
     return [Point(run, repeat_of(number, slot, repeat)) for run in runs for repeat in range(repeats)]
 
 
-def _phase(shares: list[Share], store: RecordStore, retry: Sequence[str], bar: Bar, summary: Summary) -> None:
+def _phase(shares: dict[Place, list[Point]], store: RecordStore, retry: Sequence[str], bar: Bar, summary: Summary) -> None:
     """Measure these lanes at the same time, unless the first, which is the one that is compared, is complete."""
-    if len(known_points(shares[0].points, store)) == len(shares[0].points):
-        count = sum(len(share.points) for share in shares)
+    first = next(iter(shares.values()))
+    if len(known_points(first, store)) == len(first):
+        count = sum(map(len, shares.values()))
         summary.reused += count
         bar.update(count)
         return
@@ -104,18 +90,15 @@ def main(words: Sequence[str] | None = None) -> int:
     planned = find_grid("interference" if here else "interference_small", counts)
     runs = [entry.run for entry in planned if entry.run.framework == arguments.framework]
     if not runs:
-        raise ValueError(
-            f"nothing of {arguments.framework!r} is checked on {', '.join(map(str, counts))} devices: choose --devices 1 or 1,2"
-        )
+        there = ", ".join(map(str, counts))
+        raise ValueError(f"nothing of {arguments.framework!r} is checked on {there} devices: choose --devices 1 or 1,2")
     if arguments.dry_run:
         print(*(run.label() for run in runs), sep="\n")
         return 0
     # every half of a round takes as long as one lane
     minutes = 2 * arguments.rounds * arguments.repeats * sum(entry.cost_s for entry in planned if entry.run in runs) / 60
-    print(
-        f"{len(runs)} Runs on {this_machine().name}, {arguments.rounds} rounds of {arguments.repeats} repeats: about {minutes:.0f} minutes",
-        flush=True,
-    )
+    planned_words = f"{arguments.rounds} rounds of {arguments.repeats} repeats: about {minutes:.0f} minutes"
+    print(f"{len(runs)} Runs on {this_machine().name}, {planned_words}", flush=True)
     store = RecordStore(Path(arguments.records))
     print(check_interference(runs, store, arguments.rounds, arguments.repeats, None, not arguments.quiet), flush=True)
     try:

@@ -37,7 +37,7 @@ def intersection(first: Iterable[Span], second: Iterable[Span]) -> list[Span]:
 
 
 def uncovered(intervals: Iterable[Span], cover: Iterable[Span]) -> float:
-    """How long `intervals` are where `cover` is not: |A| - |A and B|. With communication and compute, what is exposed."""
+    """How long `intervals` are where `cover` is not. With communication and compute, what is exposed."""
     mine = union(intervals)
     return length(mine) - length(intersection(mine, cover))
 

@@ -11,15 +11,11 @@ from pydantic import Field
 
 from multigpu.schema import Data
 
-LANE_VARIABLE = "MULTIGPU_LANE"
-"""Tells a process that it has a part of a machine only: JSON of the whole `machine` and of the `lane`."""
+LANE_VARIABLE = "MULTIGPU_LANE"  # tells a process that it has a part of a machine: JSON of the whole `machine` and of the `lane`
 
 
 class Lane(Data):
-    """What a process may use of its machine.
-
-    gpus: their numbers on the machine (none on CPUs). cores: how many. neighbours: lanes that measure at the same time; 0: alone.
-    """
+    """What a process may use of its machine. gpus: their numbers there. neighbours: lanes that measure at the same time; 0: alone."""
 
     gpus: list[int]
     cores: int = Field(ge=1)
@@ -33,10 +29,6 @@ class Place:
     gpus: tuple[int, ...]
     visible: str | None
     cores: tuple[int, ...]
-
-    def lane(self, neighbours: int) -> Lane:
-        """The lane in this place, beside so many others."""
-        return Lane(gpus=list(self.gpus), cores=len(self.cores), neighbours=neighbours)
 
     def __str__(self) -> str:
         gpus = f"GPU{'s' if len(self.gpus) > 1 else ''} {', '.join(map(str, self.gpus))}"
@@ -72,11 +64,7 @@ def in_order(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu"))
 
 
 def places(count: int, devices: int, gpus: list[str] | None, cores: Iterable[int]) -> list[Place]:
-    """So many lanes of `devices` adjacent GPUs each (gpus None: on CPUs) and an equal share of the cores each.
-
-    Raises:
-        ValueError: there are not enough GPUs or cores.
-    """
+    """So many lanes of `devices` adjacent GPUs (None: on CPUs) and an equal share of the cores each; a ValueError: there are too few."""
     order = in_order(cores)
     if gpus is not None and count * devices > len(gpus):
         raise ValueError(f"{count} lanes of {devices} GPUs need {count * devices} and this machine has {len(gpus)}: choose fewer lanes")
@@ -84,10 +72,9 @@ def places(count: int, devices: int, gpus: list[str] | None, cores: Iterable[int
         raise ValueError(f"{count} lanes cannot share {len(order)} cores: choose 1 to {len(order)} lanes")
     share, found = len(order) // count, []
     for number in range(count):
-        own = range(number * devices, (number + 1) * devices) if gpus is not None else range(0)
-        names = [gpus[index] for index in own] if gpus is not None else []
+        names = list(enumerate(gpus or ()))[number * devices : (number + 1) * devices]
         # a GPU that is named by its UUID gets the number of its place in the list
-        numbers = tuple(int(name) if name.isdecimal() else index for name, index in zip(names, own, strict=True))
-        visible = None if gpus is None else ",".join(names)
+        numbers = tuple(int(name) if name.isdecimal() else index for index, name in names)
+        visible = None if gpus is None else ",".join(name for _, name in names)
         found.append(Place(numbers, visible, tuple(order[number * share : (number + 1) * share])))
     return found

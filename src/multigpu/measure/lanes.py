@@ -1,22 +1,18 @@
-"""Which Runs may share a machine, and measuring them side by side: each lane by a thread of its own whose launches keep to its GPUs and
-cores. Imports no framework.
-
-A lane is an ordinary sweep whose processes see a part of the machine: its launches, ports, folders of scratch and of memory have names of
-their own anyway, and it writes Records into the same folder, under the same keys. Caches of compiled kernels are shared, as they are
-between the processes of one launch: their libraries write them whole.
+"""Which Runs may share a machine, and measuring them side by side: each lane by a thread of its own. Imports no framework.
+A lane is an ordinary sweep whose processes see its GPUs and cores alone, with the same folder of Records and the same keys. Caches of
+compiled kernels are shared, as between the processes of one launch: their libraries write them whole.
 """
 
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from threading import Event
 
 from multigpu.conditions import ON_DEVICE
 from multigpu.measure.held import turn
-from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
+from multigpu.measure.lane import LANE_VARIABLE, Lane, Place, places, visible_gpus
 from multigpu.measure.machine import Machine, gpu_count, this_machine
 from multigpu.measure.point import START_S, Point, known_points, launch_of
 from multigpu.measure.summary import Bar, Summary, followed
@@ -29,7 +25,6 @@ from multigpu.run import Run
 
 def undisturbed(run: Run) -> bool:
     """Whether Runs of this kind were shown to be slowed by at most 0.5% beside others (`data/interference`, page 17 of the report).
-
     Whole steps as one CUDA graph on one GPU were. Steps that the host launches call by call differ so much from launch to launch that
     nothing is shown of them, and two GPUs beside two have not been checked. On CPUs nobody shares unless told to.
     """
@@ -48,11 +43,8 @@ def lane_count(run: Run, machine: Machine, forced: int | None = None) -> int:
 def may_share(
     run: Run, machine: Machine | None = None, forced: int | None = None, kinds: Callable[[Run], bool] = undisturbed
 ) -> str | None:
-    """Why this Run needs the machine to itself, in few words; None: it may share.
-
+    """Why this Run needs the machine (None: this one) to itself, in few words; None: it may share. forced: lanes, whatever the devices.
     Lanes have GPUs and cores of their own, but one host memory, one set of links to it and one NVML: who needs those is alone.
-
-    machine: on which (None: this one). forced: the number of lanes, whatever the devices.
     """
     machine = machine or this_machine()
     reasons = {
@@ -86,10 +78,7 @@ def sharing_words(points: Sequence[Point], machine: Machine | None = None) -> st
 
 
 def units(points: Sequence[Point]) -> list[list[Point]]:
-    """The points in groups that stay together: Runs of one launch that differ in their batch alone, with all their repeats there.
-
-    A ladder is climbed from below by one launch, and repeats of one launch are what their Records say they are.
-    """
+    """The points in groups that stay together: of one launch, different in their batch alone (a ladder is climbed by one), and repeats."""
     found: dict[tuple[object, ...], list[Point]] = {}
     for point in points:
         ladder = point.run.model_copy(update={"batch_size": 0}).digest
@@ -101,9 +90,7 @@ def deal(
     points: Sequence[Point], lanes: int, cost_s: Callable[[Point], float] = lambda _: 1.0, start_s: float = START_S
 ) -> list[list[Point]]:
     """Each lane's points, so that lanes end at about the same time: the longest units first, each where it ends soonest.
-
-    Args:
-        cost_s: seconds of a point. start_s: of every launch that a lane must start.
+    cost_s: seconds of a point. start_s: of every launch that a lane must start.
     """
     found: list[list[Point]] = [[] for _ in range(lanes)]
     launches: list[set[object]] = [set() for _ in range(lanes)]
@@ -118,14 +105,6 @@ def deal(
     return found
 
 
-@dataclass(frozen=True)
-class Share:
-    """A lane's place and what it measures."""
-
-    place: Place
-    points: Sequence[Point]
-
-
 def places_here(devices: int, device_type: str, count: int) -> list[Place]:
     """So many lanes of this process's GPUs and cores."""
     gpus = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), gpu_count()) if device_type == "cuda" else None
@@ -134,43 +113,43 @@ def places_here(devices: int, device_type: str, count: int) -> list[Place]:
 
 def lane_environment(place: Place, neighbours: int) -> dict[str, str]:
     """What the processes of a lane's launches find in their environment beside what all do."""
-    lane = place.lane(neighbours)
-    told = json.dumps({"machine": this_machine().model_dump(mode="json"), "lane": lane.model_dump(mode="json")})
-    environment = {LANE_VARIABLE: told}
+    told = {"machine": this_machine(), "lane": Lane(gpus=list(place.gpus), cores=len(place.cores), neighbours=neighbours)}
+    environment = {LANE_VARIABLE: json.dumps({name: one.model_dump(mode="json") for name, one in told.items()})}
     if place.visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = place.visible
     if "OMP_NUM_THREADS" not in os.environ:
-        environment["OMP_NUM_THREADS"] = str(lane.cores)
+        environment["OMP_NUM_THREADS"] = str(len(place.cores))
     return environment
 
 
 def run_lanes(
-    shares: Sequence[Share], store: RecordStore, bar: Bar, summary: Summary, retry: Sequence[str] = (), hook: str | None = None
+    shares: Mapping[Place, Sequence[Point]],
+    store: RecordStore,
+    bar: Bar,
+    summary: Summary,
+    retry: Sequence[str] = (),
+    hook: str | None = None,
 ) -> None:
-    """Measure every share at the same time, until all have ended.
-
-    Raises:
-        RuntimeError: a lane's launcher died; the others have finished, and all that was measured is kept.
-    """
+    """Measure each lane's points, all at the same time; a RuntimeError: launchers died; the others finished and Records are kept."""
     stop = Event()
 
-    def measured(share: Share) -> Summary:
-        items, environment = [item_of(point) for point in share.points], lane_environment(share.place, len(shares) - 1)
-        os.sched_setaffinity(0, share.place.cores)  # of this thread, and of all that it starts, which ends with it
+    def measured(place: Place) -> Summary:
+        items, environment = list(map(item_of, shares[place])), lane_environment(place, len(shares) - 1)
+        os.sched_setaffinity(0, place.cores)  # of this thread, and of all that it starts, which ends with it
         return sweep(TIMED, items, store, retry, False, hook, environment, bar=bar, stop=stop)
 
     with turn(), ThreadPoolExecutor(len(shares)) as threads:
-        lanes = [threads.submit(measured, share) for share in shares]
+        lanes = [threads.submit(measured, place) for place in shares]
         try:
             wait(lanes)
         finally:
             stop.set()  # of use where a Ctrl-C ended the wait: lanes end their launches in order
     dead = []
-    for number, (share, lane) in enumerate(zip(shares, lanes, strict=True)):
+    for number, (place, lane) in enumerate(zip(shares, lanes, strict=True)):
         try:
             summary.add(lane.result())
         except RuntimeError as error:
-            dead.append(f"lane {number} ({share.place}): {error}")
+            dead.append(f"lane {number} ({place}): {error}")
     if dead:
         raise RuntimeError(f"{'; '.join(dead)}; the other lanes finished")
 
@@ -181,19 +160,11 @@ def measure_shared(
     retry: Sequence[str] = (),
     progress: bool = True,
     hook: str | None = None,
-    kinds: Callable[[Run], bool] = undisturbed,
     cost_s: Callable[[Point], float] | None = None,
     lanes: int | None = None,
 ) -> Summary:
-    """Measure every point that has no Record yet: first those that may share, in lanes, then the others, one after another.
-
-    Args:
-        kinds: of Runs that were shown not to disturb each other. cost_s: seconds that a point may take, by which lanes are filled.
-        lanes: how many, whatever the devices (None: as many as the machine has room for).
-
-    Raises:
-        ValueError: as `measure`; nothing was started.
-        RuntimeError: a lane or a launcher died; what was measured is kept and the same call goes on from there.
+    """As `measure`: first the points that may share, in lanes, then the others, one after another.
+    cost_s: seconds that a point may take, by which lanes are filled. lanes: how many, whatever the devices (None: as there is room for).
     """
     TIMED.check_all([item_of(point) for point in points], None)
     store.check_writable(this_machine().name)
@@ -202,7 +173,7 @@ def measure_shared(
     sharing: dict[tuple[str, int], list[Point]] = defaultdict(list)
     rest: list[Point] = []
     for point in points:
-        alone = may_share(point.run, machine, lanes, kinds)
+        alone = may_share(point.run, machine, lanes)
         (rest if alone else sharing[point.run.device_type, point.run.devices]).append(point)
 
     def is_known(point: Point) -> bool:
@@ -223,7 +194,7 @@ def measure_shared(
                 rest += fresh
                 continue
             where = places_here(devices, device_type, len(hands))
-            run_lanes([Share(place, hand) for place, hand in zip(where, hands, strict=True)], store, bar, summary, retry, hook)
+            run_lanes(dict(zip(where, hands, strict=True)), store, bar, summary, retry, hook)
         if rest:
             summary.add(measure(rest, store, retry, progress, hook, bar=bar))
     return summary

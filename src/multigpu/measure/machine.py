@@ -1,5 +1,6 @@
 """The machine a Run ran on: what it is (once a Record) and how it was just then (clocks, power, temperature)."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -25,13 +26,9 @@ PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13"
 
 EMPTY_TREE = hashlib.sha1(b"tree 0\0").hexdigest()
 
-UNKNOWN_GPU = "unknown GPU"
-"""The name of one that this process may use and NVML cannot find, a MIG device say."""
-
 
 class Machine(Data):
-    """What does not change while a sweep runs. Memory in GiB; `links` is the driver's own picture of them.
-
+    """What does not change while a sweep runs; links: as the driver says.
     hosts, processes_per_host, network: of several hosts that are one machine (`hosts.cluster`); all else is of one of them.
     """
 
@@ -62,9 +59,7 @@ class DeviceState(Data):
 
 
 class EnergyWindow(Data):
-    """One GPU between two readings of its counter of energy, in joules since the driver was loaded; `units` and `steps` are this
-    replica's within the window.
-    """
+    """One GPU between two readings of its counter of energy, in joules since the driver was loaded; what this replica did meanwhile."""
 
     window_s: float
     start_j: float
@@ -92,9 +87,8 @@ def gpu_count() -> int:
 
 
 def gpu_handle(index: int) -> Any:
-    """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID begins with.
-
-    None without NVML, and where CUDA_VISIBLE_DEVICES names it otherwise, or none or several: another GPU's meters must not speak for it.
+    """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID begins with. None without NVML, and
+    where CUDA_VISIBLE_DEVICES names it otherwise, or none or several: another GPU's meters must not speak for it.
     """
     if (nvml := find_nvml()) is None:
         return None
@@ -105,21 +99,15 @@ def gpu_handle(index: int) -> Any:
     if not name.startswith("GPU-"):
         return None
     handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
-    meant = [handle for handle in handles if _text(nvml.nvmlDeviceGetUUID(handle)).lower().startswith(name.lower())]
+    meant = [handle for handle in handles if nvml.nvmlDeviceGetUUID(handle).lower().startswith(name.lower())]
     return meant[0] if len(meant) == 1 else None
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def _cpu_model() -> str:
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 
@@ -135,10 +123,7 @@ def peers(i: int, j: int, how: str) -> bool | None:
 
 @cache
 def this_machine() -> Machine:
-    """What this machine is: this host, or the hosts that are one machine if the launcher has said so (`hosts.launching`).
-
-    A process in a lane (`measure.lanes`) is told of the whole machine; what its environment says of speed is its own.
-    """
+    """This host, or the hosts that are one machine if the launcher said so; a process in a lane is told of the whole machine."""
     if told := os.environ.get(LANE_VARIABLE):
         return Machine.model_validate(json.loads(told)["machine"]).model_copy(update={"environment": telling_environment()})
     text = os.environ.get(CLUSTER_VARIABLE)
@@ -159,9 +144,7 @@ def threads_for(processes: int, host_cores: int | None = None) -> int:
 
 
 def confine(host_cores: int | None) -> None:
-    """Keep this process, and all that it starts from now on, to the first `host_cores` of the cores that it may use (None: all of them).
-    What this machine is does not change by it.
-    """
+    """Keep this process, and all that it starts from now on, to the first so many of the cores that it may use (None: all of them)."""
     if host_cores is None:
         return
     this_machine()  # known from now on: it counts the cores that a process may use
@@ -175,7 +158,8 @@ def this_host() -> Machine:
     """What this host is. Its name is made of what determines speed, so that equal machines share one folder of Records."""
     nvml, count = find_nvml(), gpu_count()
     handles = [gpu_handle(i) for i in range(count)]
-    names = [UNKNOWN_GPU if handle is None else _text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+    # NVML cannot find every one that this process may use: a MIG device say
+    names = ["unknown GPU" if handle is None else nvml.nvmlDeviceGetName(handle) for handle in handles]
     cores = len(os.sched_getaffinity(0))
     words = {True: "NVLink", False: "PCIe", None: "unknown"}  # where the driver says that peer access over NVLink works, and where not
     name = f"{count}x-{slug(names[0])}" if names else f"{cores}x-cpu-{slug(_cpu_model())[:40]}"
@@ -183,7 +167,7 @@ def this_host() -> Machine:
         name=name,
         gpus=names,
         gpu_memory_gib=[0.0 if handle is None else round(nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30, 1) for handle in handles],
-        driver=_text(nvml.nvmlSystemGetDriverVersion()) if nvml else "",
+        driver=nvml.nvmlSystemGetDriverVersion() if nvml else "",
         links=[["self" if i == j else words[peers(i, j, "NVLINK")] for j in range(count)] for i in range(count)],
         cpu=_cpu_model(),
         cores=cores,
@@ -238,10 +222,8 @@ def versions() -> dict[str, str]:
     """Versions of the installed packages that decide speed, read without importing them."""
     found = {}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -266,7 +248,7 @@ def source_state() -> tuple[str, bool]:
 
 @cache
 def source_tree(folder: Path = Path(__file__).parents[1]) -> str:
-    """What git calls the tree of this package's sources as they lie here, with or without git: `git rev-parse COMMIT:src/multigpu`."""
+    """What git calls the tree of this package's sources as they lie here: `git rev-parse COMMIT:src/multigpu`, without git."""
     entries = b""
     for path in sorted(folder.iterdir(), key=lambda path: path.name + "/" * path.is_dir()):
         if path.is_dir() and path.name != "__pycache__" and (inner := source_tree(path)) != EMPTY_TREE:

@@ -13,20 +13,13 @@ from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment
 from multigpu.schema import Data
 
-Fault = tuple[Status, str]
-"""The status of a Run that cannot be measured, and why."""
-
+Fault = tuple[Status, str]  # of a Run that cannot be measured, and why
 Noted = Literal["fault", "echo"]
 """A cause; or what a replica said that lost another: told if there is nothing better in the end."""
 
-MAX_STARTS = 2
-"""A Run that was started so often without leaving a Record or a reason is given up as failed."""
-
-FRAMES = 3
-"""Of a stack, so many of the innermost calls are told: a library's, its wrapper's and whose call it was."""
-
+MAX_STARTS = 2  # a Run that was started so often without leaving a Record or a reason is given up as failed
+FRAMES = 3  # so many of a stack's innermost calls are told: a library's, its wrapper's and whose call it was
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.+)')
-
 STACK_LINE = re.compile(r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Python frame>|\.\.\.$|Extension modules: ')
 """Lines of a dumped stack, which a process leaves when it is told to end: no words of its own."""
 
@@ -34,19 +27,15 @@ STACK_LINE = re.compile(r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Py
 class Plan(Data):
     """One launch.
 
-    experiment: of what kind its items are, by the path of an `Experiment`.
-    program: "worker" for one process a device, "solo" for one that dispatches for all, or whose sessions start
-        the others.
-    workers: processes of the launch. framework: that they use.
-    records: the root of the Records. scratch: a folder for this launch's progress, starts, stacks and logs. memory: a folder
-        of memory-backed files, where replicas share what lives on the host; the launcher removes it, whatever became of them.
-    hook: "module:function" called as f(stage, run, rank) in every process at the stages "build", "warm-up", "step" and
-        "timed"; a way to plant delays and faults. A process that dispatches for all replicas calls it with rank 0.
-    environment: what else the processes of the launch find in theirs.
+    experiment: of what kind its items are, by the path of an `Experiment`. program: "worker" for one process a device, "solo" for one that
+        dispatches for all, or whose sessions start the others. workers: processes of the launch on each host.
+    records: their root. scratch: a folder for progress, stacks and logs. memory: one of memory-backed files, where replicas share what
+        lives on the host.
+    hook: "module:function" called as f(stage, run, rank) in every process (rank 0 where one dispatches for all) at the stages "build",
+        "warm-up", "step" and "timed"; a way to plant delays and faults. environment: what else processes find in theirs.
     until_s: when it is to end, in seconds of the epoch (None: when all is measured).
-    hosts: on which the launch runs, with `workers` on each (`hosts.launching`); host: the number of this one; rendezvous: "address:port"
-        at which their agents meet. address: of this host, as the others reach it. gathering: "address:port" at which host 0's program
-        hears those of the other hosts, where one program a host starts what it needs itself.
+    hosts: on which the launch runs (`hosts.launching`); host: the number of this one; address: of this one, as the others reach it;
+        rendezvous: "address:port" at which their agents meet; gathering: and at which host 0's program hears those of the other hosts.
     """
 
     experiment: str
@@ -78,7 +67,6 @@ class Plan(Data):
 
     @property
     def kind(self) -> Experiment[Any]:
-        """The experiment."""
         found: Experiment[Any] = pkgutil.resolve_name(self.experiment)
         return found
 
@@ -93,10 +81,8 @@ class Plan(Data):
 
 
 class Journal:
-    """The files by which launches, restarts and the watching notebook know how far a plan is, in its scratch: stacks, and `progress`.
-
-    That holds an event a line, as JSON: an item's "start" (its key, and when) and "done" (its status), what its workers `note`, and the
-    "end" after which nothing can be measured.
+    """The files by which launches, restarts and the watching notebook know how far a plan is, in its scratch: stacks, and `progress`. That
+    holds an event a line: an item's "start" and "done", what its workers `note`, and the "end" after which nothing can be measured.
     """
 
     def __init__(self, scratch: Path) -> None:
@@ -157,10 +143,7 @@ class Journal:
         return "failed", f"{died} without a message" + (f"; last on standard error: {words}" if words else "")
 
     def _dying_words(self, since: float) -> str:
-        """The last line on standard error, since a moment of the epoch, of the worker that fell silent first; "" where there is none.
-
-        To be asked by a worker that was started again: the newest logs are its own and its peers'.
-        """
+        """The last line on standard error since then of the worker that fell silent first, asked by one that was started again."""
         starts = sorted((self.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime)[:-1]
         logs = sorted(starts[-1].glob("*/stderr.log"), key=lambda log: log.stat().st_mtime) if starts else []
         for log in logs:

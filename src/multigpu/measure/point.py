@@ -9,8 +9,7 @@ from multigpu.placements import find_placement
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 
-START_S = 10.0
-"""What starting a launch takes on a host of GPUs: its processes, CUDA and NCCL."""
+START_S = 10.0  # what starting a launch takes on a host of GPUs: its processes, CUDA and NCCL
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,7 @@ class Point:
 
 
 def launch_of(point: Point | Due) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
-    """What points must share to be measured by one launch.
-
-    A launch has one framework and one shape of processes, and in TensorFlow one kind of devices and at times one number of them. Traced
-    Runs are by themselves: a process that a profiler has been in may go on more slowly. What a Run wants in its environment, and the
-    cores that it may use, must be settled when a process starts.
-    """
+    """What points must share to be measured by one launch: what is settled when its processes start. A profiler may leave one slower."""
     run = point.run
     return (
         point.launch,
@@ -43,10 +37,8 @@ def launch_of(point: Point | Due) -> tuple[int, str, str, str, int, int, bool, t
 
 
 def _fixed_devices(run: Run) -> tuple[str, int]:
-    """The kind and number of devices that a process of the Run keeps until it ends; 0: any number.
-
-    A TensorFlow process fixes its stand-ins for GPUs on a CPU when it starts. GPUs it sees all, but a second group of collectives of
-    another size aborts it, and a strategy of tf.distribute may make one.
+    """The kind and number of devices that a process of the Run keeps until it ends; 0: any number. One of TensorFlow fixes its stand-ins
+    for GPUs when it starts; GPUs it sees all, but a second group of collectives of another size aborts it, which tf.distribute may make.
     """
     if run.framework != "tensorflow":
         return "", 0

@@ -26,7 +26,7 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
 
 
 def _unshare(flags: int) -> None:
-    """Leave this thread's namespaces for new ones. Raises OSError where that is not allowed."""
+    """Leave this thread's namespaces for new ones; an OSError: it may not."""
     if ctypes.CDLL(None, use_errno=True).unshare(flags):
         raise OSError(number := ctypes.get_errno(), os.strerror(number))
 
@@ -65,9 +65,7 @@ def prefix() -> list[str]:
 
 
 def allowed(what: str, obstacle: str) -> ValueError | None:
-    """None where a user allows that something listens on all interfaces of this machine, else the refusal: its sentence says of what, why
-    it gets no network of its own, and how to allow it.
-    """
+    """None where a user allows that something listens on all interfaces of this machine, else the refusal."""
     if os.environ.get(OPEN_PORTS) == "1":
         return None
     return ValueError(
@@ -83,9 +81,7 @@ def check_private(what: str) -> None:
 
 @contextlib.contextmanager
 def inside(what: str) -> Iterator[None]:
-    """This thread, and what it starts, in a network of its own until this is left. Where only root may do so it stays if the user allows
-    open ports, and refuses (ValueError) otherwise.
-    """
+    """This thread, and what it starts, in a network of its own; where only root may, it stays or refuses (ValueError), as `allowed`."""
     try:
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     except OSError:

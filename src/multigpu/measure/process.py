@@ -19,20 +19,10 @@ import psutil
 PR_SET_PDEATHSIG = 1
 NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 """Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn and matplotlib, half its start."""
-
-STOPPED_S = 5.0
-"""A process of a launch that somebody stopped (SIGSTOP) gets so long to be continued."""
-
-WITH_KERAS = {"TF_USE_LEGACY_KERAS": "0"}
-"""The same of processes that train a user's Keras model, whose file may say `tf.keras`."""
-
+WITH_KERAS = {"TF_USE_LEGACY_KERAS": "0"}  # of those that train a user's Keras model, whose file may say `tf.keras`
+STOPPED_S = 5.0  # so long a process of a launch that somebody stopped (SIGSTOP) may take to be continued
 STARTED_AT = "MULTIGPU_STARTED_AT"
 """In the environment of a forked worker: when its start began, in seconds of the epoch, with what was imported for it before the fork."""
-
-
-def started_at() -> float:
-    """When the start of this process began, in seconds of the epoch."""
-    return float(os.environ.get(STARTED_AT) or psutil.Process().create_time())
 
 
 def import_for_good(name: str) -> Any:
@@ -112,40 +102,30 @@ class StoppedProcesses:
         return [each.pid for each in over]
 
 
-GENERATION = re.compile(r"cu\d+")
-"""The folder that all packages of one generation share, since CUDA 13; the packages of CUDA 12 have one each."""
 DATA = "--xla_gpu_cuda_data_dir"
 
 
 def library_folders(site: Iterable[str | Path]) -> list[Path]:
-    """Folders with shared libraries of the `nvidia` packages in these site-packages, in the order in which they are to be searched.
-
+    """Folders with shared libraries of the `nvidia` packages in these folders of packages (as `sys.path`), in the order to search them.
     A generation's common folder comes last: CUDA 12 and 13 both have a libcusparse.so.12, and TensorFlow needs CUDA 12's. It stays, since
-    PyTorch's cuDNN opens libraries from it.
-
-    site: folders of installed packages, as `sys.path`, those with precedence first. Asked for files: one of the packages of CUDA 12
-        brings an `nvidia/__init__.py`, which would hide the others from an import.
+    PyTorch's cuDNN opens libraries from it. Asked for files: an `nvidia/__init__.py` of CUDA 12 would hide the others from an import.
     """
     roots = list(dict.fromkeys(Path(folder).resolve() / "nvidia" for folder in site))
     found = [folder for root in roots for folder in sorted(root.glob("*/lib")) if any(folder.glob("*.so*"))]
-    return sorted(found, key=lambda folder: bool(GENERATION.fullmatch(folder.parent.name)))
+    return sorted(found, key=lambda folder: bool(re.fullmatch(r"cu\d+", folder.parent.name)))
 
 
 def tensorflow_environment(site: Iterable[str | Path], environment: Mapping[str, str]) -> dict[str, str]:
     """What `environment` lacks for a TensorFlow process to find these libraries; empty where there are none, or nothing is lacking.
 
     TensorFlow 2.21 opens libraries of CUDA 12 (packages nvidia-*-cu12, the extra `tensorflow-gpu`), and cuDNN and NCCL, which are those of
-    a PyTorch built for CUDA 13. The dynamic loader reads LD_LIBRARY_PATH when a process starts: it must be there before.
-
-    LD_LIBRARY_PATH keeps what is set, in front. XLA_FLAGS gains the folder of CUDA's compiler (nvidia-cuda-nvcc-cu12), unless it
-    names one.
+    a PyTorch built for CUDA 13. The loader reads LD_LIBRARY_PATH when a process starts; what is set there stays, in front. XLA_FLAGS gains
+    the folder of CUDA's compiler (nvidia-cuda-nvcc-cu12), unless it names one.
     """
     site, changes = list(site), {}
-    set_before = environment.get("LD_LIBRARY_PATH", "")
-    lacking = [str(folder) for folder in library_folders(site) if str(folder) not in set_before.split(os.pathsep)]
-    if lacking:
-        changes["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [set_before, *lacking]))
-    flags = environment.get("XLA_FLAGS", "")
+    kept, flags = environment.get("LD_LIBRARY_PATH", ""), environment.get("XLA_FLAGS", "")
+    if lacking := [str(folder) for folder in library_folders(site) if str(folder) not in kept.split(os.pathsep)]:
+        changes["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [kept, *lacking]))
     compiler = next((path for folder in site if (path := Path(folder).resolve() / "nvidia" / "cuda_nvcc").is_dir()), None)
     if compiler and DATA not in flags:
         changes["XLA_FLAGS"] = " ".join(filter(None, [flags, f"{DATA}={compiler}"]))

@@ -14,25 +14,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from multigpu.engines.errors import DidNotTrain, Unsupported
 from multigpu.kept import Status, made_here
 from multigpu.measure.experiment import Due, Seat, printable
 from multigpu.measure.machine import confine, this_machine
 from multigpu.measure.plan import Fault, Journal, Plan
-from multigpu.measure.process import end_with_parent, started_at
+from multigpu.measure.process import STARTED_AT, end_with_parent
 from multigpu.measure.session import Session, load_hook
 from multigpu.measure.surroundings import Watch
 
-MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}
-"""Names of the classes (of PyTorch, TensorFlow and Python) whose meaning is that memory was full."""
-
+MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}  # names of the classes, of PyTorch, TensorFlow and Python
 MEMORY_WORDS = ("can't allocate memory", "out of memory", "oom when allocating")
-
 LOST_PEER = ("connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "remote process", "nccl", "gloo")
 """Words in the errors of a collective whose other end is gone: an echo of a death elsewhere, not a cause."""
 
-CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")
-"""What a replica says of itself alone."""
+CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")  # what a replica says of itself alone
 
 
 class Stuck(Exception):
@@ -40,29 +38,26 @@ class Stuck(Exception):
 
 
 def is_echo(reason: str, status: Status = "failed") -> bool:
-    """Whether this failure only says that another replica has gone. What is a cause by its status is none, whoever raised it: NCCL says of
-    its own allocations that memory was full.
-    """
+    """Whether this failure only says that another replica has gone. A cause is none, whoever raised it: NCCL's own memory may be full."""
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
-
-
-def brief(text: str, most: int = 300, end: int = 120) -> str:
-    """A message without its middle where it is longer than so many characters: TensorFlow names the operation first and the cause last."""
-    return text if len(text) <= most else f"{text[: most - end - 5]} ... {text[-end:]}"
 
 
 def status_of(error: BaseException) -> Fault:
     """The status and the sentence for a Record of a Run that ended with `error`, decided without importing its framework."""
     text = printable(" ".join(str(error).split()))
-    names = {kind.__name__ for kind in type(error).__mro__}
-    full = any(words in text.lower() for words in MEMORY_WORDS) or getattr(error, "errno", None) in (12, 28)
-    if names & MEMORY_ERRORS or full:
-        return "out_of_memory", brief(text)
+    status = _status(error, text.lower())
+    text = f"{type(error).__name__}: {text}" if status == "failed" else text
+    # of a long one the middle goes: TensorFlow names the operation first and the cause last
+    return status, text if len(text) <= 300 else f"{text[:175]} ... {text[-120:]}"
+
+
+def _status(error: BaseException, text: str) -> Status:
+    full = any(words in text for words in MEMORY_WORDS) or getattr(error, "errno", None) in (12, 28)
+    if full or MEMORY_ERRORS & {kind.__name__ for kind in type(error).__mro__}:
+        return "out_of_memory"
     if isinstance(error, Unsupported):
-        return "unsupported", brief(text)
-    if isinstance(error, (TimeoutError, Stuck)):
-        return "timeout", brief(text)
-    return "failed", brief(f"{type(error).__name__}: {text}")
+        return "unsupported"
+    return "timeout" if isinstance(error, (TimeoutError, Stuck)) else "failed"
 
 
 def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
@@ -76,15 +71,12 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
 
 
 class Program:
-    """One process of a launch, alone or one of many (`worker.Worker`): items by their place in the plan, each surviving what fails in it.
-
-    hosts: what a session must know of the launch's other hosts.
-    """
+    """One process of a launch, alone or one of many (`worker.Worker`). hosts: what a session must know of the launch's other hosts."""
 
     def __init__(self, plan: Plan, rank: int = 0, **hosts: Any) -> None:
         self.plan, self.rank, self.hosts, self.journal, self.kind = plan, rank, hosts, Journal(plan.scratch), plan.kind
         self.hook = load_hook(plan.hook)
-        self.startup_s = time.time() - started_at()
+        self.startup_s = time.time() - float(os.environ.get(STARTED_AT) or psutil.Process().create_time())
         self.watch: Watch | None = None
         self.session: Session | None = None
 
@@ -113,10 +105,7 @@ class Program:
         return True
 
     def attempt(self, index: int) -> bool:
-        """Measure one item. Returns whether this process may go on to the next as it is; ends it where only a restart is sure to help.
-
-        What exceeds the item's time-out leaves its stacks, and ends the process as well.
-        """
+        """Measure one item. Returns whether this process may go on as it is; it ends where only a restart helps, and after a time-out."""
         item, began = self.plan.items[index], time.perf_counter()
         shared = self.shared_folder(index)
         seat = Seat(self.rank, shared, self.startup_s, lambda name: self.hook(name, item.run, self.rank), self.hosts)
@@ -152,9 +141,7 @@ class Program:
         return Path(tempfile.mkdtemp(dir=self.plan.memory))
 
     def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
-        """What keeps the item's replicas from going on, given this process's own fault; after one that may have left a GPU unusable, the
-        process ends and the launcher starts a fresh one.
-        """
+        """What keeps the item's replicas from going on, given this process's fault; after one that may have harmed a GPU, it ends."""
         if fault and fault[0] not in CAUSES and self.plan.items[index].run.device_type == "cuda":
             self.give_up(index, fault)
         return fault
@@ -164,14 +151,12 @@ class Program:
         return parts
 
     def close(self) -> None:
-        """Free what the session holds."""
         if self.session:
             with contextlib.suppress(Exception):
                 self.session.close()
         self.session = None
 
     def clear(self, item: Due) -> None:
-        """Free what a closed session may leave."""
         gc.collect()
 
     def give_up(self, index: int, fault: Fault) -> None:
@@ -189,12 +174,10 @@ class Program:
         return False
 
     def conclude(self, index: int, parts: list[dict[str, Any]], total_s: float) -> None:
-        """Write what all replicas know, by rank, as one Record. What fails on the way fails again if the item is measured again, so it is
-        what the Record says.
-        """
+        """Write what all replicas know, by rank, as one Record. What fails on the way would fail again, so it is what the Record says."""
         _, fault = guarded(lambda: self._publish(index, parts, total_s))
         if fault and self.plan.find(self.plan.items[index]) is None:
-            # whatever its kind: memory or a disk that is full now says nothing of the Run's own
+            # whatever its kind: a memory that is full now says nothing of the Run's own
             self.refuse(index, ("failed", f"its Record could not be put together: {fault[1]}"))
 
     def _publish(self, index: int, parts: list[dict[str, Any]], total_s: float) -> None:

@@ -1,7 +1,7 @@
 """What every engine's session offers to the programs that measure, and how its numbers become a Record's measurement."""
 
-import importlib
 import math
+import pkgutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -39,10 +39,7 @@ class Session(Protocol):
 def open_session(
     run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage, **hosts: Any
 ) -> Session:
-    """The session of the Run's framework, which is imported now and not before: two frameworks never meet in one process.
-
-    threads: of the host, for each replica. timeout_s: how long one replica waits for another on the host. All else: see `Seat`.
-    """
+    """The session of the Run's framework, imported now and not before: two never meet in one process. threads: of each replica."""
     # a process for each device of a TensorFlow Run is started by its session
     module = "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
     if workloads()[run.workload].checked:
@@ -55,10 +52,7 @@ def open_session(
 
 def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
     """The function that a plan's `hook` names, or one that does nothing."""
-    if not path:
-        return lambda stage, run, rank: None
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return pkgutil.resolve_name(path) if path else lambda stage, run, rank: None
 
 
 def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
@@ -68,8 +62,8 @@ def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
 
 
 def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
-    """How far each variable moved, by name. Where devices hold variables of their own under one name, each has its own entry: else one
-    that moved would hide one that stood still. Flat variables, which need not move, are left out.
+    """How far each variable moved, by name; flat ones, which need not, are left out. Devices' own variables of one name have an entry each,
+    else one that moved would hide one that stood still.
     """
     row = find_placement(run.placement)
     flat = {variable.name for variable in run.description.variables if variable.flat}
@@ -93,8 +87,7 @@ def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
     return None
 
 
-HELD_GIB = 0.05
-"""What a GPU may have allocated before a Run begins and still tell the Run's own peak."""
+HELD_GIB = 0.05  # what a GPU may have allocated before a Run begins and still tell the Run's own peak
 
 
 def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:

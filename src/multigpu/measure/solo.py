@@ -1,7 +1,5 @@
-"""The program of one process that dispatches for all devices, or whose session starts others.
-
-Supervised by the same elastic agent as `worker.py`, but alone: no store, no votes, no group, and no framework until the first Run names
-one. On several hosts it is alone on each: that of the first decides, the others do what its sessions ask.
+"""The program of one process that dispatches for all devices, or whose session starts others: no store, no votes and no group. On several
+hosts that of the first decides, and the others do what its sessions ask.
 """
 
 import importlib

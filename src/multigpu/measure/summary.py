@@ -26,11 +26,8 @@ class Bar(Protocol):
     def close(self) -> None: ...
 
 
-AGAIN = ("failed", "timeout")
-"""Statuses of Runs that may end otherwise when they are measured again."""
-
-LEFT = "left for a longer budget"
-"""Counted like a status: points that were not reached, where the same command goes on."""
+AGAIN = ("failed", "timeout")  # statuses of Runs that may end otherwise when they are measured again
+LEFT = "left for a longer budget"  # counted like a status: points that were not reached, where the same command goes on
 
 
 @dataclass
@@ -44,7 +41,7 @@ class Summary:
     wall_s: float = 0.0
 
     def add(self, other: Summary) -> None:
-        """Take in what another sweep did, as a part of this one; its seconds are among this one's."""
+        """Take in what a part of this sweep did; its seconds are among this one's."""
         self.statuses.update(other.statuses)
         self.troubles += other.troubles
         self.notes += other.notes

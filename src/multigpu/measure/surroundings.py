@@ -14,8 +14,7 @@ SHARE_VARIABLE = "MULTIGPU_DISTURBED_AT"
 """A share of the cores: a Run beside which other processes used more of them was disturbed."""
 
 SHARE = 0.1
-GLANCE_S = 0.1
-"""How long cores are looked at before a Run begins."""
+GLANCE_S = 0.1  # how long cores are looked at before a Run begins
 
 SLOWED = {
     "HwSlowdown": "hardware slowdown",
@@ -36,10 +35,8 @@ class GpuLook(Data):
 
 
 class Surroundings(Data):
-    """Around one Run, building included.
-
+    """Around one Run, building included. before, after: its GPUs, by rank; empty where NVML has nothing to say.
     cores: that its processes may use. before_cores, during_cores: how many of them others used, on average, just before and while it ran.
-    before, after: its GPUs, by rank; empty where NVML has nothing to say.
     """
 
     cores: int
@@ -55,13 +52,11 @@ class Surroundings(Data):
         if self.during_cores > float(os.environ.get(SHARE_VARIABLE, SHARE)) * self.cores:
             found.append(f"disturbed: others used {self.during_cores:.1f} of {self.cores} cores")
         for rank, look in enumerate(self.after):
-            others = max(look.others, self.before[rank].others if rank < len(self.before) else 0)
-            if others:
+            if others := max([look.others, *(one.others for one in self.before[rank : rank + 1])]):
                 found.append(f"disturbed: {others} other process{'es' if others > 1 else ''} on the GPU of rank {rank}")
             if look.slowed:
-                found.append(
-                    f"throttled: GPU of rank {rank} at {look.sm_clock_mhz} MHz and {look.temperature_c} °C ({', '.join(look.slowed)})"
-                )
+                why = ", ".join(look.slowed)
+                found.append(f"throttled: GPU of rank {rank} at {look.sm_clock_mhz} MHz and {look.temperature_c} °C ({why})")
         return found
 
 
@@ -73,8 +68,10 @@ class Watch:
         first = self._count()
         time.sleep(GLANCE_S)
         self.start = self._count()
-        self.before_cores = _others(first, self.start)
-        self.before = [look for index in devices if (look := gpu_look(index, self._tree()))]
+        self.before_cores, self.before = _others(first, self.start), self._looks()
+
+    def _looks(self) -> list[GpuLook]:
+        return [look for index in self.devices if (look := gpu_look(index, self._tree()))]
 
     def _tree(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
@@ -90,15 +87,9 @@ class Watch:
         return time.monotonic(), busy, sum(map(_used, self._tree()))
 
     def seen(self) -> Surroundings:
-        """What there was to see."""
-        after = [look for index in self.devices if (look := gpu_look(index, self._tree()))]
-        return Surroundings(
-            cores=len(os.sched_getaffinity(0)),
-            before_cores=self.before_cores,
-            during_cores=_others(self.start, self._count()),
-            before=self.before,
-            after=after,
-        )
+        during_cores = _others(self.start, self._count())
+        cores, before_cores = len(os.sched_getaffinity(0)), self.before_cores
+        return Surroundings(cores=cores, before_cores=before_cores, during_cores=during_cores, before=self.before, after=self._looks())
 
 
 def _others(start: tuple[float, float, float], end: tuple[float, float, float]) -> float:

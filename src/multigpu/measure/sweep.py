@@ -26,8 +26,7 @@ from multigpu.record import RecordStore
 from multigpu.store import Store
 
 ENDING_S = 20.0
-"""What a launch gets to end by itself once all is measured: torch's agent waits for ever for a worker that was killed as it ended
-(its `MultiprocessContext` says so of its event)."""
+"""For a launch to end by itself once all is measured: torch's agent waits for ever for a worker that was killed as it ended."""
 
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -44,10 +43,7 @@ def make_plan(
     environment: Mapping[str, str] | None = None,
     machine: Machine | None = None,
 ) -> tuple[Plan, int]:
-    """The plan of one launch without what has a Record already, and how many were left out.
-
-    retry: statuses whose items are measured again, as a new attempt beside the old Record. machine: on which, if not this one.
-    """
+    """The plan of one launch without what has a Record of no status in `retry`, and how many were left out. machine: if not this one."""
     run = items[0].run
     plan = Plan(
         experiment=kind.path,
@@ -92,12 +88,12 @@ def sweep(
     Args:
         environment: what else processes find in theirs, beside what a Run wants there.
         company: the hosts of this launch, of which this one is the first, or that are made on this one.
-        bar: told of what is done in place of a progress bar of this sweep's own.
+        bar: told of what is done in place of one of this sweep's own.
         budget_s: seconds for all of it, of which each launch may use an equal share of what is left.
         stop: set by another thread where this one is to end as by Ctrl-C.
 
     Raises:
-        ValueError: an item cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
+        ValueError: an item cannot run here, its input cannot be read, or Records cannot be written; nothing was started.
         RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
     """
     kind.check_all(items, company)
@@ -130,7 +126,6 @@ def sweep(
 
 def disturbed(plan: Plan, summary: Summary) -> Plan | None:
     """What this launch measured while others disturbed it or a GPU was throttled, to be measured once more as a new attempt; both stay.
-
     None where there is nothing of the kind, and in a lane: beside others everything would be told as disturbed.
     """
     if not plan.kind.watched or ((lane := this_lane(plan.environment)) and lane.neighbours):
@@ -158,18 +153,12 @@ def launch_environment() -> dict[str, str]:
 
 
 def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None, stop: Event | None = None) -> None:
-    """Run one plan to its end, following its journal; on several hosts, again until they get through it.
-
-    Raises:
-        RuntimeError: the launcher died, or a host was lost (`HostLost`); what was measured is kept.
-    """
+    """Run one plan to its end, on several hosts again until they get through it; a RuntimeError: the launcher died, or a host was lost."""
     finished: set[int] = set()
-    most = MAX_STARTS * len(plan.items) + 1 if company else 1  # every item may end some
-    code = 0
-    for start in range(most):
+    for start in range(MAX_STARTS * len(plan.items) + 1 if company else 1):  # every item may end some
         if company and start:
             company.settle(Journal(plan.scratch))
-        code = _launch_once(plan, bar, summary, company, finished, stop)
+        code = _launch_once(company.offer(plan) if company else plan, bar, summary, company, finished, stop)
         if code == 0:
             return
     logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
@@ -180,13 +169,10 @@ def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Sprea
 
 def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int], stop: Event | None) -> int:
     """One start of the plan's workers; the agents' exit code. finished: what was reported as done, of earlier starts too."""
-    if company:
-        plan = company.offer(plan)
-    journal = Journal(plan.scratch)
+    journal, stopped, over_s = Journal(plan.scratch), StoppedProcesses(), time.monotonic()
     seen = len(journal.events())
     environment = launch_environment() | ({} if company else libraries_environment(LOOPBACK)) | plan.environment
     agents: list[subprocess.Popen[Any]] = []
-    stopped, over_s = StoppedProcesses(), time.monotonic()
     with open(plan.scratch / "agent.log", "w") as log:
         try:
             for prefix, own in company.agents(plan) if company else [(_hidden(plan), plan)]:
@@ -203,9 +189,10 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                 if end := next((event for event in new if event["event"] == "end"), None):
                     raise RuntimeError(f"{end['why']}; {kept} once {end['until']}")
                 for killed in stopped.kill([agent.pid for agent in agents]):
-                    summary.notes.append(f"process {killed} was stopped from outside for {STOPPED_S:g} s: it was ended")
+                    note = f"process {killed} was stopped from outside for {STOPPED_S:g} s: it was ended"
                     if killed in (agent.pid for agent in agents):
-                        raise RuntimeError(f"{summary.notes.pop()}, and with it its launch; {kept}")
+                        raise RuntimeError(f"{note}, and with it its launch; {kept}")
+                    summary.notes.append(note)
                 if None not in ended or any(ended) or (company and company.in_trouble()):
                     break
                 if len(finished) < len(plan.items):
@@ -249,10 +236,7 @@ def measure(
     company: Company | Spread | None = None,
     bar: Bar | None = None,
 ) -> Summary:
-    """As `sweep`, and refuse (ValueError) logs that a Run has not.
-
-    tensorboard: a folder for TensorBoard's logs of what is measured, one folder a Run in it; TensorFlow in one process only.
-    """
+    """As `sweep`. tensorboard: a folder for TensorBoard's logs, one folder a Run in it; of TensorFlow in one process only."""
     environment = {}
     if tensorboard:
         for point in points:

@@ -1,5 +1,4 @@
 """Runs whose steps are timed, as an experiment: which of them share a launch, in which order, and their Records. Imports no framework.
-
 Runs that differ in their batch alone are a ladder: above a batch that did not fit none is tried, since it cannot fit either.
 """
 
@@ -21,14 +20,11 @@ from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Measurement, RecordStore
 from multigpu.run import Run
 
-PASSED_OVER = "passed_over"
-"""What a launch says of a point that it did not start, because another showed that it would fail; no Record is written."""
+PASSED_OVER = "passed_over"  # of a point that was not started, because another showed that it would fail; no Record is written
 
 
 class Item(Due):
-    """One Run to measure. smaller: batches of the plan's Runs that differ in nothing else: where one of them did not fit, this one is
-    passed over.
-    """
+    """One Run to measure. smaller: batches of the plan's Runs that differ in nothing else: where one did not fit, this is passed over."""
 
     run: Run
     smaller: tuple[int, ...] = ()
@@ -51,9 +47,8 @@ class Timed(Experiment[Item]):
         return measurement(item.run, parts, total_s)
 
     def fields(self, item: Item, status: Status) -> dict[str, Any]:
-        return {"run": item.run, "timing_version": TIMING_VERSION, "lane": this_lane(), "boot": this_boot()} | input_fields(
-            item.run, status
-        )
+        own = {"run": item.run, "timing_version": TIMING_VERSION, "lane": this_lane(), "boot": this_boot()}
+        return own | input_fields(item.run, status)
 
     def told(self, item: Item, measured: Measurement) -> str:
         return f"{measured.units / measured.wall_s:,.0f} {item.run.description.unit}/s"
@@ -69,8 +64,8 @@ class Timed(Experiment[Item]):
         return launch_of(item)
 
     def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
-        """Interleaved at random, so that a drift of the machine does not look like a placement; grouped by the devices used within a
-        shuffled order of them, since a new group costs as much as a short Run; ladders from below.
+        """Interleaved at random, so that a drift of the machine does not look like a placement; grouped by devices, in a shuffled order,
+        since a new group costs as much as a short Run; ladders from below.
         """
         found, order = list(items), random.Random(launch_id)
         order.shuffle(found)
@@ -101,7 +96,7 @@ def listens_everywhere(run: Any) -> bool:
 
 
 def check_there(run: Any, company: Company | Spread | None) -> None:
-    """Refuse (ValueError) what this machine, or these hosts, cannot run, naming what was asked for and what there is."""
+    """Refuse (ValueError) what this machine, or these hosts, cannot run."""
     if isinstance(company, Company):
         check_run(run, company.cluster)
     elif company is None:
@@ -114,8 +109,8 @@ def check_devices(run: Any) -> None:
     """Refuse (ValueError) what this machine cannot run, naming how many devices were asked for and how many there are."""
     available = gpu_count()
     if run.device_type == "cuda" and run.devices > available:
-        allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
-        raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
+        allowed = f"at most {available} or " if available else ""
+        raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: choose {allowed}device_type 'cpu'")
     check_host(run, run.devices, available)
     if listens_everywhere(run):
         private_network.check_private(f"TensorFlow over several processes ({run.label()})")

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 TIMING_VERSION = 1
 """Enters every Record's key. Raise it whenever what a figure means changes, so that old and new never share a table."""
 
-DISAGREEMENT = 0.01
-"""The host's clock and the device's events may differ by this share of the window before a Record is flagged."""
+DISAGREEMENT = 0.01  # the host's clock and the device's events may differ by this share of the window before a Record is flagged
 
 
 class TimedDevice(Protocol):
@@ -31,10 +30,8 @@ class TimedDevice(Protocol):
 @dataclass(frozen=True)
 class Window:
     """One stretch of steps on one replica.
-
-    wall_s: host time from the barrier before the first step to the barrier after the device finished the last.
-    event_s: the same window by the device's marks. step_time_s: between consecutive marks, one a step.
-    results: what each step returned. marks: the device's, before the first step and after each.
+    wall_s: host time from the barrier before the first step to the one after the device finished the last. event_s: by the device's marks,
+    before the first step and after each. step_time_s: between them. results: what each step returned.
     """
 
     wall_s: float
@@ -53,10 +50,8 @@ def run_window(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Window:
     """Run steps `first` .. `first + count - 1` and time them.
-
-    The device is drained and all replicas meet before the clock starts, and again before it stops, so that neither
-    work queued earlier nor work still running, here or on a slower replica, escapes it. Between steps nothing is
-    read back: durations come from the marks after the loop.
+    The device is drained and all replicas meet before the clock starts, and again before it stops, so that neither work queued earlier nor
+    work still running, here or on a slower replica, escapes it. Between steps nothing is read back.
     """
     device.synchronise()
     barrier()
@@ -74,10 +69,7 @@ def run_window(
 
 
 def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:
-    """Reasons to distrust a measurement: the slowest replica's events may not differ from the wall clock by more than 1%.
-
-    (Replicas that do not wait for each other may well finish early; the wall clock is the slowest one's.)
-    """
+    """Reasons to distrust a measurement: the slowest replica's events may not differ from the wall clock by more than 1%."""
     difference = abs(max(event_time_s) - wall_s) / wall_s
     return [f"clocks disagree by {100 * difference:.1f}%"] if difference > DISAGREEMENT else []
 
@@ -87,16 +79,10 @@ LEARNED = 1e-6
 
 
 def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None, left_out: int = 0) -> str | None:
-    """Why these steps were no training, or None.
-
-    Args:
-        losses: of every step, warm-up first, joined over replicas.
-        moved: by variable, the norm of how far it moved from its start.
-        replicas_agree: whether replicas that must hold equal variables do.
-        left_out: steps whose update was left out because a gradient overflowed: they leave the loss as it was.
-
-    Training moves every variable, and no two consecutive steps on a moving model give the same loss to the last bit, as long as there is
-    something to learn (`LEARNED`).
+    """Why these steps were no training, or None. Training moves every variable, and no two consecutive steps on a moving model give the
+    same loss to the last bit, as long as there is something to learn (`LEARNED`).
+    losses: of every step, warm-up first, joined over replicas. moved: by variable, how far from its start. left_out: steps whose update was
+    left out because a gradient overflowed: they leave the loss as it was.
     """
     bad = [index for index, loss in enumerate(losses) if not abs(loss) < float("inf")]
     if bad:

@@ -6,32 +6,25 @@ from multigpu.schema import Data
 
 Phase = Literal["pull", "forward", "backward", "forward_backward", "merge", "update"]
 PHASES: tuple[Phase, ...] = ("pull", "forward", "backward", "forward_backward", "merge", "update")
-"""In the order of a step. pull: variables and rows travel to the replica (placements whose masters live elsewhere).
-forward_backward stands for the two where the border between them is unknown, as in a captured step."""
+"""In the order of a step. pull: variables and rows travel to the replica. forward_backward: the two, where the border is unknown."""
 
 Kind = Literal["compute", "collective", "host_to_device", "device_to_host", "device_to_device"]
-"""What a device does. collective: a kernel of the communication library, its waiting included. device_to_device: a copy
-between two devices (copies within a device are compute)."""
+"""What a device does. collective: a kernel of the communication library, its waiting included. Copies within a device are compute."""
 
 COPIES: tuple[Kind, ...] = ("host_to_device", "device_to_host", "device_to_device")
 TOP_KERNELS = 12
-MOST_SPANS = 12
-"""Stretches of communication kept of a replica's step: enough for a picture of it."""
-
-Missing = dict[Phase, str]
-"""Why a phase is not known."""
+MOST_SPANS = 12  # stretches of communication kept of a replica's step: enough for a picture of it
+Missing = dict[Phase, str]  # why a phase is not known
 
 
 class StepTrace(Data):
     """One step of one replica. Times in seconds on the host's clock, from the first start over all replicas.
 
-    start_s, end_s: from the first to the last thing that its device (or the host for it) did. host_s: how long the host
-        was in the step's call. phases: (start, end) of each, gaps included.
-    kernels: launched on the device (on a CPU: outermost operations of the framework, which are not kernels). launches:
-        calls by which the host started kernels and copies; a captured step has one.
-    busy_s: the device did anything. communication_s: collectives, and copies to or from elsewhere. exposed_s: the part of
-        these during which the device computed nothing; exposed_copies_s: of that, copies alone. communication: their
-        stretches, at most MOST_SPANS, small gaps closed.
+    start_s, end_s: of all that its device (or the host for it) did. host_s: how long the host was in the step's call.
+    phases: (start, end) of each, gaps included.
+    kernels: on a CPU, outermost operations of the framework. launches: calls that started kernels and copies; a captured step has one.
+    busy_s: the device did anything. communication_s: collectives, and copies to or from elsewhere. exposed_s: the part of these during
+        which it computed nothing; exposed_copies_s: of that, copies alone. communication: their stretches, small gaps closed.
     """
 
     start_s: float
@@ -73,9 +66,8 @@ class KernelTotals(Data):
 
 
 class HostTotals(Data):
-    """What the host itself computed in one phase with one kind of operation, over all replicas and traced steps.
-
-    total_s: summed over calls. busy_s: while at least one of them ran: total_s over busy_s is how many ran side by side.
+    """What the host itself computed in one phase with one kind of operation, over all replicas and traced steps. busy_s: while at least one
+    call ran: total_s over busy_s is how many ran side by side.
     """
 
     name: str
@@ -88,10 +80,9 @@ class HostTotals(Data):
 class ReplicaTrace(Data):
     """One replica's steps. unlinked: what its device did that could not be led back to a launch, and so is in no phase.
 
-    launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the device. Nothing starts
-        before it is launched: a negative value is by how much the two clocks are apart at least. None on CPUs.
-    device_time_s: sum over everything that its device did in the traced steps, as nvprof's "GPU activities": shares are of it.
-        None in older Records.
+    launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the device, None on CPUs. Nothing starts
+        before it is launched: a negative value is by how much the two clocks are apart at least.
+    device_time_s: sum over all that its device did in the traced steps, as nvprof's "GPU activities"; None in older Records.
     """
 
     rank: int
@@ -103,10 +94,8 @@ class ReplicaTrace(Data):
 
 
 class TraceSummary(Data):
-    """What the profiler saw of the traced steps. missing: phases that are not known, and why.
-
-    first_step: number of the first of them among all steps of the Run; None in older Records, and where the Run asks for no window.
-    host_operations: the dearest of a process that works for all replicas; none in older Records and in PyTorch's.
+    """What the profiler saw of the traced steps. first_step: number of the first of them; None in older Records, and where the Run asks for
+    no window. host_operations: the dearest of a process that works for all replicas; none in older Records and in PyTorch's.
     """
 
     source: Literal["kineto", "xplane"]
@@ -120,16 +109,6 @@ class TraceSummary(Data):
 DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def copy_kind(name: str, arguments: dict[str, Any]) -> Kind:
-    """The kind of a "Memcpy HtoD (Pinned -> Device)"; a copy within a device is compute."""
-    if "HtoD" in name:
-        return "host_to_device"
-    if "DtoH" in name:
-        return "device_to_host"
-    between = arguments.get("fromDevice") != arguments.get("toDevice")
-    return "device_to_device" if "PtoP" in name or between else "compute"
-
-
 def device_of(event: dict[str, Any]) -> int | None:
     """The number of the device of an event; None where it does not say."""
     arguments = event.get("args", {})
@@ -139,6 +118,12 @@ def device_of(event: dict[str, Any]) -> int | None:
 
 def device_kind(event: dict[str, Any]) -> Kind:
     """What a device did in one of `DEVICE_EVENTS`."""
-    if event["cat"] == "gpu_memcpy":
-        return copy_kind(event["name"], event.get("args", {}))
-    return "collective" if "nccl" in event["name"].lower() else "compute"
+    name, arguments = event["name"], event.get("args", {})
+    if event["cat"] != "gpu_memcpy":
+        return "collective" if "nccl" in name.lower() else "compute"
+    if "HtoD" in name:  # of "Memcpy HtoD (Pinned -> Device)"
+        return "host_to_device"
+    if "DtoH" in name:
+        return "device_to_host"
+    between = arguments.get("fromDevice") != arguments.get("toDevice")
+    return "device_to_device" if "PtoP" in name or between else "compute"

@@ -1,7 +1,5 @@
-"""From what a profiler says of a few steps to what a Record keeps of it; the reduction is the same for every framework.
-
-An engine hands over what its devices did (`Activity`) and when the host worked (`Host`); `replica_trace` makes one
-replica's part of it and `joined` puts the replicas on one clock.
+"""From what a profiler says of a few steps to what a Record keeps of it, of every framework: `replica_trace` makes a replica's part of what
+its devices did (`Activity`) and when the host worked (`Host`), and `joined` puts the replicas on one clock.
 """
 
 import gzip
@@ -40,10 +38,8 @@ UPDATE_KERNEL = re.compile(r"fused_?(adam|sgd)|apply_?(adam|momentum|gradient_?d
 
 @dataclass(frozen=True)
 class Activity:
-    """Something a device did, on the host's clock in ns. step: index among the traced steps, or None if outside of them.
-
-    phase: that launched it; None where it is not known. launch: whatever tells one launch from another; None: unlinked.
-    kernel: whether it counts as a kernel.
+    """Something a device did, on the host's clock in ns. step: index among the traced ones, None outside of them. phase: that launched it.
+    launch: whatever tells one from another; None: unlinked. kernel: whether it counts as one.
     """
 
     name: str
@@ -80,21 +76,17 @@ def keep_whole(run: Run, kind: str, trace: bytes) -> None:
 
 
 def named_phases(activities: Sequence[Activity], update_in_backward: bool = False) -> tuple[list[Activity], Missing]:
-    """The activities of a step whose host ranges say nothing (one captured graph) with phases told by names.
+    """The activities of steps whose host ranges say nothing (one captured graph) with phases told by names.
 
-    Collectives that reduce are the merge, optimizers' kernels the update, and other kernels up to the update's start
-    forward and backward together. Plain sends and receives may be pull or merge: where a step has some, both stay unknown.
-
-    Args:
-        update_in_backward: whether updates run beside what is left of backward: the first of them then does not end it, and
-            forward and backward together are unknown too.
+    Collectives that reduce are the merge, optimizers' kernels the update, and other kernels up to the update's start forward and backward
+    together, unless updates run beside what is left of backward (`update_in_backward`). Plain sends and receives may be pull or merge:
+    where there are some, both stay unknown.
     """
     plain = any(a.kind == "collective" and "sendrecv" in a.name.lower() for a in activities)
     found: list[Activity] = []
     for index in sorted({a.step for a in activities if a.step is not None}):
         step = [a for a in activities if a.step == index]
-        updates = [a.start_ns for a in step if UPDATE_KERNEL.search(a.name)]
-        last = min(updates, default=None)
+        last = min((a.start_ns for a in step if UPDATE_KERNEL.search(a.name)), default=None)
         for a in step:
             phase: Phase | None = None
             if a.kind == "collective":
@@ -116,10 +108,8 @@ def named_phases(activities: Sequence[Activity], update_in_backward: bool = Fals
 
 
 def _phases(step: Sequence[Activity], host: Sequence[Host]) -> dict[Phase, Span]:
-    """(start, end) of each phase in ns.
-
-    A phase reaches from the first to the last thing launched in it. Collectives launched during backward (overlapping it)
-    are the merge's, so backward ends with its own kernels and not with a wait for other replicas.
+    """(start, end) of each phase in ns, from the first to the last thing launched in it. Collectives launched during backward are the
+    merge's, so backward ends with its own kernels and not with a wait for other replicas.
     """
     spans: dict[Phase, list[Span]] = defaultdict(list)
     for a in step:
@@ -141,9 +131,7 @@ def replica_trace(
     missing: Missing,
     lead_ns: int | None = None,
 ) -> dict[str, Any]:
-    """One replica's part of a trace as plain numbers, for `joined`. steps: of each, begin and end of its call on the host, in ns; lead_ns:
-    see `ReplicaTrace.launch_lead_s`.
-    """
+    """One replica's part of a trace as plain numbers, for `joined`. steps: begin and end of each call on the host, in ns."""
     origin = steps[0][0] if steps else 0
 
     def seconds(span: Span) -> tuple[float, float]:
@@ -186,18 +174,12 @@ def replica_trace(
 
 def _copies(kind: Kind, copies: Sequence[Activity]) -> CopyTotals:
     times = [round((a.end_ns - a.start_ns) * 1e-9, 9) for a in copies]
-    return CopyTotals(
-        kind=kind,
-        calls=len(copies),
-        bytes=sum(a.bytes for a in copies),
-        total_s=round(sum(times), 9),
-        min_s=min(times),
-        max_s=max(times),
-    )
+    least, most, total = min(times), max(times), sum(a.bytes for a in copies)
+    return CopyTotals(kind=kind, calls=len(copies), bytes=total, total_s=round(sum(times), 9), min_s=least, max_s=most)
 
 
 def _top(activities: Iterable[Activity]) -> list[tuple[str, int, float, float, float]]:
-    """The replica's dearest kernels: name, calls, seconds, shortest, longest. More than the Record keeps, since replicas may differ."""
+    """The replica's dearest kernels: name, calls, seconds, shortest, longest. More than a Record keeps, since replicas may differ."""
     times: dict[str, list[float]] = defaultdict(list)
     for a in activities:
         if a.kernel:
@@ -212,24 +194,15 @@ def host_totals(activities: Iterable[Activity]) -> list[dict[str, Any]]:
     for a in activities:
         if a.phase:
             groups[a.name, a.phase].append(a.span)
-    totals = [
-        HostTotals(
-            name=name,
-            phase=phase,
-            calls=len(spans),
-            total_s=round(sum(end - start for start, end in spans) * 1e-9, 7),
-            busy_s=round(length(spans) * 1e-9, 7),
-        )
-        for (name, phase), spans in groups.items()
-    ]
+    totals = []
+    for (name, phase), spans in groups.items():
+        total_s, busy_s = (round(ns * 1e-9, 7) for ns in (sum(end - start for start, end in spans), length(spans)))
+        totals.append(HostTotals(name=name, phase=phase, calls=len(spans), total_s=total_s, busy_s=busy_s))
     return [one.model_dump() for one in sorted(totals, key=lambda one: (-one.total_s, one.name))[:TOP_KERNELS]]
 
 
 def short_name(name: str, most: int = 72) -> str:
-    """A kernel's name without return type, namespaces and what follows its first bracket, at most `most` characters.
-
-    Kernels that apply a functor keep the functor's name, by which alone they differ.
-    """
+    """A kernel's name without return type, namespaces and what follows its first bracket, but with its functor's, at most `most` long."""
     name = name.replace("(anonymous namespace)::", "")
     base = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0].strip() or name
     functor = re.search(r"(\w*(?:Functor|Op|_impl|_kernel_cuda)\w*)[<(>,{]", name[len(base) :])

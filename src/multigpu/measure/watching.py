@@ -1,5 +1,4 @@
 """How far a Run is while it is measured: rank 0 counts its steps in a memory-mapped file, which costs the step less than a microsecond.
-
 `note` is a plan's hook; who watches names the file in the environment. Where kernels are launched ahead, a step counts when it is launched.
 """
 
@@ -14,8 +13,7 @@ from pathlib import Path
 
 from multigpu.run import Run
 
-WATCHED = "MULTIGPU_WATCHED"
-"""The environment variable that names the file."""
+WATCHED = "MULTIGPU_WATCHED"  # the environment variable that names the file
 HOOK = "multigpu.measure.watching:note"
 STAGES = ("", "build", "warm-up", "timed")
 _LAYOUT = struct.Struct("<qq")

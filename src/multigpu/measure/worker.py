@@ -21,8 +21,7 @@ from multigpu.measure.plan import Fault, Plan
 from multigpu.measure.program import Program, Stuck, is_echo, run_program
 
 LONG = timedelta(days=7)
-PATIENCE_S = 10.0
-"""After its own failure a replica waits so long for the others' votes before it calls the launch stuck."""
+PATIENCE_S = 10.0  # after its own failure a replica waits so long for the others' votes before it calls the launch stuck
 
 
 class Worker(Program):
@@ -81,11 +80,7 @@ class Worker(Program):
             dist.destroy_process_group()
 
     def gather(self, index: int, name: str, value: Any, timeout_s: float) -> list[Any]:
-        """The value of each of an item's replicas, by rank, once all have given theirs.
-
-        Raises:
-            Stuck: one has not after `timeout_s`.
-        """
+        """The value of each of an item's replicas, by rank, once all have given theirs; a Stuck: one has not after `timeout_s`."""
         keys = [f"{index}/{name}/{rank}" for rank in range(self.plan.items[index].run.devices)]
         self.store.set(keys[self.rank], json.dumps(value))
         try:
@@ -101,11 +96,7 @@ class Worker(Program):
         return Path(self.gather(index, "shared", name, 60.0)[0])
 
     def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
-        """All replicas say whether they are well: the first fault by rank, or None.
-
-        Raises:
-            Stuck: a replica did not answer; if this one failed, the other waits for it in a collective.
-        """
+        """All say whether they are well: the first fault by rank, or None. A Stuck: one did not answer, and may wait in a collective."""
         run, timeout_s = self.plan.items[index].run, self.plan.items[index].timeout_s
         if stage == "timed":
             if fault:  # others may be inside a collective: nothing but a restart is sure to free them

@@ -51,7 +51,6 @@ class OutOfTime(Exception):
 
 class Budget(tqdm):
     """A progress bar that ends a launch where the next Run would no longer fit, as long as it took before or else the shortest so far.
-
     ends_s: when all ends; share_s: when this launch leaves the rest to the next, if a Run of it was measured.
     """
 
@@ -88,10 +87,7 @@ class Budget(tqdm):
 
 
 def steps_for(job: Job, described: Described, folder: Path, device_type: str, devices: int, slice_s: float) -> int:
-    """How many steps a Run times: those of the comparison in this folder, so that it goes on, or else what a slice of the budget allows.
-
-    A step on processes takes what one of them took here, as often as there are processes; on a GPU what its ceilings make it likely.
-    """
+    """How many steps a Run times: those of the comparison in this folder, so that it goes on, or else what a slice of the budget allows."""
     if known := [run for run in kept_runs(folder, described.name) if run.device_type == device_type]:
         return known[0].timed_steps
     expected_s = described.step_here_s * devices * OF_PASSES
@@ -105,13 +101,7 @@ def asked_runs(
     job: Job, described: Described, folder: Path, names: Sequence[str] | Literal["all"], devices: int, device_type: str, a_repeat_s: float
 ) -> tuple[list[Run], dict[str, str]]:
     """The Runs of one device and of these placements in the order in which they are measured, on GPUs the former and `ddp` also as one CUDA
-    graph; and why others cannot be.
-
-    Args:
-        a_repeat_s: what the timed steps of all of them may take, once each.
-
-    Raises:
-        ValueError: a placement is unknown, or none can be had; the sentence says why.
+    graph; and why others cannot be. a_repeat_s: what the timed steps of all may take, once each. A ValueError: there are none.
     """
     every = [name for name, row in placements().items() if any(engine.framework == described.framework for engine in row.engines)]
     for name in names if names != "all" else ():
@@ -139,10 +129,7 @@ def asked_runs(
 
 
 def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) -> None:
-    """Measure the points in their order, in as few launches as can be, until the budget ends; what was measured is kept.
-
-    The first Run of a launch finds everything cold, so what is timed first is measured twice: a few steps of it are measured ahead.
-    """
+    """Measure the points in order, in as few launches as can be, until the budget ends; first a few steps, since a launch begins cold."""
     order = {(point.run, point.repeat): place for place, point in enumerate(points)}
     launches = list(dict.fromkeys(map(launch_of, points)))
     for place, launch in enumerate(launches):
@@ -170,7 +157,7 @@ def compare(
     repeats: int = 5,
     progress: bool = True,
 ) -> Result:
-    """Train a job under placements and say which is fastest, by how much, and why it is no faster.
+    """Train a job under placements and say which is fastest, by how much, and why it is no faster; a ValueError says why it cannot be done.
 
     Every placement is first compared with one process on the joined batch. The same call goes on where it was stopped.
 
@@ -179,9 +166,6 @@ def compare(
             GPU steps that the host launches are compared with steps that are captured as a CUDA graph, and more GPUs are forecast.
         budget_s: seconds for all of it; what did not fit in is said. repeats: of each placement, all once before any again.
         out: a folder for the Records and the page, index.html.
-
-    Raises:
-        ValueError: the job cannot be trained, or nothing of it fits the budget; one sentence says why.
     """
     began_s = time.monotonic()
     if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -27,9 +27,7 @@ Precision = Literal["fp32", "fp64"]
 
 @dataclass
 class Tried:
-    """One step of the model: its loss, the numbers that are kept for backward (0: unknown), what embeddings were asked for, each variable's
-    gradient, and whether it drew random numbers.
-    """
+    """One step: its loss, numbers kept for backward (0: unknown), what embeddings were asked for, gradients, whether it drew at random."""
 
     loss: float
     kept: int
@@ -51,8 +49,7 @@ def shortest(step: Callable[[], Any]) -> float:
 
 class Examination:
     """A job on its way to a description. Each framework says how its models are made, trained for one step, and stored.
-
-    shapes: variable -> its shape, of those that the user has trained; tied: further names of one variable -> its first; frozen: all others.
+    shapes: variable -> its shape, of those that are trained; tied: further names of one variable -> its first; frozen: all others.
     """
 
     framework: Literal["torch", "tensorflow"]
@@ -199,11 +196,7 @@ def code_of(job: Job) -> bytes:
 
 
 def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
-    """Which framework the job's model is of: a model, its class, or a function that makes one; Keras' run on TensorFlow here.
-
-    Raises:
-        JobError: the function fails.
-    """
+    """Which framework the job's model is of: a model, its class, or what makes one (else a JobError); Keras' run on TensorFlow here."""
     made = job.model
     if inspect.isroutine(made):
         with telling(f"model {job.title!r}", job.made_at):
@@ -214,13 +207,8 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
 
 
 def describe(job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True) -> Described:
-    """The job's description, written into a folder together with what its variables start with.
-
-    Args:
-        named: "FILE.py:NAME" where the job comes from a file; "" where it is handed to other processes as it is.
-
-    Raises:
-        JobError: it cannot be trained; the sentence names what failed and the user's own line.
+    """The job's description, written into a folder with what its variables start with; a JobError names what failed and the user's line.
+    named: "FILE.py:NAME" where the job comes from a file; "" where it is handed to other processes as it is.
     """
     code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
     packed = b"" if named else pack(job)

@@ -37,11 +37,7 @@ def beside(result: Result) -> pd.DataFrame:
     """Each placement's share of perfect scaling, here and of the nearest published job on as many GPUs: a row a placement and a place.
 
     Columns: name, place ("here", or model, precision, batch and machine of the job), efficiency with _low and _high, n. The nearest job
-    differs least in parameters and operations of a sample, both of which are within `NEAR` times the model's; of several, that of most
-    placements with repeats.
-
-    Raises:
-        Missing: no published job is near, or none of its placements was measured here.
+    differs least in parameters and operations, both within `NEAR` times; of several, that of most placements. Missing: there is none.
     """
     run = next((run for run in result.runs if run.devices > 1), result.runs[0])
     study = scaling(where(read_study().everywhere, framework=run.framework, devices=[1, run.devices]))

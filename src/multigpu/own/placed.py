@@ -55,11 +55,8 @@ class Placed:
 
     def wrap(self, module: Any) -> Any:
         """The user's module under this placement: of PyTorch, for a loop of their own that `torchrun` starts (`own.wrap_torch`); of Keras,
-        or a function that makes it, a model that `fit` trains so on the joined batches of all devices, to be compiled under
-        `model.distribute_strategy.scope()` (`own.wrap_tensorflow`).
-
-        Raises:
-            ValueError: it cannot be had here, or only this engine trains so; the sentence says what can be.
+        or what makes it, a model that `fit` trains so on joined batches, to be compiled under `model.distribute_strategy.scope()`.
+        A ValueError says what can be had where this cannot.
         """
         library = importlib.import_module(f"multigpu.own.wrap_{self.run.framework}")
         return library.wrapped(self.run, self.described, self.folder, module)

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate
@@ -22,6 +21,7 @@ from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, measured_l
 from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
+from multigpu.analysis.traces import causes_frame
 from multigpu.own.page import page
 from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more, times_of
 from multigpu.placements import find_placement
@@ -34,9 +34,7 @@ KEPT = "comparison.json"
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A comparison. frame: a row a placement that was measured, one device first. refused: placement -> why it cannot be had; left_out:
-    those that the budget did not reach; failed: placement -> what its Runs ended with.
-    """
+    """A comparison. frame: a row a placement that was measured, one device first. refused: placement -> why it cannot be had."""
 
     described: Described
     runs: list[Run]
@@ -124,9 +122,7 @@ class Result:
         return list(others.loc[says.isin(["not told apart", "faster"]), "name"])
 
     def table(self) -> pd.DataFrame:
-        """A row a placement, one device first and then the fastest: rate and speedup with intervals, step, memory, bytes, and whether
-        it trained as one process does.
-        """
+        """A row a placement, one device first, then the fastest: rates, speedups, step, memory, bytes, and if it equals one process."""
         found = self.frame[["name", "devices", "rate", "rate_low", "rate_high", "speedup", "speedup_low", "speedup_high"]].copy()
         found["step_ms"] = 1e3 * self.frame["step_time_s"]
         found["peak_memory_gib"] = self.frame["peak_memory_gib"]
@@ -144,13 +140,10 @@ class Result:
         return "equal" if compared.holds else f"NOT equal: {compared.distance:.1g} apart"
 
     def why_not_scaling(self, name: str | None = None) -> pd.DataFrame:
-        """Where a step goes, in milliseconds with their interval: cause, ms, ms_low, ms_high, known_by; None: of the fastest placement.
+        """Where a step goes, in ms with their interval: cause, ms, ms_low, ms_high, known_by; None: of the fastest. Missing: not measured.
 
         By steps alone: what one device takes, what independent replicas take more (they share this machine and nothing else), and what
         the placement takes more than these. Where a step was traced, the last is divided by what devices waited for.
-
-        Raises:
-            Missing: one device, or the placement, was not measured.
         """
         placed = self._asked(name)
         alone = called(placed.run.model_copy(update={"devices": 1}))
@@ -202,11 +195,7 @@ class Result:
 
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
         """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
-
-        Where one GPU alone was measured: of `ddp`, with the published speed of the links between such GPUs (`hidden_by_half`).
-
-        Raises:
-            Missing: there is nothing to fit, or no formula of what travels.
+        Where one GPU alone was measured: of `ddp`, with the published speed of links (`hidden_by_half`). Missing: nothing to fit.
         """
         placed = self._asked(name) if name or self.fastest else self.best or self._asked(name)
         run = placed.run

@@ -55,7 +55,6 @@ class Device:
 @dataclass(frozen=True)
 class ScriptTrace:
     """shares: rank -> part -> share of its window. window_s and overlap (of communication that computation hides) by rank.
-
     skew_s: how far apart ranks begin one collective (median; None: they cannot be paired). kernels: (name, calls, seconds), longest first.
     """
 
@@ -78,9 +77,7 @@ class ScriptTrace:
 
     @property
     def late(self) -> tuple[int, str] | None:
-        """The rank that others wait for, and the cause of most of its own lost time: it loses a twentieth of its time more by its own doing
-        than any other rank, some of which waits for others; None where there is no such rank.
-        """
+        """The rank that loses a twentieth more by its own doing than any other, one of which waits, and its cause; None: no such rank."""
         own = {rank: sum(shares[cause] for cause in OWN) for rank, shares in self.shares.items()}
         first, *others = sorted(own, key=lambda rank: own[rank], reverse=True)
         waited = max((self.shares[rank]["waiting_for_others"] for rank in others), default=0.0)

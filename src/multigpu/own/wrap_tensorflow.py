@@ -28,12 +28,7 @@ class Own(Devices):
 
 def wrapped(run: Run, described: Described, folder: Path, module: Any) -> keras.Model:
     """The model under the placement's strategy, from its own values and not compiled: `model.fit` then trains on joined batches.
-
-    Args:
-        module: a Keras model, of which this is a copy, or a function or class that makes one.
-
-    Raises:
-        ValueError: the placement is no strategy of TensorFlow's, this process cannot have its devices, or this is no model of Keras.
+    module: a Keras model, of which this is a copy, or what makes one. A ValueError: no strategy of TensorFlow's, devices or Keras model.
     """
     row = find_placement(run.placement)
     served = [name for name, one in placements().items() if any(e.strategy and e.processes == run.processes for e in one.engines)]

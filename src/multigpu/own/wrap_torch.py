@@ -29,11 +29,7 @@ TIMEOUT_S = 600.0
 
 
 def joined_group(run: Run) -> tuple[int, int]:
-    """This process's rank and how many there are, its group made if there is none.
-
-    Raises:
-        ValueError: there are not as many processes as the placement was measured with.
-    """
+    """This process's rank and how many there are, as many as were compared, its group made if there is none; else a ValueError."""
     if not dist.is_initialized():
         if "RANK" not in os.environ:
             raise ValueError(f"no process group is here: start the script with torchrun --nproc-per-node {run.devices}")
@@ -55,10 +51,7 @@ def wrapped(run: Run, described: Described, folder: Path, module: nn.Module) -> 
 
 
 class Trained:
-    """A module that a placement trains with the job's loss and rule: `step` in place of forward, backward and update.
-
-    All processes call the same methods in the same order.
-    """
+    """A module that a placement trains with the job's loss and rule: in every process alike, `step` in place of backward and update."""
 
     def __init__(self, run: Run, described: Described, folder: Path, module: nn.Module) -> None:
         self.rank, self.replicas = joined_group(run)
@@ -88,11 +81,7 @@ class Trained:
         return run.model_copy(update={"model": name})
 
     def step(self, batch: Any) -> float:
-        """Train on this process's batch, built as the job's; the joined batch's mean loss.
-
-        Raises:
-            ValueError: it is not of the size that was compared.
-        """
+        """Train on this process's batch, built as the job's and of its size (else a ValueError); the joined batch's mean loss."""
         structure, arrays = taken_apart(batch)
         if structure != self.described.structure:
             raise ValueError(f"the batch is built as {structure}, not as the job's, {self.described.structure}")

@@ -31,20 +31,12 @@ def every_placement() -> dict[str, Placement]:
 
 
 def row_of(name: str) -> Placement | None:
-    """The row called `name`, None where there is none; no other one is read.
-
-    Raises:
-        ValueError: another package adds it and it cannot be used; the sentence says why.
-    """
+    """The row called `name`, None where there is none, no other read; a ValueError where another package adds one that cannot be used."""
     return SPLIT.get(name) or (_row(name) if name in FILES else ADDED.get(name))
 
 
 def find_placement(name: str) -> Placement:
-    """The row called `name` (`every_placement`).
-
-    Raises:
-        ValueError: no such placement, which the sentence says with the known ones; or as `row_of`.
-    """
+    """The row called `name` (`every_placement`); a ValueError where there is no such placement, or as `row_of`."""
     if (row := row_of(name)) is None:
         raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(every_placement())}, or install the package that adds it")
     return row

@@ -8,8 +8,5 @@ PLACEMENT = Placement(
     summary="Variables live in host memory; every device reads them there and sends its gradients back; the host sums and updates.",
     variables="host",
     engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="central_storage"),),
-    refusals={
-        "eager": OUTSIDE_A_GRAPH,
-        "xla": "variables in host memory cannot be read from inside a compiled tower",
-    },
+    refusals={"eager": OUTSIDE_A_GRAPH, "xla": "variables in host memory cannot be read from inside a compiled tower"},
 )

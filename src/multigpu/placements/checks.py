@@ -1,7 +1,4 @@
-"""What a Run may ask of the way in which gradients, predictions and 16-bit numbers travel, and of a model that is parallel in itself.
-
-Imports no framework.
-"""
+"""What a Run may ask of how gradients, predictions and 16-bit numbers travel, and of a model that is parallel in itself."""
 
 from __future__ import annotations
 

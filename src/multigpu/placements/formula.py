@@ -1,8 +1,7 @@
 """What a step moves as a formula: `traffic.predicted_bytes`, asked of one variable on a few replicas at a time.
-
-Symbols: P replicas; V and T bytes of all dense variables and of all tables that are looked up by row, S = V + T; E bytes of the
-rows that all replicas look up in a step and I bytes of their ids; E_own and I_own the parts of these that a table's own device looks up
-itself, which do not travel (a P-th where all replicas look up as many rows). Gradients are dense, as PyTorch's engine sends them.
+P: replicas; V and T: bytes of all dense variables and of all tables that are looked up by row, S = V + T; E: bytes of the rows that all
+replicas look up in a step and I of their ids; E_own and I_own: the parts that a table's own device looks up itself, which do not travel
+(a P-th where all look up as many). Gradients are dense, as PyTorch's engine sends them.
 """
 
 from collections.abc import Mapping
@@ -51,12 +50,8 @@ def times(coefficient: Powers, replicas: int) -> int:
 
 
 def formula(placement: Placement) -> Formula:
-    """The bytes that one step of the placement moves over all replicas (one cycle of steps, where it averages variables), by kind; kinds
-    that move nothing are left out.
-
-    Raises:
-        ValueError: variables or tables are copies and others are not, or a part lives on other devices than its update runs on:
-            what then travels depends on which device each variable falls to, and no row of the study is so.
+    """The bytes that one step of the placement (one cycle of steps, where it averages) moves over all replicas, by kinds that move some.
+    A ValueError: what travels depends on which device each variable falls to (no row of the study is so), or where a model is cut.
     """
     row, homes = placement, {placement.variables, placement.embeddings}
     if row.travels == "activations":

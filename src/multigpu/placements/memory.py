@@ -11,9 +11,7 @@ from multigpu.run import Run
 
 @dataclass(frozen=True)
 class Kept:
-    """Bytes of one device. slots: the optimiser's states. buffers: where what other devices send arrives, and what was sent last.
-    Activations, and what lives for a part of a step only, are not among them.
-    """
+    """Bytes of one device, activations aside. slots: optimiser states. buffers: where what others send arrives, and what was sent last."""
 
     weights: int
     gradients: int
@@ -26,11 +24,7 @@ class Kept:
 
 
 def kept_on(run: Run, rank: int = 0) -> Kept:
-    """What the Run's placement keeps on device `rank`, in PyTorch with a process a device.
-
-    Raises:
-        ValueError: the placement cuts one model into parts whose sizes depend on the cut.
-    """
+    """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError where it cuts one model into parts."""
     placement, variables, devices = find_placement(run.placement), run.description.variables, run.devices
     if placement.compute != "replica":
         raise ValueError(f"placement {run.placement!r} cuts one model over its devices, and no formula here says where: choose another")
@@ -57,9 +51,8 @@ def kept_on(run: Run, rank: int = 0) -> Kept:
 
 
 def most_kept(run: Run) -> int:
-    """Bytes of the device that needs most, activations aside: what it keeps, or where variables are cut what it needs besides for a part
-    of the step (the largest part of the model whole, its gradients, and both once more as they arrive and leave), or at the start, when
-    the whole model is made and cut.
+    """Bytes of the device that needs most, activations aside: what it keeps, or where variables are cut what it needs besides for a part of
+    the step (the largest part whole, its gradients, and both once more as they travel), or at the start, with the whole model.
     """
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, rank) for rank in range(run.devices)]

@@ -31,11 +31,8 @@ def bounds(size: int, parts: int, index: int) -> tuple[int, int]:
 
 
 def stages_of(work: Sequence[float], devices: int) -> list[int]:
-    """The device of each section: consecutive ones together, at least one a device, so that the largest sum of work is as small as it
-    can be, and among such cuts the sums as even as they can be (least sum of squares).
-
-    Raises:
-        ValueError: there are fewer sections than devices; the sentence names both numbers.
+    """The device of each section: consecutive ones together, at least one a device (else a ValueError), so that the largest sum of work is
+    as small as it can be, and among such cuts the sums as even as they can be (least sum of squares).
     """
     if len(work) < devices:
         raise ValueError(f"{len(work)} sections cannot be spread over {devices} devices: choose at most {len(work)}")
@@ -117,10 +114,8 @@ def uncuttable(model: Model, devices: int) -> str | None:
 
 def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Bytes one step of a Run of a model that is parallel in itself moves, over all devices, by kind.
-
-    Stages: every tensor that crosses goes once to each device that takes it, and as large a gradient comes back (how many micro-batches
-    carry them does not matter). Parts: every device of a copy hands each exchange's elements to its collective. With several copies,
-    each device hands the gradients of all that it holds to an all-reduce with its like.
+    Stages: every tensor that crosses goes once to each device that takes it, and as large a gradient comes back. Parts: every device of a
+    copy hands each exchange's elements to its collective. Each device hands the gradients that it holds to an all-reduce of all copies.
     """
     # of each copy of the model
     extents = [{"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)]

@@ -23,11 +23,8 @@ is, or every so many steps replicas take the mean of their variables ("average")
 
 
 class Engine(Data):
-    """One way in which a framework carries a placement out.
-
-    processes: one process that dispatches for all devices, or one a device.
-    executions: the forms of execution that it allows.
-    strategy: the framework's own strategy that carries it out; "" where the engine does.
+    """One way in which a framework carries a placement out: by one process that dispatches for all devices, or one a device.
+    executions: forms of execution that it allows. strategy: the framework's own that carries it out; "" where the engine does.
     """
 
     framework: Literal["torch", "tensorflow"] = "torch"
@@ -37,10 +34,7 @@ class Engine(Data):
 
 
 class Look(NamedTuple):
-    """A placement's place in every order, its short label, colour and marker.
-
-    Places go from nothing shared over copies and one home to the host. A colour has a contrast of at least 3:1 on white and on #121212.
-    """
+    """A placement's place in every order, from nothing shared to the host, label, colour (3:1 on white and #121212) and marker."""
 
     order: int
     label: str
@@ -73,17 +67,14 @@ class Placement(Data):
 
     variables, embeddings: homes of the dense variables and of the tables that are looked up by row (which live with them unless said).
     lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the replica (whole tables do).
-    update: where the update runs: at the variables' home, unless said. merge: where gradients are summed: where the update runs, unless
-        said, as of copies it must be.
+    update: where it runs: at the variables' home, unless said. merge: where gradients are summed: where the update runs, unless said.
     compute: "sections": stretches of layers, each on its own device, which all shards pass; "split": every layer, cut over the devices
-        of one copy of the model. Then everything else is "sections" or "split" too, further devices hold further copies of the model,
-        and gradients of one part are joined with those of the same part of other copies (`partition.py`).
+        of one copy of the model. Then everything else is so too, further devices hold further copies, and gradients of one part are
+        joined with those of the same part of other copies (`partition.py`).
     algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and receives; None: the library's.
-    overlap: whether merging starts before backward has ended.
-    staged: whether a replica computes with what it fetched during the step before, while the next values are on their way.
-    loss: where the loss is computed: on each replica over its shard, or on the first device over all replicas' predictions, which
-        travel there (their gradients back); the joined batch is then sliced there too, and the last replica takes the remainder.
-    engines: who carries the placement out, and how.
+    overlap: whether merging starts before backward has ended. staged: whether a replica computes with what it fetched a step before.
+    loss: on each replica over its shard, or on the first device over all replicas' predictions, which travel there (their gradients
+        back); the joined batch is then sliced there too, and the last replica takes the remainder.
     look: on pages; None: by hash of the name (`analysis.style`).
     refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell it from the rest of the row.
     """
@@ -130,9 +121,7 @@ class Placement(Data):
 
     @property
     def uses_host(self) -> bool:
-        """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or updates: then a step needs its memory,
-        its cores and the links to it. Input is not asked about, nor who dispatches.
-        """
+        """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or updates (whoever feeds or dispatches)."""
         return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.update)
 
     @model_validator(mode="after")

@@ -10,13 +10,10 @@ Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchron
 
 
 class Facts(NamedTuple):
-    """What a kind of semantics means.
-
-    words: for who compares rates; "" for that of the joined batch. sentence: what the result equals, with the row's own fields.
-    is_equal_training: it trains the model of the joined batch, exactly or within its tolerance. replicas_agree: copies of a variable are
-        equal after every step. loss_is_shared: the replicas' losses are shares of the joined mean, which add up; else each is the mean over
-        a replica's own shard. is_one_model: what all replicas learn comes together in one model. is_reproducible: the result is the same
-        whoever comes first: replicas wait for each other, or share nothing.
+    """What a kind of semantics means. words: for who compares rates. sentence: what the result equals, with the row's own fields.
+    is_equal_training: it trains the joined batch's model, exactly or within its tolerance. replicas_agree: copies of a variable are equal
+    after every step. loss_is_shared: replicas' losses are shares of the joined mean; else each is a mean over its own shard.
+    is_one_model: what all replicas learn comes together in one. is_reproducible: it is the same whoever comes first.
     """
 
     words: str
@@ -66,10 +63,8 @@ update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (f
 
 
 class Semantics(Data):
-    """What a placement's result equals: `FACTS` has a sentence for each kind.
-
-    steps: by how many updates stale gradients are old. tolerance: of lossy ones, norm of the difference over norm of the update.
-    every: after so many steps variables are averaged.
+    """What a placement's result equals: `FACTS` has a sentence for each kind. steps: by how many updates stale gradients are old.
+    tolerance: of lossy ones, norm of the difference over norm of the update. every: after so many steps variables are averaged.
     """
 
     kind: Kind = "joined"

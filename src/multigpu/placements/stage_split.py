@@ -18,7 +18,6 @@ _WHY_NOT = (
 
 class SplitPlacement(Placement):
     """A row that splits one model instead of its batch: variables, slots and updates live with the stages that use them.
-
     split: by which rule the stages are placed ("digits": the Run's `stage_devices` says). at_most: devices it can use.
     """
 
@@ -40,11 +39,7 @@ def by_tower(graph: StageGraph) -> dict[str, int]:
 
 
 def alternating(graph: StageGraph) -> dict[str, int]:
-    """Devices change from each stage of a tower to the next; every other tower begins on the second device.
-
-    What joins the towers stays on the first. Document 003 asks for its second look-up on the second GPU, but a look-up runs where
-    its table lives.
-    """
+    """Devices change from each stage of a tower to the next; every other tower begins on the second; look-ups run where the table is."""
     return _as_colocated(graph, {name: (one + at) % 2 for one, tower in enumerate(_towers(graph)) for at, name in enumerate(tower)})
 
 

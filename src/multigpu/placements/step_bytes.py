@@ -21,9 +21,7 @@ def item_bytes(run: Run) -> int:
 
 
 def sliced_bytes(run: Run) -> int:
-    """What slicing a joined batch on the first device and gathering predictions there moves: images out, predictions in, and their
-    gradients out again, of all replicas but the first.
-    """
+    """What slicing a joined batch on the first device moves: images out, predictions in and their gradients out, of all others."""
     config = run.description.config
     image = config.channels * config.image_size**2 * item_bytes(run)
     prediction = config.classes * COMPUTED_BYTES.get(run.precision, 4)

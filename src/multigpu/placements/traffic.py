@@ -1,7 +1,4 @@
-"""Where each variable goes under a placement, and the bytes one step must then move: arithmetic on rows of data.
-
-The prediction is asserted against what the engines count, for every placement (tests and every Record).
-"""
+"""Where each variable goes under a placement, and the bytes one step must then move, which every Record asserts against a count."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,10 +40,7 @@ class Assigned:
 
 
 def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
-    """Greedy placement: in the given order, each item goes to the device that holds the least (ties: the lowest index).
-
-    TensorFlow's `GreedyLoadBalancingStrategy`, used by document 000 with the number of elements as the load.
-    """
+    """In order, each item to the device that holds the least (ties: the lowest index): TensorFlow's `GreedyLoadBalancingStrategy` (000)."""
     load, chosen = [0] * devices, []
     for size in sizes:
         device = load.index(min(load))
@@ -56,11 +50,8 @@ def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
 
 
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
-    """Variables laid end to end, to be cut into equal stretches, one a device.
-
-    Returns:
-        Where each begins, and how long all are together, in elements: each begins at a multiple of 16 bytes, and the end is filled up
-        until every stretch does. What fills gaps travels too.
+    """Where each of variables laid end to end begins, to be cut into equal stretches, one a device, and how long all are, in elements.
+    Each begins at a multiple of 16 bytes, and the end is filled up until every stretch does. What fills gaps travels too.
     """
     step = max(1, BOUNDARY // item_bytes)
     starts, end = [], 0
@@ -71,9 +62,7 @@ def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[li
 
 
 def cut_elements(placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int) -> int:
-    """Elements of all variables with what fills them up so that they can be cut over the devices: where variables are cut, each of them
-    along its first dimension; where the update alone is, all laid end to end.
-    """
+    """Elements of all variables, filled up to be cut over the devices: each along its first axis, or for the update alone end to end."""
     if placement.variables == "cut":
         return sum(v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables)
     return laid_out([v.elements for v in variables], item_bytes, devices)[1]
@@ -104,18 +93,14 @@ def predicted_bytes(
 ) -> dict[str, int]:
     """Bytes one step (where variables are averaged, one cycle of steps) moves over all replicas, by kind; 0 is left out.
 
-    Args:
-        lookups: of each replica, embedding variable -> rows it looks up in this step (padding included).
-        item_bytes: of one element of a variable or gradient.
-        gradient_rows: where embedding gradients are sparse, of each replica, embedding variable -> distinct rows it looks up:
-            these travel, each with its id. None: gradients are dense (one row for every look-up, or the whole table).
+    lookups: of each replica, embedding variable -> rows it looks up in this step (padding included). gradient_rows: likewise distinct
+        rows, where embedding gradients are sparse: these travel, each with its id. None: one row a look-up, or the whole table.
 
     Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is not copied);
     gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that gathers rows or adds up
     their gradients. Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves too; scattered sums: all
-    of it (`cut_elements`) handed over once by each replica, and each one's stretch of the new values, or of cut variables twice, before
-    forward and before backward; by an algorithm written out, what its formula says of all links together. An update elsewhere than at
-    home also brings the table there and the new value back.
+    of it (`cut_elements`) once from each replica, and each one's stretch of the new values, or of cut variables twice; by an algorithm
+    written out, what its formula says. An update elsewhere than at home also brings the table there and the new value back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)

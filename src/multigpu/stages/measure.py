@@ -16,7 +16,7 @@ from typing import Any
 
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, count, parse_fields
-from multigpu.grid.entries import FEWEST
+from multigpu.grid import FEWEST
 from multigpu.kept import made_here
 from multigpu.measure.held import turn
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions

@@ -15,9 +15,7 @@ from multigpu.synchrony.record import Measured, record_fields
 
 class AveragingExperiment(Described):
     """Models trained apart by SGD, one a worker, each on its shard, for `steps` steps at `rate`; and one trained jointly.
-
-    same_start: all models start from the same parameters (those of the joint one), or each from its own.
-    average_every: none; Records have it.
+    same_start: all models start from the joint one's parameters, or each from its own. average_every: none; Records have it.
     """
 
     folder = "averaging"
@@ -50,7 +48,7 @@ class Score:
 
 
 class AveragingRecord(Measured[AveragingExperiment]):
-    """Scores after equally many steps of every worker, all on the same rows.
+    """Scores after equally many steps of every worker.
 
     initial: before training, by worker; apart: by worker; averaged: of the mean of their parameters; joint: of one model that took the
     mean of all workers' gradients in every step (sync), and so as many steps on as many samples.
@@ -69,6 +67,9 @@ def measure_averaging(experiment: AveragingExperiment, problem: Problem) -> Aver
     def score(parameters: np.ndarray) -> Score:
         return Score(problem.loss(parameters), problem.error(parameters))
 
+    def average(vectors: Sequence[np.ndarray]) -> np.ndarray:
+        return sum(vectors, np.zeros_like(vectors[0])) / len(vectors)
+
     joint = problem.initial(e.seed)
     # a seed of its own for each start; the joint model has the first
     models = [joint if e.same_start else problem.initial(e.seed + 1000 * worker) for worker in range(e.workers)]
@@ -77,10 +78,5 @@ def measure_averaging(experiment: AveragingExperiment, problem: Problem) -> Aver
         for step in range(e.steps):
             models = [model - e.rate * problem.gradient(model, worker, step) for worker, model in enumerate(models)]
             joint = joint - e.rate * average([problem.gradient(joint, worker, step) for worker in range(e.workers)])
-    apart, averaged, joined = [score(model) for model in models], score(average(models)), score(joint)
-    return AveragingRecord(initial=initial, apart=apart, averaged=averaged, joint=joined, **record_fields(e))
-
-
-def average(vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """Their mean, added up in order."""
-    return sum(vectors, np.zeros_like(vectors[0])) / len(vectors)
+    apart, averaged = [score(model) for model in models], score(average(models))
+    return AveragingRecord(initial=initial, apart=apart, averaged=averaged, joint=score(joint), **record_fields(e))

@@ -1,9 +1,8 @@
 """Downpour SGD on a virtual clock: a sharded server, Adagrad in each shard, replicas that fetch and push on their own.
 
-Every replica computes batch after batch and never waits. Before every `fetch_every`-th batch it asks all shards for their
-parameters, after every `push_every`-th it sends each shard its part of the gradients added up since; both travel while it goes
-on computing. Shards know nothing of each other, so the vector a replica computes on may mix versions. Source: J. Dean et al.,
-"Large Scale Distributed Deep Networks" (NIPS 2012), section 4.1 and algorithm 1.1 of its appendix; 002 summarises it.
+A replica never waits. Before every `fetch_every`-th batch it asks all shards for their parameters, after every `push_every`-th it sends
+each its part of the gradients added up since; both travel while it goes on computing. So the vector it computes on may mix versions.
+Source: J. Dean et al., "Large Scale Distributed Deep Networks" (NIPS 2012), section 4.1 and algorithm 1.1 of its appendix.
 """
 
 import heapq
@@ -26,14 +25,12 @@ from multigpu.synchrony.server import Point
 
 
 class Downpour(Described):
-    """An experiment.
+    """law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
 
-    law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
     rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far, element by element; "adagrad_norm" by that of
         their mean over the shard's elements, so that all have one rate; "sgd" does not.
     outages: replicas that end, with the batch and the gradients not yet pushed, and return: they fetch everything, then start.
-    local_rate: none; Records have it.
-    batches, time_s: the budget, over all replicas; what is reached first ends the run.
+    batches, time_s: the budget, over all replicas; what is reached first ends the run. local_rate: none; Records have it.
     """
 
     folder = "downpour"
@@ -75,11 +72,9 @@ class Downpour(Described):
 
 
 class DownpourRecord(Measured[Downpour]):
-    """What a run gave; times in seconds of the virtual clock.
+    """curve: `updates` counts pushes whose part every shard has applied on average (parts applied / shards), `gradients` batches in them.
 
-    curve: `updates` counts pushes whose part every shard has applied on average (parts applied / shards), `gradients` batches in them.
-    batches: computed to the end; they were applied, are on their way (`travelling`), not yet pushed (`accrued`) or lost with their
-        replica.
+    batches: computed to the end; they were applied, are on their way (`travelling`), not yet pushed (`accrued`) or lost with their replica.
     shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between the fetch that the oldest gradient
     of the part was computed on and its application, its own not counted.
     spread: batches by (most - least updates) of the shards' versions in the vector they were computed on.
@@ -107,10 +102,7 @@ def first_time_s(curve: Iterable[Point], error: float) -> float | None:
 
 
 def simulate_downpour(experiment: Downpour, problem: Problem) -> tuple[DownpourRecord, np.ndarray]:
-    """The Record of a run, and the parameters at its end; the same experiment gives the same bits.
-
-    With fetch and push every batch, no latency and "sgd" it is async. The shards take no time.
-    """
+    """The Record of a run, and the parameters at its end. With fetch and push every batch, no latency and "sgd" it is async."""
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         simulation = _Simulation(experiment, problem)
         return simulation.run(), simulation.parameters
@@ -126,7 +118,6 @@ class _Replica:
     batch: int = 0  # the next one's number
     life: int = 0  # messages and batches of an earlier life are void
     missing: set[int] = field(default_factory=set)  # shards to hear from before it can start
-    gradient: np.ndarray | None = None
 
 
 # at one instant messages go first, so that a push without latency is in the fetch that follows it
@@ -146,14 +137,13 @@ class _Simulation:
         self.staleness: list[Counter[int]] = [Counter() for _ in self.parts]
         self.spread: Counter[int] = Counter()
         self.times = [StepTimes(experiment.law, experiment.seed, replica) for replica in range(experiment.replicas)]
-        # 4: a stream of its own beside the workers' times
-        self.latencies = np.random.default_rng((experiment.seed, 4, 0))
+        self.latencies = np.random.default_rng((experiment.seed, 4, 0))  # a stream of its own beside the workers' times
         self.replicas = [
             _Replica(self.parameters.copy(), list(self.updates), np.zeros(problem.size), list(self.updates)) for _ in self.times
         ]
         self.heap: list[tuple[float, int, int, int, int, Any]] = []  # time, kind, number, replica, life, what travels
         self.number = self.computed = self.lost = 0
-        self.applied_parts = self.travelling_parts = 0  # gradients x shards
+        self.applied = self.travelling = 0  # gradients x shards
         self.points: list[tuple[float, int, int, np.ndarray]] = []
 
     def run(self) -> DownpourRecord:
@@ -181,13 +171,15 @@ class _Simulation:
                 handlers[kind](number, load, now_s)
             self._look(now_s)
         self._look(now_s, last=True)
-        shards, by_feature = e.shards, isinstance(e.problem, RareFeatures)
-        roots = np.concatenate([self._root(part) for part in self.parts]).tolist()
+        by_feature: dict[str, Any] = {}
+        if isinstance(e.problem, RareFeatures):
+            roots = np.concatenate([self._root(part) for part in self.parts]).tolist()
+            by_feature = {"parameters": self.parameters.tolist(), "rates": [e.rate / root if root else math.nan for root in roots]}
         return DownpourRecord(
             curve=[Point(t, u, g, self.problem.loss(w), self.problem.error(w)) for t, u, g, w in self.points],
             batches=self.computed,
-            applied=self.applied_parts / shards,
-            travelling=self.travelling_parts / shards,
+            applied=self.applied / e.shards,
+            travelling=self.travelling / e.shards,
             accrued=sum(replica.count for replica in self.replicas),
             lost=self.lost,
             shard_updates=self.updates,
@@ -195,8 +187,7 @@ class _Simulation:
             spread=histogram(self.spread),
             end_s=now_s,
             notes=notes,
-            parameters=self.parameters.tolist() if by_feature else [],
-            rates=[e.rate / root if root else math.nan for root in roots] if by_feature else [],
+            **by_feature,
             **record_fields(e),
         )
 
@@ -204,39 +195,38 @@ class _Simulation:
         self.number += 1
         heapq.heappush(self.heap, (time_s, kind, self.number, number, self.replicas[number].life, load))
 
-    def _latency_s(self) -> float:
-        return float(self.experiment.latency.sample(self.latencies, 1)[0]) if self.experiment.latency else 0.0
+    def _send(self, now_s: float, kind: int, number: int, load: Any) -> None:
+        law = self.experiment.latency
+        self._plan(now_s + (float(law.sample(self.latencies, 1)[0]) if law else 0.0), kind, number, load)
 
     def _look(self, now_s: float, last: bool = False) -> None:
         """A point of the curve, where the next part of the budget is spent."""
         e = self.experiment
         spent = max(self.computed / (e.batches or math.inf), now_s / (e.time_s or math.inf))
         if last or spent >= len(self.points) / e.evaluations - 1e-9:
-            updates, gradients = sum(self.updates) // e.shards, self.applied_parts // e.shards
             if last and self.points and self.points[-1][0] == now_s:
                 self.points.pop()
-            self.points.append((now_s, updates, gradients, self.parameters.copy()))
+            self.points.append((now_s, sum(self.updates) // e.shards, self.applied // e.shards, self.parameters.copy()))
 
     def _begin(self, number: int, _: Any, now_s: float) -> None:
         replica = self.replicas[number]
-        replica.gradient = self.problem.gradient(replica.parameters, number, replica.batch)
+        gradient = self.problem.gradient(replica.parameters, number, replica.batch)
         if replica.count == 0:
             replica.oldest = list(replica.versions)
         self.spread[max(replica.versions) - min(replica.versions)] += 1
-        self._plan(now_s + self.times[number].time_s(replica.batch), DONE, number)
+        self._plan(now_s + self.times[number].time_s(replica.batch), DONE, number, gradient)
         replica.batch += 1
 
-    def _done(self, number: int, _: Any, now_s: float) -> None:
+    def _done(self, number: int, gradient: np.ndarray, now_s: float) -> None:
         replica, e = self.replicas[number], self.experiment
-        assert replica.gradient is not None
-        replica.accrued += replica.gradient
+        replica.accrued += gradient
         replica.count += 1
         self.computed += 1
         if replica.batch % e.push_every == 0:
             for shard, part in enumerate(self.parts):
                 load = (shard, replica.accrued[part].copy(), replica.oldest[shard], replica.count)
-                self.travelling_parts += replica.count
-                self._plan(now_s + self._latency_s(), PUSH, number, load)
+                self.travelling += replica.count
+                self._send(now_s, PUSH, number, load)
             replica.accrued[:] = 0
             replica.count = 0
         if replica.batch % e.fetch_every == 0:
@@ -245,20 +235,18 @@ class _Simulation:
 
     def _fetch(self, number: int, now_s: float) -> None:
         for shard in range(self.experiment.shards):
-            self._plan(now_s + self._latency_s(), READ, number, shard)
+            self._send(now_s, READ, number, shard)
 
     def _push(self, _: int, load: Any, now_s: float) -> None:
         shard, gradient, version, count = load
         part = self.parts[shard]
         self.squares[part] += gradient**2
-        root = self._root(part)
-        # an element that never had a gradient has none now
-        gradient = np.divide(gradient, root, out=np.zeros_like(gradient), where=root > 0)
-        self.parameters[part] -= self.experiment.rate * gradient
+        root = self._root(part)  # 0 of an element that never had a gradient, and has none now
+        self.parameters[part] -= self.experiment.rate * np.divide(gradient, root, out=np.zeros_like(gradient), where=root > 0)
         self.staleness[shard][self.updates[shard] - version] += 1
         self.updates[shard] += 1
-        self.travelling_parts -= count
-        self.applied_parts += count
+        self.travelling -= count
+        self.applied += count
 
     def _root(self, part: slice) -> np.ndarray:
         """What the rule divides the gradients of these elements by."""
@@ -266,8 +254,7 @@ class _Simulation:
         return np.sqrt({"adagrad": squares, "adagrad_norm": np.full_like(squares, squares.mean()), "sgd": np.ones_like(squares)}[rule])
 
     def _read(self, number: int, shard: int, now_s: float) -> None:
-        load = (shard, self.parameters[self.parts[shard]].copy(), self.updates[shard])
-        self._plan(now_s + self._latency_s(), LAND, number, load)
+        self._send(now_s, LAND, number, (shard, self.parameters[self.parts[shard]].copy(), self.updates[shard]))
 
     def _land(self, number: int, load: Any, now_s: float) -> None:
         shard, values, version = load
@@ -288,6 +275,5 @@ class _Simulation:
         replica.count = 0
 
     def _join(self, number: int, _: Any, now_s: float) -> None:
-        replica = self.replicas[number]
-        replica.missing = set(range(self.experiment.shards))
+        self.replicas[number].missing = set(range(self.experiment.shards))
         self._fetch(number, now_s)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
@@ -11,20 +12,18 @@ from multigpu.schema import Strict
 from multigpu.synchrony.laws import Law, Seconds, StepTimes
 from multigpu.synchrony.problems import Count, Description, Digits, LinearRegression, PlantedTeacher, Problem, RareFeatures
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
-from multigpu.synchrony.rates import RateRule
 from multigpu.workloads import find_model
 
-SYNCHRONY_VERSION = 1
-"""Raised when what a figure means changes, so that old and new never share a table."""
-VIRTUAL = "virtual"
-"""Folder of the virtual clock's Records: its seconds do not depend on the machine."""
+SYNCHRONY_VERSION = 1  # raised when what a figure means changes, so that old and new never share a table
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+VIRTUAL = "virtual"  # folder of the virtual clock's Records: its seconds do not depend on the machine
 
 
 class TrainedModel(Description):
     """A model of a workload, its loss the mean over images or target words.
 
-    cnn: images of a class's grating under noise (`model_problem.gratings`); nmt: sentences of the committed corpus with at most
-    `longest` words a side (`model_problem.sentences`), so that all has real words; a row is an image or a pair of sentences.
+    cnn: images of a class's grating under noise (`model_problem.gratings`); nmt: sentences of the committed corpus with at most `longest`
+    words a side (`model_problem.sentences`). A row is an image or a pair.
     device: "cuda" gives worker w the GPU of number w modulo the GPUs there are, and the server's evaluations the first one.
     precision: "bf16" computes under autocast; parameters and gradients travel as float32.
     Batch norm takes the statistics of the rows it is given, in training and in evaluation, and keeps no running ones.
@@ -50,10 +49,64 @@ class TrainedModel(Description):
         return ModelProblem(self)
 
 
+class ConstantRate(Strict):
+    """The same rate for every gradient, however old. An update is w <- w - (1/K) sum_i rate_i g_i over its K gradients."""
+
+    kind: Literal["constant"] = "constant"
+    rate: Positive
+
+
+class WarmUpRate(Strict):
+    """The rate rises evenly over the first `updates` updates, from `start` to `rate`, and stays there; the age of gradients is ignored.
+    Source: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.2, gradual warm-up.
+    """
+
+    kind: Literal["warm_up"] = "warm_up"
+    rate: Positive
+    start: Positive
+    updates: Count
+
+
+class StalenessRate(Strict):
+    """rate / staleness, which never exceeds `rate` (a fresh gradient, staleness 0, counts as 1).
+
+    per: "update" divides by the average staleness of the update's gradients (002's alpha_0 / <sigma>), "gradient" every gradient by its own
+        (Zhang et al. 2016). With K = 1 they are the same.
+    """
+
+    kind: Literal["staleness"] = "staleness"
+    rate: Positive
+    per: Literal["update", "gradient"] = "update"
+
+
+class BoundedRate(Strict):
+    """min(c / ||w_j - w_tau||^2, maximum), w_j the parameters before the update, w_tau those of the gradient: 002; Dutta et al. 2018."""
+
+    kind: Literal["bounded"] = "bounded"
+    c: Positive
+    maximum: Positive
+
+
+RateRule = ConstantRate | StalenessRate | BoundedRate | WarmUpRate
+
+
+def rates_of(rule: RateRule, update: int, ages: Sequence[int], squares: Sequence[float]) -> list[float]:
+    """Of the gradients of update number `update` (from 0), by their staleness and, if `BoundedRate`, their ||w_j - w_tau||^2."""
+    match rule:
+        case BoundedRate():
+            return [rule.maximum if rule.c >= rule.maximum * square else rule.c / square for square in squares]
+        case StalenessRate(per="gradient"):
+            return [rule.rate / max(1, age) for age in ages]
+        case StalenessRate():
+            return [rule.rate / max(1.0, sum(ages) / len(ages))] * len(ages)
+        case WarmUpRate():
+            factor = (rule.start + (rule.rate - rule.start) * min(1.0, update / rule.updates)) / rule.rate
+            return [factor * rule.rate] * len(ages)
+    return [rule.rate] * len(ages)
+
+
 ProblemDescription = Annotated[LinearRegression | RareFeatures | Digits | PlantedTeacher | TrainedModel, Field(discriminator="kind")]
-Clock = Literal["virtual", "real"]
 Engine = Literal["processes", "ray"]
-ServerDevice = Literal["host", "cpu", "cuda"]
 
 
 class Described(Strict):
@@ -67,18 +120,12 @@ class Described(Strict):
         return self.folder
 
     def key_on(self, machine: str, repeat: int = 0) -> str:
-        """The name of its result: what has a Record under this key is not run again."""
         return key_of(self.folder, json.dumps(self.model_dump(mode="json"), sort_keys=True), SYNCHRONY_VERSION)
 
     @property
     def label(self) -> str:
         """What tells it from its neighbours in a grid, in one line."""
         raise NotImplementedError
-
-    @property
-    def gpus(self) -> int:
-        """That it needs."""
-        return 0
 
     def open(self) -> Problem | None:
         """The problem that it trains, built; None for a study of time alone."""
@@ -88,7 +135,7 @@ class Described(Strict):
 class Experiment(Described):
     """Protocol x P x K x law x problem x rate rule x seed x clock x engine.
 
-    gradients: K of one update; left out for sync (P) and async (1).
+    gradients: K, left out for sync (P) and async (1).
     law: of the time of one batch of one worker. On the real clock a worker waits until that time has passed.
     problem, rate: both or neither; neither for studies of runtime and staleness alone.
     slowdown: by worker, a factor on its times (a straggler has more than 1).
@@ -96,10 +143,8 @@ class Experiment(Described):
     server_s: seconds that the server is busy with one gradient (virtual clock; a real server takes what it takes).
     preemptive: whether a cancelled batch ends at once; else its worker first finishes computing it (virtual clock; on the real one an
         injected wait ends at once and a computation does not).
-    outages: none; Records have it.
-    updates, time_s: the budget; what is reached first ends the run.
+    updates, time_s: the budget; what is reached first ends the run. outages: none; Records have it.
     evaluations: points of the curve of loss against time, spread evenly over the budget (the start comes in addition).
-    seed: of the step times and of the initial parameters.
     engine: of the real clock: processes of this machine that share memory (`real`), or Ray actors (`over_ray`).
     server_device: where a real server holds parameters, merges and updates: "host" in NumPy's arrays, "cuda" in tensors on GPU 0, "cpu" in
         tensors too, by the same code as "cuda". Workers' devices are the problem's.
@@ -108,23 +153,23 @@ class Experiment(Described):
     folder = VIRTUAL
 
     protocol: ProtocolName
-    workers: Annotated[int, Field(ge=1)]
+    workers: Count
     gradients: int | None = None
     law: Law
     problem: ProblemDescription | None = None
-    rate: RateRule | None = None
-    slowdown: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] | None = None
+    rate: Annotated[RateRule, Field(discriminator="kind")] | None = None
+    slowdown: tuple[Positive, ...] | None = None
     delays_s: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] | None = None
     server_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     preemptive: bool = True
     outages: tuple[()] = ()
-    updates: Annotated[int, Field(ge=1)] | None = None
+    updates: Count | None = None
     time_s: Seconds | None = None
-    evaluations: Annotated[int, Field(ge=1)] = 50
+    evaluations: Count = 50
     seed: Annotated[int, Field(ge=0)] = 0
-    clock: Clock = "virtual"
+    clock: Literal["virtual", "real"] = "virtual"
     engine: Engine = "processes"
-    server_device: ServerDevice = "host"
+    server_device: Literal["host", "cpu", "cuda"] = "host"
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -149,12 +194,11 @@ class Experiment(Described):
 
     @property
     def gradients_per_update(self) -> int:
-        """K."""
         return check_gradients(self.protocol, self.workers, self.gradients)
 
     @property
     def digest(self) -> str:
-        """A hash of every field that is not at its default, so that a field added later leaves older keys as they are."""
+        """A hash of every field that is not at its default: one added later leaves older keys as they are."""
         return hashlib.sha256(json.dumps(_told(self), sort_keys=True).encode()).hexdigest()[:16]
 
     def place_on(self, machine: str) -> str:
@@ -174,12 +218,10 @@ class Experiment(Described):
 
     @property
     def gpus(self) -> int:
-        """One for every worker, and one of them for a server on a GPU."""
-        on_gpus = getattr(self.problem, "device", "cpu") == "cuda"
-        return self.workers if on_gpus else int(self.server_device == "cuda")
+        """That it needs: one a worker, one of them for a server on a GPU."""
+        return self.workers if getattr(self.problem, "device", "cpu") == "cuda" else int(self.server_device == "cuda")
 
     def times_of(self, worker: int) -> StepTimes:
-        """What its batches take by the law."""
         return StepTimes(self.law, self.seed, worker, self.slowdown[worker] if self.slowdown else 1.0)
 
     def delay_of_s(self, worker: int) -> float:

@@ -1,8 +1,6 @@
-"""The study's experiments by part, each with the seconds that it takes one core: about ten minutes for all.
-
-A part is a file of `grids/synchrony/`, written as `multigpu.grid` explains; its points have fields of an Experiment (of another kind in
-the files that `KINDS` names), and a few that stand for a formula (`build`). Times are in units of the law's mean (1 s) except those of
-real runs and of the empirical law.
+"""The study's experiments by part. A part is a file of `grids/synchrony/`, written as `multigpu.grid` explains; its points have fields of
+an Experiment (of another kind in the files that `KINDS` names), and a few that stand for a formula (`build`). Times are in units of the
+law's mean (1 s) except those of real runs and of the empirical law.
 """
 
 import json
@@ -21,14 +19,12 @@ from multigpu.synchrony.experiment import Described, Experiment, ProblemDescript
 from multigpu.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS
 
 EXPERIMENTS = FOLDER / "synchrony"
-WITHOUT_K = ("sync", "async")
-MOST_UPDATES, FEWEST_UPDATES = 6000, 40
 PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)
 FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own_data")
 
 
 class Planned(NamedTuple):
-    """An experiment, the part of the study it belongs to, and the seconds it is expected to take."""
+    """An experiment, the part of the study it belongs to, and the seconds it is expected to take one core."""
 
     part: str
     experiment: Described
@@ -53,7 +49,7 @@ def build(kind: type[Described], **fields: Any) -> Described:
     """
     work, all_gradients, all_time_s, epochs, straggler_s, own_data = (fields.pop(name, None) for name in FORMULAS)
     protocol, workers = fields.get("protocol"), fields.get("workers", 1)
-    if protocol in WITHOUT_K:
+    if protocol in ("sync", "async"):
         fields.pop("gradients", None)
     elif fields.get("gradients") == "half":
         fields["gradients"] = workers // 2
@@ -61,7 +57,7 @@ def build(kind: type[Described], **fields: Any) -> Described:
         fields["problem"] = fields["problem"] | {"seed": fields["seed"]}
     k = fields.get("gradients")
     if work:
-        fields["updates"] = min(MOST_UPDATES, max(FEWEST_UPDATES, work // _batches_of(str(protocol), workers, k)))
+        fields["updates"] = min(6000, max(40, work // _batches_of(str(protocol), workers, k)))
     if all_gradients:
         fields["updates"] = all_gradients // (k or workers)
     if all_time_s:
@@ -85,7 +81,6 @@ def build(kind: type[Described], **fields: Any) -> Described:
 
 
 def _timed_s(e: Any) -> float:
-    """Of an Experiment without gradients: every worker draws a block of times, however few it uses."""
     return 0.03 + 1e-5 * (e.updates or 0) * _batches_of(e.protocol, e.workers, e.gradients) + 1e-4 * e.workers
 
 
@@ -96,9 +91,8 @@ PARTS = (
 )
 """The study of one core, in the order in which it is run."""
 APART = ("batches", "speedup_seeds", "rare_features", "gpus", "gpus_injected", "devices_cpu", "ray")
-"""What the study of one core leaves out: what four claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
+"""What that leaves out: what four claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
 GRIDS = ("study", *PARTS, *APART)
-"""Names of grids: the whole study, one part of it, or one of those apart."""
 
 
 def read_grid(name: str) -> Iterator[Planned]:
@@ -118,7 +112,7 @@ def read_grid(name: str) -> Iterator[Planned]:
 
 
 def find_grid(name: str) -> list[Planned]:
-    """The experiments of a grid, in the order in which they are run. Raises ValueError where there is no such grid."""
+    """Its experiments, in the order in which they are run."""
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     return [planned for part in (PARTS if name == "study" else (name,)) for planned in read_grid(part)]

@@ -20,7 +20,6 @@ class _Law(Strict):
 
     @property
     def mean_s(self) -> float:
-        """Of one time."""
         return self.order_mean_s(1, 1)
 
     def order_mean_s(self, k: int, p: int) -> float:
@@ -131,10 +130,7 @@ Law = Annotated[Constant | Exponential | ShiftedExponential | Pareto | Empirical
 
 
 class StepTimes:
-    """A worker's times, one a ticket: the same for the same seed, worker and ticket, whatever the protocol or the clock asks for.
-
-    So protocols are compared on the same draws, and a real run and its simulation too.
-    """
+    """A worker's times, one a ticket: the same for the same seed, worker and ticket, whatever the protocol or the clock asks for."""
 
     BLOCK = 64
 
@@ -143,7 +139,6 @@ class StepTimes:
         self._number, self._block = -1, [0.0]
 
     def time_s(self, ticket: int) -> float:
-        """Seconds that the worker's `ticket`-th batch takes."""
         number, place = divmod(ticket, self.BLOCK)
         if number != self._number:
             generator = np.random.default_rng((self.seed, self.worker, number))

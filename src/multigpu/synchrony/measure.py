@@ -1,7 +1,4 @@
-"""Run a grid of experiments and write their Records: `python -m multigpu synchrony --grid study --budget-s 400`.
-
-What has a Record is not run again, so the same command goes on where it stopped.
-"""
+"""Run a grid of experiments and write their Records: `python -m multigpu synchrony --grid study --budget-s 400`."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -12,6 +9,7 @@ from multigpu.command import Parser, add_usual, answered, name
 from multigpu.measure.held import turn
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.summary import LEFT, Summary, followed
+from multigpu.paths import SYNCHRONY
 from multigpu.synchrony.averaging import AveragingExperiment, measure_averaging
 from multigpu.synchrony.downpour import Downpour, simulate_downpour
 from multigpu.synchrony.experiment import Described, Experiment
@@ -21,12 +19,12 @@ from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.record import Measured, SynchronyRecord, make_record
 from multigpu.synchrony.simulate import simulate
-from multigpu.synchrony.store import RECORDS, SynchronyStore
+from multigpu.synchrony.store import SynchronyStore
 
 
 def measure_protocol(experiment: Experiment, problem: Problem | None) -> SynchronyRecord:
-    """Run one of the six protocols on its clock; a real run that fails has a Record that says why."""
-    if not _is_real(experiment):
+    """On its clock; a real run that fails has a Record that says why."""
+    if experiment.clock == "virtual":
         return make_record(experiment, simulate(experiment, problem))
     with turn():
         try:
@@ -43,25 +41,25 @@ MEASURES: dict[type[Described], Callable[[Any, Any], Measured[Any]]] = {
 """By the kind of an experiment: what runs it on its opened problem and gives its Record."""
 
 
-def _is_real(experiment: Described) -> bool:
-    return getattr(experiment, "clock", "virtual") == "real"
-
-
 def measure(
     planned: Sequence[Planned],
-    root: Path = RECORDS,
+    root: Path = SYNCHRONY,
     budget_s: float | None = None,
     progress: bool = True,
     retry: Collection[str] = ("failed",),
 ) -> Summary:
-    """Run what has no Record under `root` yet, in order, as far as the estimates fit what is left of `budget_s`.
-
-    retry: statuses of Records whose experiments are run again, as their next attempt; of real runs, whose seconds are another occasion's,
-    only what failed.
+    """Run what has no Record under `root` yet, in order, as far as the estimates fit what is left of `budget_s`. What ended with a status
+    that `retry` names is run again, as the next attempt; of real runs, whose seconds are another occasion's, only what failed.
     """
     store, start_s = SynchronyStore(root), time.monotonic()
     store.check_writable()
-    missing = [entry for entry in planned if _is_due(store.of_experiment(entry.experiment), retry)]
+
+    def due(experiment: Described) -> bool:
+        known = store.of_experiment(experiment)
+        status = getattr(known, "status", "ok")
+        return known is None or (status in retry and (status == "failed" or getattr(experiment, "clock", "virtual") == "virtual"))
+
+    missing = [entry for entry in planned if due(entry.experiment)]
     opened: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it
     with followed(len(missing), progress) as (summary, bar):
         summary.reused = len(planned) - len(missing)
@@ -82,21 +80,14 @@ def measure(
     return summary
 
 
-def _is_due(known: Measured[Any] | None, retry: Collection[str]) -> bool:
-    """Whether what has this Record, or none, is run."""
-    status = getattr(known, "status", "ok")
-    return known is None or (status in retry and (status == "failed" or not _is_real(known.experiment)))
-
-
 def possible_here(planned: Sequence[Planned], gpus: int) -> list[Planned]:
     """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is left, or Ray is needed and not there."""
     if any(getattr(entry.experiment, "engine", "") == "ray" for entry in planned):
         check_ray()
-    chosen = [entry for entry in planned if entry.experiment.gpus <= gpus]
-    if not chosen:
-        least = min(entry.experiment.gpus for entry in planned)
-        raise ValueError(f"these experiments need {least} GPUs or more, and this machine has {gpus}")
-    return chosen
+    needed = [getattr(entry.experiment, "gpus", 0) for entry in planned]
+    if min(needed) > gpus:
+        raise ValueError(f"these experiments need {min(needed)} GPUs or more, and this machine has {gpus}")
+    return [entry for entry, own in zip(planned, needed, strict=True) if own <= gpus]
 
 
 @answered
@@ -105,7 +96,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = Parser(prog="multigpu synchrony", description="Run synchrony experiments and keep their Records.")
     parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
     add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
-    parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")
+    parser.add_argument("--folder", type=Path, default=SYNCHRONY, help="folder of the Records (default: data/synchrony)")
     parser.add_argument("--again", action="store_true", help="run also what has a Record, as its next attempt; not real runs")
     arguments = parser.parse_args(words)
     planned = possible_here(find_grid(arguments.grid), gpu_count())

@@ -1,6 +1,4 @@
-"""What computes with a `TrainedModel`: its rows (images that tell their class by a grating, or the committed corpus's short sentences), and
-the module with flat parameters on each device.
-"""
+"""What computes with a `TrainedModel`: its rows (images with a class's grating, or short sentences), and the module on each device."""
 
 from __future__ import annotations
 
@@ -26,22 +24,19 @@ from multigpu.workloads.nmt.torch import build as build_nmt
 if TYPE_CHECKING:
     from multigpu.synchrony.experiment import TrainedModel
 
-EVALUATED = 256
-"""Rows that are evaluated together."""
+EVALUATED = 256  # rows that are evaluated together
 CLASSES = 10
-CONTRAST = 0.5
-"""Amplitude of a grating over the standard deviation of the noise on every pixel."""
+CONTRAST = 0.5  # amplitude of a grating over the standard deviation of the noise on every pixel
 
 
 @dataclass(frozen=True)
 class Images:
-    """images (rows, C, H, W), labels (rows,); training rows first, test rows after them."""
+    """images (rows, C, H, W), labels (rows,): training rows, then test rows."""
 
     images: Tensor
     labels: Tensor
 
     def on(self, device: torch.device) -> Images:
-        """The same with what a batch needs on `device`."""
         return Images(self.images.to(device), self.labels.to(device))
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], int]:
@@ -76,17 +71,14 @@ class Pairs:
         return {n: t if n.endswith("_length") else t.to(self.device) for n, t in tensors.items()}, made.joined_loss_terms
 
     def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
-        loss, module.loss = module.loss, _wrong_words
+        def words(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:  # that are not the likeliest; padding has a negative target
+            return ((x @ weight).argmax(1) != targets)[targets >= 0].sum()
+
+        loss, module.loss = module.loss, words
         try:
             return module(batch)
         finally:
             module.loss = loss
-
-
-def _wrong_words(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """In place of the loss: target words that are not the likeliest. Padding has a negative target."""
-    real = targets >= 0
-    return ((x @ weight).argmax(1) != targets)[real].sum()
 
 
 def gratings(description: TrainedModel) -> Images:
@@ -108,11 +100,7 @@ def gratings(description: TrainedModel) -> Images:
 
 
 def sentences(description: TrainedModel) -> Pairs:
-    """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed.
-
-    Raises:
-        ValueError: the corpus has fewer such pairs than rows and test rows.
-    """
+    """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed; a ValueError if it has too few."""
     config = find_model("nmt", description.model).config
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     corpus = encode_corpus(text, config.source_vocabulary, config.target_vocabulary)
@@ -156,16 +144,15 @@ class ModelProblem:
     dtype = np.dtype(np.float32)
 
     def __init__(self, description: TrainedModel) -> None:
-        self.description = description
-        self.size = find_model(description.workload, description.model).parameters
+        self.description, self.model = description, find_model(description.workload, description.model)
+        self.size = self.model.parameters
         self.batches = Batches(description, description.rows)
         self._rows: Rows | None = None
         self._placed: dict[torch.device, _Placed] = {}
 
     def initial(self, seed: int = 0) -> np.ndarray:
-        """The description's own initialisation, drawn on the CPU whatever the device."""
-        model = find_model(self.description.workload, self.description.model)
-        values = initial_values(model, seed, torch.device("cpu"), torch.float32)
+        """The model's own initialisation, drawn on the CPU whatever the device."""
+        values = initial_values(self.model, seed, torch.device("cpu"), torch.float32)
         return np.concatenate([value.numpy().ravel() for _, value in values])
 
     def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray:

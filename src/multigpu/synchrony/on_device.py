@@ -1,9 +1,8 @@
-"""A server whose parameters, merge and update live on a device: GPU 0, or the CPU in the same code where there is none.
+"""A server whose parameters, merge and update live on a device: GPU 0, or the CPU in the same code.
 
 Vectors travel through one tensor that the server owns and the workers map: CUDA IPC on a GPU, shared memory on a CPU
-(`torch.multiprocessing` does either when a process starts with a tensor). Its rules for CUDA: processes are spawned; the owner keeps
-the tensor until those who map it have ended (leaving `Processes` waits for them); what one process has written another may read only
-after the first has waited for its stream, so every method here that writes waits before it returns.
+(`torch.multiprocessing` does either when a process starts with a tensor). For CUDA the owner keeps the tensor until those who map it have
+ended (leaving `Processes` waits for them), and every method here that writes waits for its stream before another process may read.
 
 What is equal: an update is a sum of products, each operation by itself and correctly rounded in IEEE arithmetic, on CPUs and GPUs
 alike. Equal gradients in equal order give equal bits with the server on the host, on a CPU or on a GPU, in float32 and float64, under
@@ -17,14 +16,9 @@ import numpy as np
 import torch
 import torch.multiprocessing  # which knows how a tensor is given to a process that starts
 
-from multigpu.synchrony.exchange import Arithmetic, Exchange, Vector
 from multigpu.synchrony.model_problem import ModelProblem
 from multigpu.synchrony.problems import Problem
-
-
-def device_of(server_device: str) -> torch.device:
-    """GPU 0 for "cuda", the CPU for "cpu"."""
-    return torch.device("cuda", 0) if server_device == "cuda" else torch.device("cpu")
+from multigpu.synchrony.server import Arithmetic, Exchange, Vector
 
 
 def finish(device: torch.device) -> None:
@@ -37,7 +31,7 @@ class DeviceArithmetic(Arithmetic):
     """Tensors on one device."""
 
     def __init__(self, server_device: str) -> None:
-        self.device = device_of(server_device)
+        self.device = torch.device(server_device, 0)
         torch.set_num_threads(1)  # elementwise work of a small vector; workers have the other cores
 
     def place(self, array: np.ndarray) -> Vector:
@@ -51,7 +45,7 @@ class DeviceExchange(Exchange):
     """`held` is [2, workers, size] on the server's device: parameters, then gradients."""
 
     def __init__(self, workers: int, problem: Problem, server_device: str) -> None:
-        device = device_of(server_device)
+        device = torch.device(server_device, 0)
         self.held = torch.from_numpy(np.zeros((2, workers, problem.size), problem.dtype)).to(device)
         self.held.share_memory_()  # moves a CPU's tensor; a GPU's is shared as it is
         finish(device)

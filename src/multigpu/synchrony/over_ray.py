@@ -1,9 +1,7 @@
 """The same protocols across machines: workers are Ray actors, the server is the process that calls, `ray.wait` says who has arrived.
 
-`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so
-all six protocols are one loop, and the arrivals of a run replayed give the same weights. Ray is an optional extra:
-`pip install 'multigpu[ray]'`. Gradients travel through Ray's object store, about a millisecond a call, so a law's times should be tens
-of milliseconds or more.
+`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so all
+six protocols are one loop. Gradients travel through Ray's object store, about a millisecond a call: a law's times should be tens of them.
 """
 
 import importlib.util
@@ -11,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -38,7 +36,6 @@ class RayWorker:
         self.changed = threading.Condition()
 
     def ready(self) -> bool:
-        """True, once the problem is built."""
         return True
 
     def batch(self, parameters: np.ndarray | None, ticket: int) -> np.ndarray | None:
@@ -74,42 +71,34 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Serv
     Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as that; else one is started that nothing
     outside this machine reaches. A worker whose actor dies leaves, and the batch it was computing is lost.
 
-    Raises:
-        ValueError: Ray is not installed or would listen everywhere, or the experiment is not for the real clock and Ray.
-        CannotContinue: too few workers are left, or nothing arrived for `STALL_S`.
-        RuntimeError: Ray did not start or failed.
+    Raises as `real.serve`, or ValueError: Ray is not installed or would listen everywhere, or the experiment is not for it; RuntimeError:
+    Ray did not start or failed.
     """
     check_ray()
     check_real(experiment, "ray", "real.run_real")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a measurement reports to nobody
     import ray
 
-    if ray.is_initialized():
-        return _over(ray, experiment, problem)
-    there = "RAY_ADDRESS" in os.environ
-    with nullcontext() if there else inside("Ray"):
+    with ExitStack() as own:
+        if not ray.is_initialized():
+            where = {}
+            if "RAY_ADDRESS" not in os.environ:
+                own.enter_context(inside("Ray"))
+                where = {"address": "local", "_node_ip_address": LOOPBACK}
+            try:
+                ray.init(include_dashboard=False, log_to_driver=False, **where)
+            except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
+                raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
+            own.callback(ray.shutdown)
         try:
-            own = {} if there else {"address": "local", "_node_ip_address": LOOPBACK}
-            ray.init(include_dashboard=False, log_to_driver=False, **own)
-        except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
-            raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
-        try:
-            return _over(ray, experiment, problem)
-        finally:
-            ray.shutdown()
-
-
-def _over(ray: Any, experiment: Experiment, problem: Problem | None) -> Server:
-    """On the cluster that this process is connected to."""
-    try:
-        server = Server(experiment, problem or experiment.open())
-        actors = Actors(ray, server)
-        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-            end_s, _ = serve(server, actors, STALL_S)
-            actors.skip(actors.pending.values())
-        return server.end(end_s)
-    except ray.exceptions.RayError as error:
-        raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
+            server = Server(experiment, problem or experiment.open())
+            actors = Actors(ray, server)
+            with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+                end_s, _ = serve(server, actors, STALL_S)
+                actors.skip(actors.pending.values())
+            return server.end(end_s)
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
 
 
 class Actors:

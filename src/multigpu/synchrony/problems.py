@@ -1,7 +1,5 @@
-"""Problems with real gradients, small enough for thousands of updates a second: numpy, float64, one flat vector of parameters.
-
-A problem is described by a frozen model (it goes into Records and to worker processes) and built from it. Everything follows
-from the description: `gradient(parameters, worker, draw)` gives the same bits wherever it is called, if BLAS uses one thread.
+"""Problems with real gradients, small enough for thousands of updates a second: numpy, float64, one flat vector of parameters. All follows
+from a description, which goes into Records and to workers: a gradient has the same bits wherever it is made, if BLAS uses one thread.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ class Problem(Protocol):
 
 
 class LinearRegression(Description):
-    """y = X w* + noise with standard normal X and w*; loss: half the mean squared error. Its minimum is known."""
+    """y = X w* + noise with standard normal X and w*; loss: half the mean squared error."""
 
     kind: Literal["linear_regression"] = "linear_regression"
     features: Count = 10
@@ -93,7 +91,6 @@ class LinearRegression(Description):
         return LinearProblem(self)
 
     def inputs(self, generator: np.random.Generator) -> np.ndarray:
-        """X, [rows, features]."""
         return generator.standard_normal((self.rows, self.features))
 
 
@@ -108,7 +105,6 @@ class RareFeatures(LinearRegression):
 
 class Digits(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to test.
-
     hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters, convex).
     """
 
@@ -126,7 +122,6 @@ class Digits(Description):
 
 class PlantedTeacher(Description):
     """Images of noise, labelled by a fixed random network with one hidden layer; the default has CIFAR's sizes (32 x 32 x 3, 10 classes).
-
     label_noise: share of training rows with a random label. The test rows have none.
     """
 
@@ -149,7 +144,7 @@ class PlantedTeacher(Description):
 
 
 class LinearProblem:
-    """See `LinearRegression`. `planted` is w*; `best` is the minimiser and `best_loss` the loss there, both from least squares."""
+    """See `LinearRegression`. `planted` is w*; `best_loss` is the least loss."""
 
     dtype = np.dtype(np.float64)
 
@@ -160,11 +155,9 @@ class LinearProblem:
         self.planted = generator.standard_normal(description.features)
         self.targets = self.inputs @ self.planted + description.noise * generator.standard_normal(description.rows)
         self.batches = Batches(description, description.rows)
-        self.best = np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0]
-        self.best_loss = self.loss(self.best)
+        self.best_loss = self.loss(np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0])
 
     def initial(self, seed: int = 0) -> np.ndarray:
-        """Zeros, whatever the seed."""
         return np.zeros(self.size)
 
     def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray:
@@ -199,7 +192,6 @@ class Classification:
         self.inputs, self.labels, self.test_inputs, self.test_labels = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
 
     def initial(self, seed: int = 0) -> np.ndarray:
-        """He's normal initialisation, biases zero."""
         return self.network.initial(np.random.default_rng((seed, 2)))
 
     def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray:
@@ -216,10 +208,7 @@ class Classification:
 
 
 class Network:
-    """Layers of widths `inputs`, `*hidden`, `classes`; without hidden layers multinomial logistic regression.
-
-    The flat vector holds, layer by layer, the kernel [in, out] and the bias [out].
-    """
+    """Layers of widths `inputs`, `*hidden`, `classes`. The flat vector holds, layer by layer, the kernel [in, out] and the bias [out]."""
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
         self.shapes = tuple(pairwise((inputs, *hidden, classes)))
@@ -251,8 +240,8 @@ class Network:
     def _layers(self, flat: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """(kernel, bias) of every layer, as views."""
         cuts = np.cumsum([size for rows, columns in self.shapes for size in (rows * columns, columns)])[:-1]
-        parts = iter(np.split(flat, cuts))
-        return [(next(parts).reshape(shape), next(parts)) for shape in self.shapes]
+        parts = np.split(flat, cuts)
+        return [(kernel.reshape(shape), bias) for shape, kernel, bias in zip(self.shapes, parts[::2], parts[1::2], strict=True)]
 
     def forward(self, parameters: np.ndarray, inputs: np.ndarray) -> list[np.ndarray]:
         """The input of every layer [rows, width], then the logits [rows, classes]."""

@@ -1,7 +1,5 @@
 """The six protocols of document 002 as one state machine: no clock, no gradients, no framework.
 
-Two questions tell them apart:
-
     ================  =====================  =======================================  ======================
     protocol          an update waits for    after its gradient arrived, a worker     the others' batches
     ================  =====================  =======================================  ======================
@@ -22,10 +20,8 @@ from typing import Literal, NamedTuple, get_args
 
 ProtocolName = Literal["sync", "k_sync", "k_batch_sync", "async", "k_async", "k_batch_async"]
 PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
-CANCELS = frozenset({"sync", "k_sync", "k_batch_sync"})
-"""Protocols in which an update cancels what is still being computed: every gradient is of the current version."""
-BATCHES = frozenset({"k_batch_sync", "k_batch_async"})
-"""Protocols that count batches, whoever computed them; the others count workers, who wait until the update."""
+CANCELS = frozenset({"sync", "k_sync", "k_batch_sync"})  # whose updates cancel what is still being computed
+BATCHES = frozenset({"k_batch_sync", "k_batch_async"})  # which count batches, whoever computed them, and not workers
 
 
 class Job(NamedTuple):
@@ -72,12 +68,10 @@ def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None)
 class Coordinator:
     """What the server decides: events go in (a gradient arrived, a worker left), a Decision comes out.
 
-    Every batch started is, at any time, in exactly one account:
-    `started == applied + len(waiting) + len(running) + cancelled + lost`.
+    Every batch is always in one account: `started == applied + len(waiting) + len(running) + cancelled + lost`.
 
-    Raises:
-        ValueError: see `check_gradients`; an event names a worker or ticket that cannot be.
-        CannotContinue: (from an event) too few workers are left for another update.
+    tickets: by worker, of its next batch. running: batches being computed, by worker. waiting: gradients that arrived for the next update.
+    Raises ValueError as `check_gradients`, or where an event names a worker or ticket that cannot be.
     """
 
     def __init__(self, protocol: ProtocolName, workers: int, gradients: int | None = None) -> None:
@@ -87,21 +81,16 @@ class Coordinator:
         self.batches = protocol in BATCHES
         self.version = 0
         self.tickets = [0] * workers
-        """By worker, the ticket of its next batch."""
-        self.alive: set[int] = set()
+        self.alive = set(range(workers))
         self.running: dict[int, Job] = {}
-        """Batches being computed, by worker."""
         self.waiting: list[Job] = []
-        """Gradients that arrived and belong to the next update, in order of arrival."""
         self.started = self.applied = self.cancelled = self.lost = self.late = 0
 
     def begin(self) -> Decision:
         """All workers start."""
-        self.alive = set(range(len(self.tickets)))
         return Decision(started=self._start(self.alive))
 
     def arrived(self, worker: int, ticket: int) -> Decision:
-        """The gradient of a worker's batch is at the server."""
         job = self.running.get(worker)
         if job is None or job.ticket != ticket:
             if not 0 <= worker < len(self.tickets) or not 0 <= ticket < self.tickets[worker]:
@@ -115,15 +104,12 @@ class Coordinator:
         update, self.waiting = tuple(self.waiting), []
         self.version += 1
         self.applied += len(update)
-        cancelled: tuple[Job, ...] = ()
-        if self.cancels:
-            cancelled = tuple(self.running.values())
-            self.cancelled += len(cancelled)
-            self.running.clear()
-            idle: Iterable[int] = self.alive
-        else:
-            idle = (worker,) if self.batches else [job.worker for job in update]
-        return Decision(update, cancelled, self._start(idle))
+        if not self.cancels:
+            return Decision(update, (), self._start([worker] if self.batches else [job.worker for job in update]))
+        cancelled = tuple(self.running.values())
+        self.cancelled += len(cancelled)
+        self.running.clear()
+        return Decision(update, cancelled, self._start(self.alive))
 
     def left(self, worker: int) -> Job | None:
         """A worker ended: the batch it was computing (it is told) is lost, gradients that had arrived stay."""

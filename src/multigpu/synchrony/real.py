@@ -1,9 +1,8 @@
 """Experiments for real: this process is the server, its workers are processes of this machine, with the law's times injected as delays.
 
-Small messages travel in pipes, vectors lie in an `exchange`. A message that was read orders what was written before it. A cancelled worker
-may read parameters that are being overwritten, but then it throws its gradient away, or the server does: an answer with an old ticket is
-never looked at. Cancelling is sending the next job: the worker sees it at its next check, which ends its wait at once but not its
-computation.
+Small messages travel in pipes, vectors lie in an `Exchange`. A message that was read orders what was written before it. A cancelled worker
+may read parameters that are being overwritten, but then its gradient is thrown away: an answer with an old ticket is never looked at.
+Cancelling is sending the next job, which ends the worker's wait at once but not its computation.
 """
 
 import multiprocessing
@@ -17,43 +16,36 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.process import end_with_parent
-from multigpu.synchrony.exchange import Exchange, Vector, arithmetic_of, open_exchange
 from multigpu.synchrony.experiment import Engine, Experiment
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Decision
-from multigpu.synchrony.server import Server
+from multigpu.synchrony.server import Exchange, Server, Vector, arithmetic_of, open_exchange
 
-MOST_WORKERS = 64
-"""On one machine; the simulator goes further."""
-STALL_S = 120.0
-"""A run ends with a sentence if nothing arrives for so long."""
+MOST_WORKERS = 64  # on one machine; the simulator goes further
+STALL_S = 120.0  # a run ends with a sentence if nothing arrives for so long
 READY = "ready"
-WARM_UP = 2
-"""Gradients that a worker computes and throws away before it is ready; one more goes through the exchange."""
-MOST_TIMES = 64
-"""Batches of a worker whose time is kept, spread evenly over the run."""
-END_S = 10.0
-"""What workers get to end by themselves."""
+WARM_UP = 2  # gradients that a worker throws away before it is ready; one more goes through the exchange
+MOST_TIMES = 64  # batches of a worker whose time is kept, spread evenly over the run
+END_S = 10.0  # what workers get to end by themselves
 
 
 class Workers(Protocol):
-    """The workers of a run on the real clock, whatever they are, as its server sees them."""
+    """The workers of a run on the real clock, as its server sees them.
 
-    def send(self, decision: Decision, parameters: Vector | None) -> Collection[int]:
-        """Give out the jobs started, on these parameters, and end those cancelled; the workers found gone."""
+    send: give out the jobs started, on these parameters, and end those cancelled; the workers found gone. receive: (worker, ticket) of
+    gradients that arrived, and workers found gone, after at most `timeout_s`. take: the gradient that a worker has answered with.
+    """
 
-    def receive(self, timeout_s: float) -> tuple[list[tuple[int, int]], list[int]]:
-        """((worker, ticket) of gradients that arrived, workers found gone), after at most `timeout_s`."""
+    def send(self, decision: Decision, parameters: Vector | None) -> Collection[int]: ...
 
-    def take(self, worker: int) -> Vector | None:
-        """The gradient that this worker has answered with."""
+    def receive(self, timeout_s: float) -> tuple[list[tuple[int, int]], list[int]]: ...
+
+    def take(self, worker: int) -> Vector | None: ...
 
 
 def serve(server: Server, workers: Workers, stall_s: float) -> tuple[float, float]:
-    """Drive the server on the clock until its budget is spent; the seconds that took, and those for which the server was busy.
-
-    Raises:
-        CannotContinue: too few workers are left, or nothing arrives for `stall_s`.
+    """Drive the server on the clock until its budget is spent; the seconds that took, and those for which the server was busy. Raises
+    CannotContinue: too few workers are left, or nothing arrives for `stall_s`.
     """
     begun = heard = time.perf_counter()
     busy_s, limit_s = 0.0, server.experiment.time_s or float("inf")
@@ -81,7 +73,7 @@ def serve(server: Server, workers: Workers, stall_s: float) -> tuple[float, floa
 
 
 def worker_main(connection: Connection, exchange: Exchange, text: str, worker: int) -> None:
-    """Compute batches until told to stop (None), or until the server is gone."""
+    """Compute batches until the server lets go of the pipe, or is gone."""
     end_with_parent()
     experiment = Experiment.model_validate_json(text)
     problem = experiment.open()
@@ -99,10 +91,9 @@ def worker_main(connection: Connection, exchange: Exchange, text: str, worker: i
 
 
 def _work(connection: Connection, exchange: Exchange, experiment: Experiment, problem: Problem | None, worker: int) -> None:
-    """One batch after the other, until the job is None."""
     times, delay_s = experiment.times_of(worker), experiment.delay_of_s(worker)
     ticket = connection.recv()
-    while ticket is not None:
+    while True:
         begun_s = time.perf_counter()
         gradient = exchange.gradient(problem, worker, ticket) if problem else None
         computed_s = time.perf_counter() - begun_s
@@ -119,9 +110,7 @@ def _work(connection: Connection, exchange: Exchange, experiment: Experiment, pr
 
 
 class Processes:
-    """The workers of a real run as the server has them; one whose pipe breaks is gone. When it is left as a context they have ended, and
-    the memory that they map is free.
-    """
+    """The workers as the server has them: one whose pipe breaks is gone. When it is left as a context they have ended."""
 
     def __init__(self, experiment: Experiment, exchange: Exchange) -> None:
         # spawned, not forked: the process that starts a run may hold threads and a framework, and CUDA does not survive a fork
@@ -130,8 +119,7 @@ class Processes:
         self.open: dict[int, Connection] = {}
         self.processes = []
         self.over_s: list[float] = []
-        self.times_s: list[list[float]] = [[] for _ in range(experiment.workers)]
-        """By worker, seconds of every batch that arrived, without the delay injected."""
+        self.times_s: list[list[float]] = [[] for _ in range(experiment.workers)]  # of every batch that arrived, without the delay
         text = experiment.model_dump_json()
         for worker in range(experiment.workers):
             self.open[worker], theirs = context.Pipe()
@@ -141,7 +129,6 @@ class Processes:
             theirs.close()  # only the two processes of a pipe may hold it, or the end of one would stay unnoticed by the other
 
     def wait_until_ready(self, stall_s: float) -> None:
-        """Until every worker has warmed up, each within so many seconds, or else CannotContinue."""
         for worker, connection in self.open.items():
             try:
                 if not connection.poll(stall_s) or connection.recv() != READY:
@@ -184,26 +171,6 @@ class Processes:
             self.open.pop(worker).close()
         return gone
 
-    def some_times_s(self) -> list[list[float]]:
-        """By worker, the times of at most `MOST_TIMES` batches, evenly spread."""
-        places = (np.unique(np.linspace(0, max(len(own) - 1, 0), MOST_TIMES).astype(int)) for own in self.times_s)
-        return [np.array(own)[chosen[: len(own)]].tolist() for own, chosen in zip(self.times_s, places, strict=True)]
-
-    def notes(self) -> list[str]:
-        """How late workers were: a wait that ends late, or a gradient that took longer than its law's time."""
-        if not self.over_s:
-            return []
-        middle, most = np.median(self.over_s) * 1e3, max(self.over_s) * 1e3
-        return [f"batches ended {middle:.2f} ms after their law's time (median; most {most:.2f} ms)"]
-
-    def stop(self) -> None:
-        """Let every worker end after its batch."""
-        for connection in self.open.values():
-            try:
-                connection.send(None)
-            except OSError:
-                continue
-
     def __enter__(self) -> Self:
         return self
 
@@ -227,10 +194,7 @@ def check_real(experiment: Experiment, engine: Engine, other: str) -> None:
 
 def run_real(experiment: Experiment, problem: Problem | None = None, *, stall_s: float = STALL_S) -> Server:
     """Run `experiment` with a process a worker. They end with this one, however it ends. problem: its own, if it is built already.
-
-    Raises:
-        ValueError: the experiment is not for the real clock and processes, has too many workers or needs a GPU that is not there.
-        CannotContinue: too few workers are left, or nothing arrived for `stall_s`.
+    Raises CannotContinue as `serve`, or ValueError: the experiment is not for the real clock and processes, or not for this machine.
     """
     check_real(experiment, "processes", "over_ray.run_over_ray")
     if experiment.workers > MOST_WORKERS:
@@ -244,12 +208,10 @@ def run_real(experiment: Experiment, problem: Problem | None = None, *, stall_s:
         workers.wait_until_ready(stall_s)
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
             end_s, busy_s = serve(server, workers, stall_s)
-        workers.stop()
-        server.end(end_s)
-    arrived = sum(map(len, workers.times_s))
-    server.notes, server.batch_times_s, server.server_time_s = (
-        workers.notes(),
-        workers.some_times_s(),
-        busy_s / arrived if arrived else None,
-    )
-    return server
+    if over_s := workers.over_s:  # a wait that ended late, or a gradient that took longer than its law's time
+        middle, most = np.median(over_s) * 1e3, max(over_s) * 1e3
+        server.notes = [f"batches ended {middle:.2f} ms after their law's time (median; most {most:.2f} ms)"]
+        server.server_time_s = busy_s / len(over_s)
+    places = [np.unique(np.linspace(0, max(len(own) - 1, 0), MOST_TIMES).astype(int))[: len(own)] for own in workers.times_s]
+    server.batch_times_s = [np.array(own)[chosen].tolist() for own, chosen in zip(workers.times_s, places, strict=True)]
+    return server.end(end_s)

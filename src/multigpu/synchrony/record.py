@@ -16,7 +16,7 @@ Kind = TypeVar("Kind", bound=Described)
 
 
 class Measured(Kept, Generic[Kind]):
-    """An experiment and its figures; which, its subclasses say."""
+    """An experiment and its figures."""
 
     experiment: Kind
     synchrony_version: int = SYNCHRONY_VERSION
@@ -31,7 +31,7 @@ class Measured(Kept, Generic[Kind]):
 
 
 def record_fields(experiment: Described) -> dict[str, Any]:
-    """What a Record that is made now says beside its figures."""
+    """Of a Record that is made now."""
     return {"key": experiment.key_on(this_machine().name), "experiment": experiment, **made_here(versions())}
 
 
@@ -44,15 +44,12 @@ class Histogram(Data):
 
 
 class Result(Data):
-    """The figures of one run. Times in seconds of the experiment's clock.
+    """The figures of one run, in seconds of the experiment's clock; accounts, curve, batch_times_s, server_time_s as in `server`.
 
     updates, gradients, samples: applied; measured_updates: as many as updates.
     update_time_s: mean seconds per update; block_times_s: the same in up to 20 successive parts; interval_quantiles_s: the 5, 25, 50, 75
         and 95% quantiles of single intervals.
-    accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes.
-    curve: loss and error against time, thinned to the experiment's evaluations.
-    fingerprint: of the parameters' bytes at the end; equal runs have equal fingerprints.
-    batch_times_s, server_time_s: of a real run, see `server.Server`.
+    parameters: their number, to turn vectors into bytes. fingerprint: of their bytes at the end.
     """
 
     end_s: float
@@ -95,7 +92,7 @@ def make_record(experiment: Experiment, run: Server | None, reason: str = "") ->
 
 
 def summarise(run: Server) -> Result:
-    """The figures of a run, thinned: a few kilobytes whatever the number of updates and workers."""
+    """A few kilobytes, whatever the number of updates and workers."""
     experiment, count, vector = run.experiment, len(run.update_times_s), run.parameters
     gradients = count * experiment.gradients_per_update
     quantiles_s = np.quantile(np.diff(run.update_times_s), [0.05, 0.25, 0.5, 0.75, 0.95]).tolist() if count > 1 else []

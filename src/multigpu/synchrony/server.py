@@ -1,20 +1,36 @@
-"""The server: a Coordinator, the parameters, the rate rule, the accounts, and the curve of loss against time.
-
-Whoever drives it owns the clock and passes the time: the simulator, the server of a real run, and the replay of its arrivals (a test).
+"""The server: a Coordinator, the parameters, the rate rule, the accounts, and the curve of loss against time; and where a real run keeps
+vectors. Whoever drives it (the simulator, a real run, the replay of its arrivals in a test) owns the clock and passes the time.
 """
 
+import importlib
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from multigpu.synchrony.exchange import ON_HOST, Arithmetic, Vector
-from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.experiment import BoundedRate, Experiment, rates_of
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Coordinator, Decision, Job
+
+Vector = Any  # an array, or a tensor on a device
+ON_DEVICE = "multigpu.synchrony.on_device"  # what imports PyTorch
+
+
+class Arithmetic:
+    """Where a server keeps vectors: `place` puts an array's values there, `fetch` gives a vector's on the host, not to be written."""
+
+    def place(self, array: np.ndarray) -> Vector:
+        return array
+
+    def fetch(self, vector: Vector) -> np.ndarray:
+        return np.asarray(vector)
+
+
+ON_HOST = Arithmetic()
 
 
 class Point(NamedTuple):
@@ -28,11 +44,10 @@ class Point(NamedTuple):
 
 
 ARRIVED, LEFT = 0, 1
-"""Kinds of events in a log."""
 
 
 class Event(NamedTuple):
-    """One line of a log: what happened to which worker; `ticket` and `version` of the batch that arrived, else -1."""
+    """One line of a log: what happened (ARRIVED, LEFT) to which worker; `ticket` and `version` of the batch that arrived, else -1."""
 
     kind: int
     worker: int
@@ -44,9 +59,8 @@ class Event(NamedTuple):
 class Accounts:
     """Where the batches and the workers' seconds went. `started == applied + waiting + running + cancelled + lost`.
 
-    applied: in an update; waiting: arrived, for an update that the run did not reach; running: being computed at the end.
-    cancelled: given up because of an update; lost: with the worker that ended.
-    late: cancelled batches whose gradient arrived nevertheless, and was dropped (real runs only; counted as cancelled).
+    waiting: arrived, for an update that the run did not reach; running: being computed at the end; cancelled: given up for an update;
+    lost: with the worker that ended. late: cancelled batches whose gradient arrived nevertheless, and was dropped (real runs only).
     busy_s, cancelled_s, lost_s: worker-seconds spent on gradients that arrived in time, on cancelled and on lost batches.
     idle_s: worker-seconds between a gradient's arrival and the worker's next start, once that came.
     received, sent: gradients received (late ones too) and parameter vectors sent; times the vector's bytes it is the traffic.
@@ -70,8 +84,7 @@ class Accounts:
 
 
 class Server:
-    """One run's server, and when that has ended what the run gave. Every method that takes an event takes its time, in seconds since the
-    start.
+    """One run's server, and when that has ended what the run gave. Times are seconds since the start.
 
     parameters: like gradients a vector of `arithmetic`; when the run has ended, an array on the host.
     update_times_s: of every update. staleness: gradients by staleness, own update not counted. events: the log.
@@ -100,20 +113,14 @@ class Server:
         self._seconds: dict[str, Any] = {"busy_s": 0.0, "cancelled_s": 0.0, "lost_s": 0.0, "idle_s": 0.0}
         self._versions_held = 0
 
-    @property
-    def version(self) -> int:
-        """Updates so far."""
-        return self.coordinator.version
-
     def begin(self) -> Decision:
-        """All workers start, at 0 s."""
         decision = self.coordinator.begin()
         self._start(decision, 0.0)
         self._offer(0.0)
         return decision
 
     def parameters_of(self, worker: int) -> Vector:
-        """The parameters that the worker's batch is computed on."""
+        """Those that the worker's batch is computed on."""
         return self._versions[self.coordinator.running[worker].version][0]
 
     def arrived(self, worker: int, ticket: int, gradient: Vector | None, now_s: float) -> Decision:
@@ -145,15 +152,17 @@ class Server:
             self._release(job)
 
     def finished(self, now_s: float) -> bool:
-        """Whether the budget is spent."""
-        updates, time_s = self.experiment.updates, self.experiment.time_s
-        return (updates is not None and self.version >= updates) or (time_s is not None and now_s >= time_s)
+        return self._spent(now_s) >= 1
+
+    def _spent(self, now_s: float) -> float:
+        """The part of the budget."""
+        return max(self.coordinator.version / (self.experiment.updates or math.inf), now_s / (self.experiment.time_s or math.inf))
 
     def end(self, end_s: float) -> Self:
         """The run is over: its curve is evaluated, which takes time, and its parameters come to the host."""
         self.end_s = end_s
         if self.problem is not None:
-            if not self._taken or self._taken[-1][1] != self.version:
+            if not self._taken or self._taken[-1][1] != self.coordinator.version:
                 self._take(end_s)
             held = [(t, u, g, self.arithmetic.fetch(w)) for t, u, g, w in self._taken]
             with np.errstate(over="ignore", invalid="ignore"):
@@ -163,7 +172,6 @@ class Server:
 
     @property
     def accounts(self) -> Accounts:
-        """Of the run so far."""
         c, waiting = self.coordinator, len(self.coordinator.waiting)
         return Accounts(
             *(c.started, c.applied, waiting, len(c.running), c.cancelled, c.lost, c.late),
@@ -175,23 +183,21 @@ class Server:
 
     def block_times_s(self, blocks: int = 20) -> np.ndarray:
         """Seconds per update in successive parts of equally many updates, [blocks or fewer]; what does not divide is left out at the end.
-
-        Parts of many updates are nearly independent where single updates are not (async), so they give an interval and a median.
+        They are nearly independent where single updates are not (async), so they give an interval and a median.
         """
         size = max(1, len(self.update_times_s) // blocks)
         return np.diff([0.0, *self.update_times_s[size - 1 :: size]]) / size
 
     def _offer(self, now_s: float) -> None:
         """Take the parameters down where the next part of the budget is spent; they are evaluated after the run, to cost no time in it."""
-        e = self.experiment
-        spent = max(self.version / (e.updates or math.inf), now_s / (e.time_s or math.inf))
+        spent, points = self._spent(now_s), self.experiment.evaluations
         if self.problem is not None and spent >= self._mark:
             self._take(now_s)
             # 1e-9: 0.3 of a budget is reached by 3 of 10 updates, whatever the rounding
-            self._mark = (math.floor(spent * e.evaluations + 1e-9) + 1) / e.evaluations - 1e-9
+            self._mark = (math.floor(spent * points + 1e-9) + 1) / points - 1e-9
 
     def _take(self, now_s: float) -> None:
-        self._taken.append((now_s, self.version, self.coordinator.applied, self.parameters))
+        self._taken.append((now_s, self.coordinator.version, self.coordinator.applied, self.parameters))
 
     def _spend(self, on: str, worker: int, now_s: float) -> None:
         self._seconds[on] += now_s - self._since[worker]
@@ -206,28 +212,68 @@ class Server:
         self._versions_held = max(self._versions_held, len(self._versions))
 
     def _release(self, job: Job) -> None:
-        if self.parameters is None:
-            return
-        parameters, users = self._versions[job.version]
-        if users == 1:
-            del self._versions[job.version]
-        else:
-            self._versions[job.version] = (parameters, users - 1)
+        if self.parameters is not None:
+            parameters, users = self._versions.pop(job.version)
+            if users > 1:
+                self._versions[job.version] = (parameters, users - 1)
 
     def _apply(self, jobs: Sequence[Job]) -> None:
         """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches under way need the old one."""
-        ages = [self.version - 1 - job.version for job in jobs]
+        ages = [self.coordinator.version - 1 - job.version for job in jobs]
         self.staleness.update(ages)
         if self.problem is None or self.experiment.rate is None:
             return
         rule, now = self.experiment.rate, self.parameters
         squares: list[float] = []
         with np.errstate(over="ignore", invalid="ignore"):
-            if rule.needs_distance:
+            if isinstance(rule, BoundedRate):
                 squares = [float(((now - self._versions[job.version][0]) ** 2).sum()) for job in jobs]
-            factor = rule.factor(self.version - 1)
-            total = sum(factor * rate * self._gradients.pop(job) for job, rate in zip(jobs, rule.rates(ages, squares), strict=True))
+            rates = rates_of(rule, self.coordinator.version - 1, ages, squares)
+            total = sum(rate * self._gradients.pop(job) for job, rate in zip(jobs, rates, strict=True))
             # by a number where vectors are: by one of the host, a GPU multiplies with the rounded reciprocal instead
             self.parameters = now - total / self.arithmetic.place(np.array(len(jobs), self.problem.dtype))
         for job in jobs:
             self._release(job)
+
+
+class Exchange:
+    """[2, workers, size] in memory that processes of one host share, given to them as they start: parameters, written before a job is sent,
+    and gradients, written before a worker answers. A method returns when what it wrote is there.
+    """
+
+    def __init__(self, workers: int, problem: Problem | None) -> None:
+        self.shape = (2, workers, problem.size if problem else 0)
+        self.dtype = problem.dtype if problem else np.dtype(np.float64)
+        self.memory = get_context("spawn").RawArray("b", max(1, math.prod(self.shape) * self.dtype.itemsize))
+
+    @property
+    def shared(self) -> np.ndarray:
+        return np.frombuffer(self.memory, self.dtype, math.prod(self.shape)).reshape(self.shape)
+
+    def give(self, worker: int, parameters: Vector) -> None:
+        """Of the server: let the worker's next batch be computed on these parameters."""
+        self.shared[0, worker] = parameters
+
+    def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
+        """Of a worker: the gradient of a batch on the parameters given; good until the next one is computed."""
+        return problem.gradient(self.shared[0, worker].copy(), worker, ticket)
+
+    def answer(self, worker: int, gradient: Vector) -> None:
+        """Of a worker: let the server take this gradient."""
+        self.shared[1, worker] = gradient
+
+    def take(self, worker: int) -> Vector:
+        """Of the server: a copy of the worker's gradient, as it writes the next one in the same place."""
+        return self.shared[1, worker].copy()
+
+
+def arithmetic_of(server_device: str) -> Arithmetic:
+    """Of an Experiment's `server_device`."""
+    return ON_HOST if server_device == "host" else importlib.import_module(ON_DEVICE).DeviceArithmetic(server_device)
+
+
+def open_exchange(experiment: Experiment, problem: Problem | None) -> Exchange:
+    """Where its server and workers exchange vectors."""
+    if experiment.server_device == "host" or problem is None:
+        return Exchange(experiment.workers, problem)
+    return importlib.import_module(ON_DEVICE).DeviceExchange(experiment.workers, problem, experiment.server_device)

@@ -17,9 +17,8 @@ from multigpu.synchrony.server import Server
 def simulate(experiment: Experiment, problem: Problem | None = None) -> Server:
     """Run `experiment` on a virtual clock; the same experiment gives the same bits. problem: its own, if it is built already.
 
-    A worker takes the law's time for a batch, and its delay; the network takes none, and the server, if it takes any, handles one gradient
-    after the other in the order of their arrival. Gradients are computed when they arrive, on the version that the worker was given, so
-    cancelled ones cost nothing here. Arrivals at one instant come in random order. A run that diverges runs on: its loss says so.
+    The network takes no time, and the server, if it takes any, handles one gradient after the other. Gradients are computed when they
+    arrive, on the version that the worker was given. Arrivals at one instant come in random order. A run that diverges runs on.
     """
     problem = problem or experiment.open()
     server = Server(experiment, problem)
@@ -57,13 +56,8 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Server:
 
 
 def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:
-    """A protocol on a virtual clock, exponential times of mean 1, the last worker `late` times as slow.
-
-    Args:
-        applied: about so many gradients end the run.
-
-    Returns:
-        speed: gradients applied, over what workers that never wait could; age: the mean staleness of a gradient, in updates.
+    """Exponential times of mean 1, the last worker `late` times as slow, about `applied` gradients. speed: gradients applied, over what
+    workers that never wait could; age: the mean staleness of a gradient, in updates.
     """
     slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
     law = Exponential(scale_s=1.0)

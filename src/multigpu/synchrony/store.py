@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from multigpu import paths
 from multigpu.measure.machine import this_machine
+from multigpu.paths import SYNCHRONY
 from multigpu.store import Store
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord
 from multigpu.synchrony.downpour import Downpour, DownpourRecord
 from multigpu.synchrony.experiment import Described
 from multigpu.synchrony.record import Measured, SynchronyRecord
-
-RECORDS = paths.SYNCHRONY
 
 
 class SynchronyStore(Store[Measured[Any]]):
@@ -20,7 +18,7 @@ class SynchronyStore(Store[Measured[Any]]):
     kind = SynchronyRecord
     kinds = {AveragingExperiment.folder: AveragingRecord, Downpour.folder: DownpourRecord}
 
-    def __init__(self, root: Path = RECORDS) -> None:
+    def __init__(self, root: Path = SYNCHRONY) -> None:
         super().__init__(root)
 
     def of_experiment(self, experiment: Described) -> Measured[Any] | None:

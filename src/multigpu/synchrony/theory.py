@@ -1,7 +1,6 @@
 """What theory says of runtime and staleness, and the simulator of a real run. P workers, K gradients an update, X the time of one batch.
 
-Runtime theory covers equal workers, no time at the server and none on the way; where no closed form is known, the answer is
-None. Source: Dutta et al. (see `protocol`); the derivations are repeated where they are short.
+Runtime theory covers equal workers, no time at the server and none on the way. Source: Dutta et al. (see `protocol`).
 
 002's theorem compares updates: sync takes P E[X_(P:P)]/E[X] times as long as async, for exponential times P H_P, about P log P. But an
 update of sync applies P gradients and one of async only one: for the same samples it is H_P, about log P (at P = 20 72 an update, yet 3.6 a
@@ -9,12 +8,11 @@ sample).
 """
 
 import math
-from typing import NamedTuple
 
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import Empirical, Law
 from multigpu.synchrony.protocol import CANCELS, ProtocolName, check_gradients
-from multigpu.synchrony.record import SynchronyRecord, summarise
+from multigpu.synchrony.record import Result, SynchronyRecord, summarise
 from multigpu.synchrony.simulate import simulate
 
 
@@ -31,9 +29,6 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
         k_sync (an upper bound if a batch under way ends sooner than a fresh one). K E[X]/P would need workers that never
         wait: it is a lower bound, reached by K = 1 and by k_batch_async. With K = P it is sync.
         Constant times arrive P at a time, and each full set of K makes an update: X / floor(P/K).
-
-    Raises:
-        ValueError: K does not suit the protocol.
     """
     k = check_gradients(protocol, workers, gradients)
     if protocol in ("sync", "k_sync") or (protocol == "k_async" and k == workers) or (protocol == "k_batch_sync" and k == 1):
@@ -48,10 +43,8 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
 
 
 def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None = None) -> float:
-    """Mean staleness of a gradient, in the long run and for every law of step times.
-
-    Staleness is the number of updates between the version a gradient was computed on and the version it is applied to. The
-    update it belongs to is not counted, so it is 0 in sync.
+    """Mean staleness of a gradient (updates between the version it was computed on and that it is applied to, its own not counted), in the
+    long run and for every law of step times.
 
     Every update makes each batch under way one update older, and K gradients leave with it. So the mean is (batches under way
     when an update happens) / K. In k_batch_async those are all but the worker whose gradient completes the update:
@@ -59,45 +52,29 @@ def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None =
     002's N/K is thus k_async with the own update counted, exactly; for k_batch_async it would need workers that fetch
     before their own update is made. Sources: W. Zhang, S. Gupta, X. Lian, J. Liu, "Staleness-aware Async-SGD" (IJCAI 2016),
     who do not count the own update; the derivation is ours.
-
-    Raises:
-        ValueError: K does not suit the protocol.
     """
     k = check_gradients(protocol, workers, gradients)
     under_way = 0 if protocol in CANCELS else workers - 1 if protocol == "k_batch_async" else workers - k
     return under_way / k
 
 
-UPDATES = 1500
-"""Simulated for a prediction at least."""
-CYCLES = 50
-"""Gradients of the latest worker that a prediction holds at least: the one under way at its end is left out of the mean staleness."""
-
-
-class Prediction(NamedTuple):
-    """Mean seconds an update, and mean staleness (own update not counted)."""
-
-    update_time_s: float
-    staleness: float
-
-
 def measured_law(record: SynchronyRecord) -> Empirical:
-    """The times of the batches of a real run, all its workers' together, without the delay injected. ValueError: the Record has none."""
+    """The times of the batches of a real run, all its workers' together. ValueError: the Record has none."""
     times = tuple(time for worker in (record.result.batch_times_s if record.result else []) for time in worker)
     if not times:
         raise ValueError(f"Record {record.key} holds no batch times: only real runs measure them")
     return Empirical(times_s=times)
 
 
-def predict(experiment: Experiment, measured: SynchronyRecord) -> Prediction:
-    """The simulator's runtime and staleness of a real run's protocol and delays, from the step times of the run `measured`, whose server's
-    time for each gradient is the server's. Raises as `measured_law`.
+def predict(experiment: Experiment, measured: SynchronyRecord) -> Result:
+    """What the simulator gives for a real run's protocol and delays, from the step times and the server's time of the run `measured`.
+    Raises as `measured_law`.
     """
     time_s = measured.result.server_time_s if measured.result else None
     law = measured_law(measured)
     latest = 1 + max(experiment.delays_s or (0.0,)) / law.mean_s
-    updates = max(UPDATES, math.ceil(CYCLES * latest * experiment.workers))
+    # 50 gradients of the latest worker at least: the one under way at the end is left out of the mean staleness
+    updates = max(1500, math.ceil(50 * latest * experiment.workers))
     same = experiment.model_dump(include={"protocol", "workers", "gradients", "delays_s", "seed"})
     twin = Experiment(**same, law=law, server_s=time_s or 0.0, preemptive=False, updates=updates)
-    result = summarise(simulate(twin))
-    return Prediction(result.update_time_s, result.staleness.mean)
+    return summarise(simulate(twin))

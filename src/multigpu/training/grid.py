@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from multigpu.grid.entries import having
+from multigpu.grid import having
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.measure.machine import gpu_count
 from multigpu.placements import find_placement, placements

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from multigpu import paths
 from multigpu.command import Parser, add_usual, answered, name, parse_fields
-from multigpu.hosts.arguments import add_arguments
-from multigpu.hosts.arguments import company as company_of
-from multigpu.hosts.launching import Company, follow
+from multigpu.hosts.launching import Company, add_arguments, follow
+from multigpu.hosts.launching import company as company_of
 from multigpu.inputs.files import check_inputs
 from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.measure.summary import Summary

@@ -27,12 +27,7 @@ def _found(folder: str) -> Workload:
 
 
 def _built(workload: Workload, package: str) -> Workload:
-    """The workload itself, if its builders are there.
-
-    Raises:
-        ValueError: one is not.
-        ImportError: what its entry point names is no package, in which they could be.
-    """
+    """The workload itself, if its builders are there; else a ValueError (an ImportError where there is no such package)."""
     for framework in workload.frameworks:
         if find_spec(f"{package}.{framework}") is None:
             raise ValueError(f"it is built in {', '.join(workload.frameworks)}, and {package} has no module {framework!r}")
@@ -54,11 +49,7 @@ def part_of(workload: str, part: str) -> str:
 
 
 def find_workload(name: str) -> Workload:
-    """The workload called `name`.
-
-    Raises:
-        ValueError: it is unknown, which the sentence says with the known ones, or another package adds it and it cannot be used.
-    """
+    """The workload called `name`; a ValueError where it is unknown, or another package adds it and it cannot be used."""
     if name not in workloads():
         raise ValueError(f"unknown workload {name!r}: choose one of {', '.join(workloads())}, or install the package that adds it")
     return workloads()[name]
@@ -73,11 +64,5 @@ def find_model(workload: str, model: str) -> Model:
 
 
 def open_source(run: Run) -> Source:
-    """The Run's input.
-
-    Raises:
-        ValueError: its files cannot be used.
-        OSError: or cannot be read.
-        ImportError: what reads them is not installed.
-    """
+    """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or read, or their reader is missing."""
     return workloads()[run.workload].inputs[run.inputs](run, run.description)

@@ -37,9 +37,7 @@ class Init:
 
 @dataclass(frozen=True)
 class Variable:
-    """A logical trainable variable, as the documents count them: one kernel an LSTM cell, whatever the framework holds.
-
-    `embedding` variables are looked up by row (shape [rows, width]); every other kind is used whole.
+    """A logical trainable variable, as the documents count them: one kernel an LSTM cell. `embedding`: looked up by row, [rows, width].
     flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay where it starts.
     """
 
@@ -77,9 +75,7 @@ class Optimizer:
 @dataclass(frozen=True)
 class Section:
     """A stretch of a model that one device runs as a whole, forward and backward; sections stand in an order in which they can run.
-
-    variables: that it uses, which no other section does.
-    takes: names of tensors that earlier sections give (what it reads of the batch is fed to where it runs).
+    variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch is fed to where it runs).
     gives: tensor -> its elements, as multiples of a batch's extents ("rows", and rows looked up by table, padding included).
     work: forward operations, as such multiples too.
     """
@@ -93,10 +89,8 @@ class Section:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective among the devices that share one copy of a model.
-
-    elements: for each row of the batch and in one step, of what each device hands over (of an all_gather: all devices together).
-    exact: statistics of the loss, in float32 or better whatever the precision.
+    """A collective among the devices that share one copy of a model. elements: for each row of the batch and in one step, of what each
+    device hands over (of an all_gather: all together). exact: statistics of the loss, in float32 or better whatever the precision.
     """
 
     kind: Literal["all_reduce", "all_gather", "reduce_scatter"]
@@ -106,9 +100,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Splitting:
-    """How a model's matrices are cut over devices.
-
-    axes: variable -> the axis along which it is cut; others are whole on every device.
+    """How a model's matrices are cut over devices. axes: variable -> the axis along which it is cut; others are whole on every device.
     exchanges: what one step then joins. equal: a size that must divide by the number of devices; None: parts may differ by one.
     """
 
@@ -121,14 +113,11 @@ class Splitting:
 class Model:
     """One model of a workload, described once; the frameworks' builders read `config`, everything else reads the rest.
 
-    forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row of reviews at the model's own size
-        (training costs about three times that).
-    spared_flops_per_unit: operations of these that a library need not do, at most, where it computes convolutions by Winograd's algorithm
-        or by Fourier transforms, as cuDNN does in fp32.
+    forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row (training takes about three times that).
+    spared_flops_per_unit: of these at most, those that cuDNN's convolutions in fp32 need not do (by Winograd's algorithm or by Fourier's).
     memory_passes_per_unit: numbers of activations and their gradients that a training step must read from or write to memory for one of
         those at least, layer by layer as libraries compute (nothing of variables, which a batch of any size reads once).
-    declare_sections: for placements that spread layers over devices; worked out when one asks.
-    splitting: for placements that cut matrices; None where the model declares none.
+    declare_sections: worked out when a placement that spreads layers asks. splitting: for those that cut matrices; None: not declared.
     """
 
     name: str
@@ -159,10 +148,8 @@ class Model:
 
 @dataclass(frozen=True)
 class Workload:
-    """A family of models with one kind of input. Each framework's builder lives beside it in `<framework>.py`.
-
-    stages: how it offers itself to placements inside one model, whose `stage_functions` lie in the builder's module; None: it does not.
-    checked: whether each Run first trains a few steps beside one process on the joined batch (`checked` of its engine), since no test does.
+    """A family of models with one kind of input; each framework's builder is `<framework>.py`. stages: for placements inside one model.
+    checked: whether each Run first trains a few steps beside one process on the joined batch (`checked` of its engine): no test does.
     """
 
     name: str

@@ -6,6 +6,7 @@ A line each time that a function is first called in a process: its file, its nam
 import os
 import sys
 import threading
+import traceback
 from types import CodeType, FrameType
 from typing import Any
 
@@ -13,13 +14,10 @@ SOURCE, WRITTEN = os.environ["TRACED_SOURCE"], os.open(os.environ["TRACED_TO"], 
 seen: set[tuple[CodeType, bool]] = set()
 
 
-def importing(frame: FrameType | None) -> bool:
+def importing(frame: FrameType) -> bool:
     """Whether this call serves an import."""
-    while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
-            return True
-        frame = frame.f_back
-    return False
+    above = (frame for frame, _ in traceback.walk_stack(frame))
+    return any(frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__" for frame in above)
 
 
 def note(frame: FrameType, event: str, _: Any) -> None:

@@ -1,8 +1,7 @@
 """Central server: process 0 receives every tensor, adds them up and sends the sum back (document 002's parameter server).
 
-For N bytes and P processes: 2 latency terms (all messages of one direction at once); a link carries N; the server's link carries
-N(P-1) in and N(P-1) out, 2N(P-1) together, as the document counts; so does the whole network. The server needs room for P
-tensors. The sum is in the order of ranks, made once and copied.
+For N bytes and P processes all messages of one direction go at once; the server's link carries N(P-1) in and N(P-1) out, 2N(P-1) as the
+document counts. The server needs room for P tensors. The sum is in the order of ranks, made once and copied.
 """
 
 from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport

@@ -1,8 +1,7 @@
 """Everyone to everyone: each process sends its whole tensor to all others and adds up what it receives (document 002's peer to peer).
 
-For N bytes and P processes: 1 latency term, the fewest possible; a link carries N; a process sends N(P-1) and receives as much;
-NP(P-1) in all, P/2 times the others' 2N(P-1). Every process needs room for P tensors, and adds them up in the order of ranks, so
-that all make the same bits.
+For N bytes and P processes: 1 latency term, the fewest possible; NP(P-1) in all, P/2 times the others' 2N(P-1). Every process needs room
+for P tensors, and adds them up in the order of ranks, so that all make the same bits.
 
 With compression, elements travel as bf16 or fp16, N the bytes on the wire. Each process also rounds its own, or processes would
 differ. For elements x_r with A = sum |x_r|, u the wire's unit roundoff (2^-8 for bf16, 2^-11 for fp16), v that of the tensor's type

@@ -1,10 +1,9 @@
 """Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005): exchange halves with partners at distance p/2, p/4, ... 1,
 then gather them back in the opposite order.
 
-For N bytes and P = p + e processes, p the largest power of two: the last e first send all they have to a partner among the
-first p, and receive the sum at the end. Latency terms: 2 log2 p, and 2 more if e > 0. The busiest link carries N (half of the
-tensor each way of the longest distance; a partner's link carries it whole). A process sends 2N(p-1)/p, and N more if it is
-a partner; 2N(P-1) in all. Each part's sum is made by one process and copied.
+For N bytes and P = p + e processes, p the largest power of two: the last e first send all they have to a partner among the first p, and
+receive the sum at the end. The busiest link carries N (half of the tensor each way of the longest distance; a partner's link carries it
+whole). A process sends 2N(p-1)/p, and N more if it is a partner. Each part's sum is made by one process and copied.
 """
 
 from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
@@ -45,9 +44,9 @@ def _cost(n: int, size: int) -> Cost:
     return Cost(2 * (core.bit_length() - 1) + 2 * folded, n, way, 2 * way, 2 * n * (size - 1))
 
 
-def serial(size: int, processes: int) -> float:
-    """Processes beyond a power of two hand N over and wait for N."""
+def _serial(size: int, processes: int) -> float:
+    # processes beyond a power of two hand N over and wait for N
     return _cost(size, processes).busiest_way_bytes + (size if processes & (processes - 1) else 0)
 
 
-ALGORITHM = Algorithm("halving_doubling", run=_all_reduce, formula=_cost, serial=serial)
+ALGORITHM = Algorithm("halving_doubling", run=_all_reduce, formula=_cost, serial=_serial)

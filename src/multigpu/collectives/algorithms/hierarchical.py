@@ -4,8 +4,8 @@ Source: document 002's servers of eight GPUs; P. Goyal et al., "Accurate, Large 
 g is the larger side of the most nearly square grid (4: 2, 6: 3, 8: 4). A prime P has no such grid: every process is a leader, and the
 algorithm is a ring.
 
-For N bytes: 2 ceil(log2 g) + 2(m-1) latency terms. A link within a group carries N, one between leaders 2N(m-1)/m. A leader sends
-N ceil(log2 g) + 2N(m-1)/m and receives as much; 2N(P-1) in all, of which 2N(m-1) between groups. Sums are made once and copied.
+For N bytes a link within a group carries N, one between leaders 2N(m-1)/m. A leader sends N ceil(log2 g) + 2N(m-1)/m and receives as much;
+2N(P-1) in all, of which 2N(m-1) between groups. Sums are made once and copied.
 """
 
 from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport, grid_of
@@ -13,14 +13,13 @@ from multigpu.collectives.algorithms.ring import ring
 from multigpu.collectives.algorithms.tree import broadcast_from_first, reduce_to_first
 
 
-def group_size(size: int) -> int:
-    """Processes a group, a divisor of `size`."""
+def _group_size(size: int) -> int:
     rows, columns = grid_of(size)
     return columns if rows > 1 else 1
 
 
 def _all_reduce(tensor: Tensor, transport: Transport) -> None:
-    group = group_size(transport.size)
+    group = _group_size(transport.size)
     leader = transport.rank - transport.rank % group
     members = range(leader, leader + group)
     reduce_to_first(tensor, transport, members)
@@ -30,17 +29,16 @@ def _all_reduce(tensor: Tensor, transport: Transport) -> None:
 
 
 def _cost(n: int, size: int) -> Cost:
-    g = group_size(size)
+    g = _group_size(size)
     leaders, depth = size // g, (g - 1).bit_length()
     between = 2 * n * (leaders - 1) / leaders
     way = n * depth + between
     return Cost(2 * depth + 2 * (leaders - 1), max(n if g > 1 else 0, between), way, 2 * way, 2 * n * (size - 1))
 
 
-def serial(size: int, processes: int) -> float:
-    """N on each of 2 ceil(log2 g) steps within a group, and the leaders' ring between them."""
-    g = group_size(processes)
+def _serial(size: int, processes: int) -> float:
+    g = _group_size(processes)
     return 2 * size * ((g - 1).bit_length() + (processes // g - 1) / (processes // g))
 
 
-ALGORITHM = Algorithm("hierarchical", run=_all_reduce, formula=_cost, serial=serial)
+ALGORITHM = Algorithm("hierarchical", run=_all_reduce, formula=_cost, serial=_serial)

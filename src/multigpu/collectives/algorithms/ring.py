@@ -1,7 +1,7 @@
 """Ring: reduce-scatter then all-gather between neighbours, each step a P-th of the tensor (Patarasuk and Yuan 2009; document 002).
 
-For N bytes and P processes: 2(P-1) latency terms; each of the P links in use carries 2N(P-1)/P, which is also what every process
-sends; 2N(P-1) in all. No algorithm can make every process send less. Each part's sum is made along the ring and copied.
+For N bytes and P processes each of the P links in use carries 2N(P-1)/P, which is also what every process sends: no algorithm can make
+every process send less. Each part's sum is made along the ring and copied.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,8 @@ from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
 def reduce_scatter(parts: Sequence[Tensor], transport: Transport, members: Sequence[int]) -> int:
-    """Sum over the ring of `members`, one part each: returns which part this process then holds the sum of.
-
-    Args:
-        parts: as many as members, the first the longest; the others are left with sums of some members only.
+    """Sum over the ring of `members`, one part each, the first the longest: which part this process then holds the sum of. The others are
+    left with sums of some members only.
     """
     size, me = len(members), members.index(transport.rank)
     after, before = members[(me + 1) % size], members[me - 1]
@@ -27,7 +25,7 @@ def reduce_scatter(parts: Sequence[Tensor], transport: Transport, members: Seque
 
 
 def all_gather(parts: Sequence[Tensor], transport: Transport, members: Sequence[int]) -> None:
-    """Pass every part on along the ring, from the member that `reduce_scatter` left it with."""
+    """Pass every part on along the ring, as `reduce_scatter` left them."""
     size, me = len(members), members.index(transport.rank)
     after, before = members[(me + 1) % size], members[me - 1]
     for step in range(size - 1):
@@ -41,13 +39,9 @@ def ring(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
     all_gather(parts, transport, members)
 
 
-def _all_reduce(tensor: Tensor, transport: Transport) -> None:
-    ring(tensor, transport, range(transport.size))
-
-
 def _cost(n: int, size: int) -> Cost:
     way = 2 * n * (size - 1) / size
     return Cost(2 * (size - 1), way, way, 2 * way, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("ring", run=_all_reduce, formula=_cost)
+ALGORITHM = Algorithm("ring", run=lambda tensor, transport: ring(tensor, transport, range(transport.size)), formula=_cost)

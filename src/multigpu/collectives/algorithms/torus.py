@@ -3,8 +3,8 @@
 The grid is the most nearly square one with c >= r (4: 2 x 2, 6: 2 x 3, 8: 2 x 4). A prime P is one row: a ring. Source: document 002;
 H. Mikami et al., "Massively Distributed SGD" (2018).
 
-For N bytes and P = r c: 2(c-1) + 2(r-1) latency terms, against a ring's 2(P-1). A link in a row carries 2N(c-1)/c, one in a
-column 2N(r-1)/P. A process sends 2N(P-1)/P, as on a ring; 2N(P-1) in all. Each part's sum is made by one process and copied.
+For N bytes and P = r c a link in a row carries 2N(c-1)/c, one in a column 2N(r-1)/P. A process sends 2N(P-1)/P, as on a ring, by fewer
+messages that follow each other. Each part's sum is made by one process and copied.
 """
 
 from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport, grid_of

@@ -1,21 +1,91 @@
-"""One Run whose model no test compares: its placement first trains a few steps beside one device on the joined batch."""
+"""One Run whose model no test compares: a few steps beside the reference of all tests, one device on the joined batch, rules in numpy."""
 
 import importlib
+from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
 
 from multigpu.engines.context import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import session
-from multigpu.engines.tensorflow.build import build_trainer
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import Feed
-from multigpu.engines.tensorflow.reference import train_reference
+from multigpu.engines.tensorflow.feed import Feed, Shard
+from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
+from multigpu.engines.tensorflow.session import build_trainer
 from multigpu.engines.tensorflow.trainer import Context
-from multigpu.engines.tensorflow.variables import initial_values, squared_distance
+from multigpu.engines.tensorflow.variables import from_stored, initial_values, squared_distance, to_stored
 from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.workloads import part_of, workloads
+from multigpu.workloads.base import Optimizer
+
+Arrays = dict[str, np.ndarray]
+
+
+def shard_gradients(module: StepModule, values: Arrays, shard: Shard, dtype: tf.DType) -> tuple[float, Arrays]:
+    """The sum of a shard's loss and its gradient by every variable, tables densified, all in TensorFlow's layout."""
+    dense: Tensors = {name: tf.constant(value, dtype) for name, value in values.items() if name not in module.lookup_arrays}
+    ids = {name: shard.tensors[array].numpy() for name, array in module.lookup_arrays.items()}
+    rows: Tensors = {name: tf.constant(values[name][asked], dtype) for name, asked in ids.items()}
+    statistics: Tensors = {name: tf.constant(start, dtype, shape) for name, (shape, start) in module.statistics.items()}
+    with tf.GradientTape() as tape:
+        tape.watch([*dense.values(), *rows.values()])
+        loss, _ = module.loss(dense, shard.tensors, rows, statistics)
+    found, row_gradients = tape.gradient(loss, (dense, rows))
+    gradients = {name: tf.convert_to_tensor(gradient).numpy() for name, gradient in found.items()}
+    for name, gradient in row_gradients.items():
+        gradients[name] = np.zeros_like(values[name])
+        np.add.at(gradients[name], ids[name], gradient.numpy())
+    return float(loss), gradients
+
+
+class PlainRule:
+    """PyTorch's rules, written out."""
+
+    def __init__(self, rule: Optimizer) -> None:
+        self.rule, self.steps = rule, 0
+        self.slots: dict[str, list[np.ndarray]] = {}
+
+    def apply(self, values: Arrays, gradients: Arrays) -> None:
+        rule = self.rule
+        self.steps += 1
+        for name, value in values.items():
+            gradient = gradients[name] + rule.weight_decay * value
+            slots = self.slots.setdefault(name, [np.zeros_like(value) for _ in range(2)])
+            if rule.name == "adam":
+                slots[0] = rule.beta1 * slots[0] + (1 - rule.beta1) * gradient
+                slots[1] = rule.beta2 * slots[1] + (1 - rule.beta2) * gradient**2
+                mean, square = slots[0] / (1 - rule.beta1**self.steps), slots[1] / (1 - rule.beta2**self.steps)
+                value -= rule.rate * mean / (np.sqrt(square) + rule.epsilon)
+            else:
+                slots[0] = rule.momentum * slots[0] + gradient
+                value -= rule.rate * slots[0]
+
+
+def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[int]) -> tuple[Arrays, list[float]]:
+    """Variables (in the description's layout) after steps that accumulate the gradients of the shards of `ranks`, and each step's loss.
+    With all ranks this is training on the joined batch; with one, what an independent replica does.
+    """
+    devices, kind = context.devices, context.devices.dtype.as_numpy_dtype
+    module = build_module(context.run, form_of(context.run, devices, context.even))
+    initial = list(initial_values(context.model, context.run.seed))
+    values = {variable.name: to_stored(module, variable, value).astype(kind) for variable, value in initial}
+    rule, losses = PlainRule(context.rule), []
+    with devices.at(0):
+        for shards in steps:
+            terms = sum(shards[rank].batch.loss_terms[rank] for rank in ranks)
+            total, joined = 0.0, {name: np.zeros_like(value) for name, value in values.items()}
+            for rank in ranks:
+                loss, gradients = shard_gradients(module, values, shards[rank], devices.dtype)
+                total += loss / terms
+                for name, gradient in gradients.items():
+                    joined[name] += gradient / terms
+            rule.apply(values, joined)
+            losses.append(total)
+    return {variable.name: from_stored(module, variable, values[variable.name]) for variable, _ in initial}, losses
 
 
 def equivalence(run: Run) -> Equivalence | None:

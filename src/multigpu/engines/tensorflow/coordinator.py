@@ -1,7 +1,5 @@
 """The coordinator of an asynchronous parameter server: it schedules one function for every shard and never waits for a worker's sake.
-
-Which worker computes which shard is the library's choice: whoever is free takes the next. So a shard's arrays travel with its
-function, and what an input draws is drawn where it is computed. Variables, slots, losses and running statistics stand on the server.
+The library chooses who computes what: a shard's arrays travel with its function. Variables, losses and statistics stand on the server.
 """
 
 from collections import deque
@@ -26,7 +24,7 @@ from multigpu.run import Run
 SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
 
 AHEAD = 8
-"""Steps that may be scheduled before the results of the first are there: enough that no worker ever waits for the coordinator."""
+"""Steps scheduled before the results of the first are there: enough that no worker ever waits for the coordinator."""
 
 
 class ClusterDevices(Devices):
@@ -141,11 +139,7 @@ class CoordinatedTrainer(StrategyTrainer):
         return {}
 
     def loss_shares(self) -> list[list[float]]:
-        """[rank][step]: the mean loss of each shard, on the variables that its worker had read.
-
-        Raises:
-            DidNotTrain: the server did not apply exactly one update a shard.
-        """
+        """[rank][step]: each shard's mean loss on what its worker had read. DidNotTrain: not exactly one update a shard was applied."""
         replicas = self.context.run.devices
         expected, applied = self.steps_done * replicas, int(self.applied.numpy())
         if applied != expected:

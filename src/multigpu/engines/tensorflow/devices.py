@@ -16,14 +16,7 @@ DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf
 
 
 def prepare(device_type: str, devices: int) -> None:
-    """Fix this process's devices, once, before TensorFlow makes any: memory grown on demand.
-
-    On CPUs logical device 0 is the host and 1 .. `devices` stand in for GPUs, so that programs, copies and proofs of
-    placement are the same as on GPUs.
-
-    Raises:
-        Unsupported: this process already fixed fewer devices.
-    """
+    """Fix this process's devices, once (`Unsupported`: it has fewer); on CPUs logical device 0 is the host and others stand in for GPUs."""
     if device_type == "cuda":
         found = tf.config.list_physical_devices("GPU")
         if len(found) < devices:
@@ -41,10 +34,7 @@ def prepare(device_type: str, devices: int) -> None:
 
 
 def prepare_member(run: Run, threads: int) -> None:
-    """The same for a process that is one of a Run's several, and sees at most the one GPU that is its own.
-
-    threads: of the host, that one operation may use.
-    """
+    """The same for one of a Run's several processes, which sees its own GPU at most. threads: of the host, for one operation."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -53,18 +43,12 @@ def prepare_member(run: Run, threads: int) -> None:
 
 
 def rewrite(arithmetic: bool) -> None:
-    """What TensorFlow may rewrite in graphs that are traced from now on: never NHWC into NCHW behind the Run's back.
-
-    arithmetic: whether sums and products may be rearranged, as is its default.
-    """
+    """What TensorFlow may rewrite in graphs from now on: sums and products (its default), but never NHWC into NCHW."""
     tf.config.optimizer.set_experimental_options({"layout_optimizer": False, "arithmetic_optimization": arithmetic})
 
 
 class Devices:
-    """All devices of one Run that belong to this process, under its settings; the clock's marks are the host's.
-
-    ranks: of the replicas that stand on them, by place.
-    """
+    """The devices of one Run in this process, under its settings; the clock is the host's. ranks: of the replicas on them, by place."""
 
     def __init__(self, run: Run) -> None:
         if run.host_cores:  # the two kinds of threads of document 000's time; both are this process's for good

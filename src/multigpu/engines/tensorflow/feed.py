@@ -65,16 +65,8 @@ def join_shards(shards: list[Shard], devices: Devices) -> list[Shard]:
     return [Shard(shard.batch, {} if index else joined) for index, shard in enumerate(shards)]
 
 
-def make_feed(source: Source, devices: Devices) -> Feed:
-    """The feed that the devices' Run asks for."""
-    return Feed(source, devices, devices.run.feed, slices_joined_batch(devices.run))
-
-
 class Feed(Feeding[list[Shard]]):
-    """Shards of all replicas, step after step; what is copied when the step asks is copied as a feed_dict does.
-
-    join: whether each step's are joined on the first device.
-    """
+    """Shards of all replicas, step after step, copied as a feed_dict does. join: whether each step's are joined on the first device."""
 
     def __init__(self, source: Source, devices: Devices, mode: str | None = None, join: bool = False) -> None:
         super().__init__(source, mode)
@@ -120,11 +112,7 @@ def decoded(file: tf.Tensor, label: tf.Tensor, box: tf.Tensor, flipped: tf.Tenso
 
 
 class DataFeed:
-    """Shards of all replicas, step after step, each replica's through a pipeline of its own.
-
-    `run.input_workers` parallel calls decode, on as many threads (0: one call after another in the step); `run.prefetch` batches are
-    made ahead, on the device where `run.staging` says so. Batches that are to be joined go to the first device.
-
+    """Shards of all replicas, each through a tf.data pipeline of its own. `run.input_workers` threads decode (0: in the step).
     waits: step -> seconds that the host waited until it had every replica's batch.
     """
 
@@ -163,11 +151,7 @@ class DataFeed:
             return iter(found)
 
     def shards(self, step: int) -> list[Shard]:
-        """The shard of every replica in step `step`, which must be the next, by rank.
-
-        Raises:
-            ValueError: a file is no JPEG; the sentence says so.
-        """
+        """The shard of every replica in step `step`, which must be the next, by rank; ValueError: a file is no JPEG."""
         if step != self.next:
             raise RuntimeError(f"tf.data gives batches in their order: step {self.next} comes next, not {step}")
         self.next += 1
@@ -190,5 +174,5 @@ class DataFeed:
         return Shard(self.source.empty_batch(step, rank), tensors)
 
     def close(self) -> None:
-        """End the pipelines: their threads go with their iterators."""
+        """Threads go with their iterators."""
         self.iterators = []

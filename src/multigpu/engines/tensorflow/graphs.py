@@ -27,10 +27,7 @@ class Graphs:
 
 
 def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
-    """Execute `program`, a concrete function, for the first time, and keep the graphs that the runtime made of it.
-
-    marker: the name of an argument that no other program of this process has.
-    """
+    """Execute a concrete function for the first time, and keep the graphs made of it. marker: the name of an argument of no other."""
     eager.context().enable_run_metadata()
     try:
         execute()
@@ -59,13 +56,10 @@ def _source(of: str, nodes: dict[str, Any]) -> str:
 
 
 def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | None]:
-    """The shape of a tensor whose node an optimiser made, so that the trace lacks it: a cast that changed places with a reshape
-    (gradients of rows leave their tower through one under bf16), two sums made one, a folded constant.
+    """The shape of a tensor whose node an optimiser made, so that the trace lacks it: a cast that changed places with a reshape (as of rows
+    that leave their tower under bf16), two sums made one, a folded constant.
 
-    TensorFlow infers it from that node and those before it, back to what the trace knows.
-
-    Raises:
-        LookupError: no shape follows; the sentence names the node.
+    TensorFlow infers it from the nodes before it, back to what the trace knows. LookupError: no shape follows; the sentence names the node.
     """
     copied = tf.compat.v1.GraphDef()
     known: dict[str, tf.Tensor] = {}
@@ -131,14 +125,8 @@ def _belongs(node: str, key: str) -> bool:
 
 def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[str, int]) -> dict[str, int]:
     """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its partitioned graphs.
-
-    Copies of a step's arguments are feeding, not placement, except those of the ids that are looked up.
-
-    ids: names of the arguments that hold ids.
-    unknown: "<table>_<replica>" -> distinct rows, for what the trace cannot size.
-
-    Raises:
-        LookupError: the size of something that travels cannot be known; the sentence names it.
+    Copies of arguments are feeding, not placement, but for those named in `ids`, which are looked up. unknown: "<table>_<replica>" ->
+    distinct rows, for what the trace cannot size. LookupError: the size of something that travels cannot be known; the sentence names it.
     """
     nodes = {node.name: node for node in graphs.nodes}
     moved = Counter[str]()

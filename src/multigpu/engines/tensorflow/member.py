@@ -1,8 +1,8 @@
 """One of the processes of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE`, started by `processes.py`;
 on another host than the session's `... ADDRESS:PORT RANK`, started by that host's program (`members.py`).
 
-A worker of MultiWorkerMirroredStrategy is a session with one device. Under ParameterServerStrategy the server and the workers only
-serve; the coordinator is the session, and a worker adds what only it knows of itself.
+A worker of MultiWorkerMirroredStrategy is a session with one device. Under ParameterServerStrategy the coordinator is the session; the
+server and the workers only serve, and a worker adds what only it knows of itself.
 """
 
 import faulthandler

@@ -1,8 +1,6 @@
 """Members of a TensorFlow Run over several processes: starting and ending them here, and on other hosts. No TensorFlow here.
-
-On several hosts each runs one program (`measure.solo`). Host 0's decides, writes Records and holds the session of every Run; that of any
-other host only does what it is asked: name free ports, start members, say which have ended, end them. Members on other hosts connect
-to host 0 by themselves, so that a session hears all of its members alike, and notices alike that one has gone.
+Each host runs one program (`measure.solo`): host 0's decides, writes Records and holds all sessions; others do what it asks. Members come
+to host 0 by themselves, so that a session hears all alike, and notices alike that one has gone.
 """
 
 from __future__ import annotations
@@ -48,12 +46,7 @@ def device_environment(device_type: str, place: int) -> dict[str, str]:
 
 
 def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequence[str], files: Sequence[int] = ()) -> Any:
-    """Start a process of the cluster on this host.
-
-    task: what TF_CONFIG says to it: the cluster's addresses by role, and which of them it is.
-    place: of its GPU on this host, -1 for none.
-    words: by which it finds who asks it (`member.py`). files: open ones that it inherits.
-    """
+    """Start a process of the cluster on this host. task: what TF_CONFIG says. place: of its GPU, -1: none. files: it inherits these."""
     environment = os.environ | device_environment(device_type, place)
     environment |= {"TF_CONFIG": json.dumps(task), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     command = [sys.executable, "-m", "multigpu.engines.tensorflow.member", *words]
@@ -61,9 +54,7 @@ def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequ
 
 
 def end_members(processes: Processes) -> None:
-    """End them by their process ids: those that end by themselves, for nobody asks them any more, then politely, which leaves their
-    stacks in the log if they hang, then surely.
-    """
+    """End them by process id: those that end by themselves, then politely, which leaves stacks in the log, then surely."""
     until = time.monotonic() + 3.0
     for kind in ("wait", "terminate", "kill"):
         for process in processes:
@@ -86,11 +77,7 @@ KEY_VARIABLE = "MULTIGPU_LAUNCH"
 
 
 def join(meeting_place: str, *greeting: Any) -> Line:
-    """A connection to host 0's program, which has heard this greeting.
-
-    Raises:
-        TimeoutError: nobody answers there.
-    """
+    """A connection to host 0's program, which has heard this greeting; TimeoutError where nobody answers."""
     address, _, port = meeting_place.rpartition(":")
     try:
         connection = line_of(connect(address, int(port), ENTRY_S))
@@ -111,21 +98,13 @@ class Outpost:
     connection: Line
 
     def ask(self, word: str, content: Any = None) -> Any:
-        """What it answers.
-
-        Raises:
-            EOFError: it has gone.
-        """
+        """What it answers; EOFError: it has gone."""
         self.connection.send((word, content))
         return self.connection.recv()
 
 
 class Gathering:
-    """Host 0's program and those of all other hosts, for one launch. Leave it as a context: the others then end as well.
-
-    Raises:
-        TimeoutError: not all came.
-    """
+    """Host 0's program and all other hosts', for one launch, or TimeoutError. Leave it as a context: the others then end as well."""
 
     def __init__(self, plan: Plan) -> None:
         self.address, self.place, self.key = plan.address, plan.gathering, plan.launch_id
@@ -149,11 +128,7 @@ class Gathering:
         self.server.close()
 
     def accept(self, until: float) -> tuple[Line, list[Any]]:
-        """The next connection of this launch, and its greeting.
-
-        Raises:
-            TimeoutError: none came in time.
-        """
+        """The next connection of this launch, and its greeting; TimeoutError: none came in time."""
         while True:
             self.server.settimeout(max(0.1, until - time.monotonic()))
             connection = line_of(self.server.accept()[0])
@@ -177,11 +152,7 @@ class Gathering:
 
 
 def attend(plan: Plan) -> None:
-    """What the program of every host but the first does: what host 0's asks, until that is over.
-
-    Raises:
-        SystemExit: host 0's program ended without a word.
-    """
+    """What the program of every host but the first does: what host 0's asks, until that is over or has gone without a word (SystemExit)."""
     os.environ[KEY_VARIABLE] = plan.launch_id
     connection = join(plan.gathering, plan.host, plan.address)
     members: list[Any] = []

@@ -18,10 +18,7 @@ Tensors = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Form:
-    """How a Run wants its model computed.
-
-    dtype: of variables; compute: of products. even: all sentences of every batch have one length and no target is padded.
-    """
+    """How a Run wants its model computed. dtype: of variables; compute: of products. even: all sentences have one length, unpadded."""
 
     cuda: bool
     dtype: tf.DType
@@ -33,11 +30,7 @@ class Form:
 
 
 class StepModule(ABC):
-    """A model as pure functions.
-
-    lookup_arrays: embedding variable -> the batch's array with the ids of the rows that it looks up.
-    statistics: running statistics that a step brings forward: name -> (shape, its value at the start, or values).
-    """
+    """A model as pure functions. lookup_arrays: table -> the batch's ids. statistics: a step's running ones: name -> (shape, start)."""
 
     lookup_arrays: Mapping[str, str] = {}
     statistics: Mapping[str, tuple[tuple[int, ...], Any]] = {}
@@ -49,7 +42,6 @@ class StepModule(ABC):
     @abstractmethod
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics that it brought forward.
-
         values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).
         """
 
@@ -61,9 +53,5 @@ def form_of(run: Run, devices: Devices, even: bool) -> Form:
 
 
 def build_module(run: Run, form: Form) -> StepModule:
-    """The Run's model.
-
-    Raises:
-        Unsupported: TensorFlow cannot compute it in this form here.
-    """
+    """The Run's model; `Unsupported` where TensorFlow cannot compute it in this form here."""
     return importlib.import_module(part_of(run.workload, "tensorflow")).build(run.description, form)

@@ -1,8 +1,4 @@
-"""A TensorFlow Run over several processes: this one starts them, keeps them in step and gathers what they know. No TensorFlow here.
-
-Every Run gets fresh processes (`member.py`), for a TensorFlow process keeps the cluster that it once joined. They end with this
-one, and this one ends each of them by its process id, whatever happens.
-"""
+"""A TensorFlow Run over several processes, fresh for each Run: this one starts them, keeps them in step and gathers. No TensorFlow here."""
 
 import socket
 import subprocess
@@ -52,12 +48,7 @@ class Member:
 
 
 class Session:
-    """A Run of a placement with a process a device, as `measure.session.Session` wants it.
-
-    Raises:
-        TimeoutError: the members took longer than the Run may.
-        Lost: one of them was killed.
-    """
+    """A Run with a process a device, as `measure.session.Session` wants it. TimeoutError: members took too long; Lost: one was killed."""
 
     def __init__(
         self,

@@ -24,10 +24,8 @@ INSTANCES = itertools.count(1)
 
 class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica.
-
-    merge = "all_reduce": one collective sum of all gradients (NCCL's on GPUs, TensorFlow's ring on CPUs); "copy": every
-    replica receives every other's gradients and adds them up itself; "none": nothing travels. Dense gradients travel as one
-    message. Sparse gradients of tables travel to every other replica as copies under both, as rows with their ids.
+    merge = "all_reduce": one collective sum of all dense gradients (NCCL's on GPUs, TensorFlow's ring on CPUs); "copy": every replica gets
+    all others' and adds them up; "none": nothing travels. Sparse gradients travel as copies under both, as rows with their ids.
     """
 
     def __init__(self, context: Context) -> None:

@@ -1,7 +1,5 @@
-"""Update rules, as PyTorch defines them, in TensorFlow's fused kernels.
-
-A fused kernel runs on the device of its variable, whatever `tf.device` says ("Ignoring device specification"): this is how
-document 000's Exp1 silently became its Exp2. Who wants an update elsewhere must therefore hand in variables that live there.
+"""Update rules, as PyTorch defines them, in TensorFlow's fused kernels. These run on their variable's device, whatever `tf.device` says:
+this is how document 000's Exp1 silently became its Exp2. An update elsewhere needs variables that live there.
 """
 
 from collections.abc import Sequence
@@ -17,9 +15,8 @@ STEP, RATE, EPSILON, TERMS = 0, 1, 2, 3
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
     """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon, each replica's divisor.
-
     Adam's bias corrections enter here, in float64: w <- w - rate sqrt(c2) / c1 x m / (sqrt(v) + epsilon sqrt(c2)), with
-    c = 1 - beta^(step + 1). This is PyTorch's rule, whose epsilon stands beside the corrected root, multiplied out.
+    c = 1 - beta^(step + 1): PyTorch's rule, whose epsilon stands beside the corrected root, multiplied out.
     """
     rate, epsilon = rule.rate, 0.0
     if rule.name == "adam":
@@ -36,11 +33,7 @@ def slot_names(rule: Optimizer) -> list[str]:
 def apply(
     rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], gradient: tf.Tensor, numbers: tf.Tensor, locking: bool = False
 ) -> None:
-    """Update `variable` and its slots, which live on one device, by a dense gradient there.
-
-    numbers: the step's `hyper` vector, on that device.
-    locking: whether updates of one variable wait for each other, where several may come at once.
-    """
+    """Update `variable` and its slots by a dense gradient beside them. locking: whether updates that come at once wait for each other."""
     dtype = gradient.dtype
     if rule.weight_decay:
         gradient = gradient + tf.constant(rule.weight_decay, dtype) * variable.read_value()
@@ -71,12 +64,8 @@ def apply(
 def apply_rows(
     rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], ids: tf.Tensor, rows: tf.Tensor, numbers: tf.Tensor
 ) -> None:
-    """The same rule where only `rows` (n, width) at the distinct `ids` (n,) have a gradient; no array of zeros is made.
-
-    The result is that of the dense rule: slots of other rows decay too, and their rows move with them.
-
-    Raises:
-        NotImplementedError: the rule decays weights, which moves every row anyway.
+    """The same result where only `rows` (n, width) at the distinct `ids` (n,) have a gradient, with no array of zeros. Slots of other rows
+    decay too. NotImplementedError: the rule decays weights, which moves every row anyway.
     """
     if rule.weight_decay:
         raise NotImplementedError("weight decay with sparse gradients: choose embedding_gradients 'dense'")

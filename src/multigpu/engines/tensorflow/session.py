@@ -1,24 +1,43 @@
-"""One Run in one TensorFlow process that dispatches for all its devices: build, warm up, time."""
+"""One Run in one TensorFlow process that dispatches for all its devices: build, warm up, time, trace; and its logs for TensorBoard."""
 
+import itertools
 import os
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from multigpu.engines.context import RunSession
-from multigpu.engines.tensorflow.build import build_trainer
+from multigpu.engines.context import RunSession, all_replicated
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, make_feed
-from multigpu.engines.tensorflow.tensorboard import folder_of, write_events
-from multigpu.engines.tensorflow.tracing import trace
+from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_joined_batch
+from multigpu.engines.tensorflow.graphs import Graphs
+from multigpu.engines.tensorflow.replicated import ReplicatedTrainer
+from multigpu.engines.tensorflow.server import ParallelTrainer, ServerTrainer
+from multigpu.engines.tensorflow.strategies import StrategyTrainer
 from multigpu.engines.tensorflow.trainer import Context, Trainer
 from multigpu.engines.tensorflow.variables import squared_distance
+from multigpu.engines.tensorflow.xplane import STEP, Names, read_space
 from multigpu.inputs.encoded import EncodedImages
-from multigpu.measure.session import Stage
-from multigpu.measure.timing import run_window
+from multigpu.measure.session import Stage, joined_losses
+from multigpu.measure.timing import advance, run_window
+from multigpu.measure.trace import Missing
+from multigpu.measure.traced import keep_whole
 from multigpu.run import Run
+
+
+def build_trainer(context: Context) -> Trainer:
+    """The trainer of the Run's placement; `Unsupported` where the row asks for what no trainer does."""
+    placement = context.placement
+    if any(engine.strategy for engine in placement.engines):
+        return StrategyTrainer(context)
+    if all_replicated(placement):
+        return ReplicatedTrainer(context)
+    return ParallelTrainer(context) if placement.loss == "gpu0" else ServerTrainer(context)
 
 
 class Session(RunSession):
@@ -41,7 +60,7 @@ class Session(RunSession):
 
     def _feed(self) -> Feed | DataFeed:
         if self.run.input_workers is None:
-            return make_feed(self.source, self.devices)
+            return Feed(self.source, self.devices, self.run.feed, slices_joined_batch(self.run))
         assert isinstance(self.source, EncodedImages)
         return DataFeed(self.source, self.devices)
 
@@ -107,10 +126,7 @@ class Session(RunSession):
         return parts
 
     def _distances(self) -> list[dict[str, Any]]:
-        """For each part: how far each variable that it answers for is from its start, and a fingerprint of where it is.
-
-        One pass over the initial values, which are drawn anew: for a large model that takes longer than all the rest.
-        """
+        """Of each part: how far its variables are from their start, and fingerprints of where; the start is drawn anew, in one pass."""
         owned = [self.trainer.owned(place) for place in range(len(self.devices.ranks))]
         parts: list[dict[str, Any]] = [{"distance": {}, "start_square": 0.0, "prints": {}} for _ in owned]
         for variable, initial in self.trainer.initial():
@@ -129,3 +145,64 @@ class Session(RunSession):
         self.feed.close()
         if hasattr(self, "trainer"):
             del self.trainer
+
+
+def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict[str, Any]]:
+    """Trace the Run's `traced_steps` steps after one more that warms the profiler up; every replica's part, by rank."""
+    context = trainer.context
+    run, devices = context.run, trainer.devices
+    first = advance(run, step, first)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        try:
+            step(first)
+            devices.synchronise()
+            for index in range(run.traced_steps):
+                with tf.profiler.experimental.Trace(STEP, step_num=index):
+                    step(first + 1 + index)
+            devices.synchronise()
+        finally:
+            tf.profiler.experimental.stop()
+        (file,) = Path(folder).glob("plugins/profile/*/*.xplane.pb")
+        data = file.read_bytes()
+    keep_whole(run, "xplane.pb", data)
+    graphs = trainer.graphs
+    places = {node.name: devices.place(node.device) for node in graphs.nodes} if graphs else {}
+    tables = frozenset(v.name for v in context.model.variables if v.kind == "embedding")
+    names = Names(run.devices, context.placement.variables != "replica", run.execution == "xla", tables, places)
+    missing: Missing = {}
+    if run.execution == "eager":
+        why = "eager operations carry no names of their scopes"
+        missing = dict.fromkeys(("pull", "forward", "backward", "merge", "update"), why)
+    elif names.fused:
+        missing = dict.fromkeys(("forward", "backward"), "a tower's passes are one compiled function")
+    return read_space(xplane_pb2.XSpace.FromString(data), names, devices.cuda, missing)
+
+
+def placed_graph(graphs: Graphs) -> tf.compat.v1.GraphDef:
+    """All partitions of a step as one graph: every node with its final device, copies as `_Send` and `_Recv`."""
+    first = {node.name: node for node in reversed(graphs.nodes)}  # a node may stand in several partitions
+    return tf.compat.v1.GraphDef(node=[node for node in graphs.nodes if first[node.name] is node])
+
+
+def write_events(session: Session, durations: list[float], folder: Path) -> None:
+    """For `tensorboard --logdir`: losses, step times (s, on the host's clock), bytes a step and the placed graph of a session."""
+    assert session.trainer.graphs
+    with tf.device("/device:CPU:0"), tf.summary.create_file_writer(str(folder)).as_default():
+        tf.summary.graph(placed_graph(session.trainer.graphs))
+        tf.summary.text("run", session.run.model_dump_json(indent=1), 0)
+        for step, loss in enumerate(joined_losses(session.run, [{"losses": mine} for mine in session.trainer.loss_shares()])):
+            tf.summary.scalar("loss", loss, step)
+        for step, duration in enumerate(durations):
+            tf.summary.scalar("step time in s, host's clock", duration, step)
+        for kind, count in session.moved.items():
+            tf.summary.scalar(f"bytes a step/{kind}", count, 0)
+
+
+def folder_of(run: Run, logs: Path) -> Path:
+    """A new folder for one measurement of `run` among others."""
+    name = f"{run.model}-{run.placement}-x{run.devices}-{run.digest}"
+    numbered = (logs / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+    folder = next(one for one in numbered if not one.exists())
+    folder.mkdir(parents=True)
+    return folder

@@ -1,8 +1,4 @@
-"""What each stage of a model costs on one device, and a copy between two, measured in TensorFlow.
-
-A graph's pass cannot be called alone without paying for the call, which costs more than most passes: it is put several times into one
-graph, one after another, and what each further one adds is its cost.
-"""
+"""What each stage of a model costs on one device, and a copy between two: what each further pass adds to one graph, as calls cost more."""
 
 import math
 import time
@@ -29,10 +25,9 @@ MORE = 4
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes.
-
-    On a GPU the host's part of a pass is what the same operations take on one row, the device's what they take on all: whichever is
-    longer hides the other. Op by op, and on CPUs, one thread does everything and that is all the time there is. Which threads of a
-    graph start work on several devices is told by measured steps (`cost.host_model_errors`); until there are any, one for each.
+    On a GPU the host's part of a pass is what the same operations take on one row, the device's what they take on all: the longer hides the
+    other. Op by op, and on CPUs, one thread does everything. Which threads of a graph start work on several devices is told by measured
+    steps (`cost.host_model_errors`); until there are any, one for each.
     """
     prepare(run.device_type, 2)
     source = open_source(run)
@@ -83,7 +78,7 @@ class PassClock:
         return self.difference_s(self.passes(action, 1, arguments), self.passes(action, 1 + MORE, arguments))
 
     def difference_s(self, short: Callable[[], Any], long: Callable[[], Any]) -> float:
-        """What each of the further passes of `long` takes. Both are called in turn, so that a busy moment of the host meets both."""
+        """What each further pass of `long` takes; called in turn, so that a busy moment of the host meets both."""
         found = sorted(self.each(long) - self.each(short) for _ in range(3))
         return max(0.0, found[1]) / MORE
 
@@ -153,11 +148,7 @@ def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensor
 
 
 def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[int], every: bool) -> Callable[[], tf.Tensor]:
-    """Updates variables that live together, as the trainer does: a table's rows of all stages that use it are first merged.
-
-    every: all elements of them; False: variables and gradients of one element, whose updates cost the host as much.
-    looked_up: shape of the ids whose rows each stage looks up.
-    """
+    """Updates variables that live together, as the trainer does. every: all elements; else one, which costs the host as much."""
     dtype = trainer.devices.dtype
     numbers = tf.constant(rules.hyper(trainer.context.rule, 0, [1], dtype))
     known: list[tuple[str, tf.Variable, list[tf.Variable], list[Any]]] = []
@@ -183,10 +174,7 @@ def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[in
 
 
 def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
-    """A copy between the first two devices: back and forth for how long one takes, several at once for what starting one costs.
-
-    Each is compared with the same operations on one device; the host's part is that of the smallest copies of a graph.
-    """
+    """A copy between two devices, over the same on one: back and forth for how long it takes, several at once for what starting costs."""
     with devices.at(0):
         source = tf.identity(tf.ones([max(1, size // 4)]))
 

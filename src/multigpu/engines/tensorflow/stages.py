@@ -1,8 +1,4 @@
-"""One model split into stages over the devices of one process: each stage forward, backward and updated where the Run places it.
-
-A tape of its own differentiates each stage on that stage's device. One tape over the whole model would leave its backward pass to
-TensorFlow's placer, which puts all of it on the first device (as document 003's optimizer did, without knowing).
-"""
+"""One model split into stages over one process's devices, each with a tape: TensorFlow's placer puts one whole backward on device 0."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -179,11 +175,7 @@ class StagesTrainer(Trainer):
                 rules.apply(rule, variable, slots, dense, numbers)
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """As of other placements; the runtime may have left nothing on the host but what has no GPU kernel.
-
-        Raises:
-            Unsupported: an operation ran on the host that is not among `HOST_OPS`.
-        """
+        """As of other placements; `Unsupported` where an operation ran on the host that is not among `HOST_OPS`."""
         moved = super().counted_step(shards)
         assert self.graphs
         if strays := stray_ops(self.graphs, self.devices):

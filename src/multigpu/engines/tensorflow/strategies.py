@@ -1,8 +1,4 @@
-"""Placements that TensorFlow's own strategies carry out: `strategy.run` inside one tf.function, merged and updated as they do it.
-
-What is ours is the model, the rule and the feeding; where variables stand, how gradients meet and where the update runs is the
-strategy's doing, so the partitioned graph and the counted bytes are the proof of what it did.
-"""
+"""Placements that TensorFlow's own strategies carry out: `strategy.run` in one tf.function; graph and counted bytes prove what they did."""
 
 import itertools
 from collections.abc import Iterator
@@ -36,10 +32,9 @@ def strategy_of(placement: Placement, devices: Devices) -> Any:
 
     Raises:
         Unsupported: hierarchical copy on an odd number of devices. Its source (TensorFlow 2.21,
-            `cross_device_utils.aggregate_gradients_using_hierarchical_copy`) makes two groups of devices // 2: the last device
-            of an odd number would belong to neither, and its gradients would be left out without a word. On 2 devices it is
-            the reduction to the first one; on 4 and 8, halves and then the first of all. It packs gradients into one
-            message, so the roots are always device 0 and device devices // 2, whatever links there are.
+            `cross_device_utils.aggregate_gradients_using_hierarchical_copy`) makes two groups of devices // 2: the last device of an odd
+            number would belong to neither, and its gradients would be left out without a word. On 2 devices it is the reduction to the
+            first; on 4 and 8, halves and then the first of all. It packs gradients into one message, with roots 0 and devices // 2.
     """
     names = [devices.name(place) for place in range(devices.count)]
     if placement.variables == "host":
@@ -62,10 +57,7 @@ def plain(variable: Any) -> tf.Variable:
 
 
 class StrategyTrainer(Trainer):
-    """One tower a replica of the strategy; `merge_call` reduces gradients and `extended.update` applies them, as its optimisers do.
-
-    locking: whether several updates of one variable may come at once and wait for each other.
-    """
+    """One tower a replica; `merge_call` reduces, `extended.update` applies. locking: updates of a variable may come at once, and wait."""
 
     locking = False
 
@@ -125,9 +117,7 @@ class StrategyTrainer(Trainer):
         return rows, ids
 
     def _gradients(self, rank: int, tower: Tower, batch: Tensors) -> dict[str, Any]:
-        """What a replica hands to the strategy: tables' gradients as rows where the table is on the host, otherwise as an array
-        of the table's size, as document 000 has them.
-        """
+        """What a replica hands on: a table's gradient as rows where that is on the host, else of the table's size, as in document 000."""
         gradients: dict[str, Any] = dict(tower.gradients)
         for name in self.tables:
             if self.on_host:

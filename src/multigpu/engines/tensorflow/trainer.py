@@ -1,7 +1,4 @@
-"""All towers of a placement as one program of one process: pull, look up, compute, push, merge, update, each where the row says.
-
-Every part stands in a name scope (`graphs.PARTS`), so that the partitioned graph can be asked where it truly ran.
-"""
+"""All towers of a placement as one program: every part stands in a name scope (`graphs.PARTS`), and graphs are asked where it truly ran."""
 
 import itertools
 from collections.abc import Iterator
@@ -28,7 +25,6 @@ TRACES = itertools.count()
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-
     even: all sentences of every batch have one length. dynamic: batches of different steps have different shapes.
     strategy: of tf.distribute, where it had to stand before anything else in this process.
     """
@@ -50,11 +46,7 @@ class Context(RunContext):
 
 @dataclass
 class Tower:
-    """What one replica's tower hands to the merge.
-
-    gradients: of dense variables (and of tables that lie on the replica, where gradients are dense).
-    ids, rows: embedding variable -> ids (n,) and the gradient of each of these rows (n, width).
-    """
+    """What one replica's tower hands to the merge. ids, rows: table -> ids (n,) and the gradient of each of these rows (n, width)."""
 
     gradients: Tensors = field(default_factory=dict)
     ids: Tensors = field(default_factory=dict)
@@ -62,10 +54,7 @@ class Tower:
 
 
 class Trainer:
-    """What every in-graph placement has in common; `replicated.py` and `server.py` say how values come and gradients go.
-
-    uncounted: why the bytes that a step moves cannot be counted, "" where they are.
-    """
+    """What in-graph placements have in common; subclasses say how values come and gradients go. uncounted: why bytes are not, or ""."""
 
     uncounted = ""
 
@@ -193,11 +182,7 @@ class Trainer:
         self.steps_done += 1
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """A step, and the bytes that its partitioned graph moves between devices, by kind.
-
-        An eager Run's first step is traced too, to be counted: it sends the same tensors. So is one of sentences whose
-        lengths change from step to step, with the shapes of this step.
-        """
+        """A step, and the bytes its partitioned graph moves, by kind; eager steps and those of changing lengths are traced for it too."""
         program = self._traced(shards, dynamic=False)
         batches, hyper = self._arguments(shards, self.steps_done)
         self.graphs = collected(program, lambda: program(batches, hyper), f"hyper_{self.traces}")
@@ -244,9 +229,7 @@ def spec_of(name: str, tensor: tf.Tensor, dynamic: bool) -> tf.TensorSpec:
 
 
 def sized(tensor: tf.Tensor) -> tf.Tensor:
-    """The same tensor; a loop's result passes through one operation more, since in the partitioned graph a loop has no outputs
-    whose shape the trace knows.
-    """
+    """A loop's result after one more operation: in the partitioned graph a loop has no outputs whose shape the trace knows."""
     if hasattr(tensor, "numpy"):
         return tensor
     source = tensor.op

@@ -36,9 +36,7 @@ def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:
 
 
 def initial_values(model: Model, seed: int) -> Iterator[tuple[Variable, np.ndarray]]:
-    """Each variable of the model with its initial value, in order. A few are drawn ahead on threads of their own; the rest need not fit
-    in memory with them.
-    """
+    """Each variable of the model with its initial value, in order; a few are drawn ahead, so that not all need fit in memory."""
     with ThreadPoolExecutor(AHEAD) as pool:
         drawn: deque[Future[np.ndarray]] = deque()
         for index, variable in enumerate(model.variables):

@@ -1,10 +1,8 @@
 """A profile of TensorFlow (an XSpace) read as what each device did and in which phase of the step. Imports no TensorFlow.
-
-A step is one graph, so phases come from the names of its operations: towers stand in name scopes (`graphs.PARTS`) and
-gradients in TensorFlow's "gradient_tape". GPUs' planes say of each kernel which operation launched it; on CPUs the host's
-plane holds the operations themselves, and the partitioned graph says which of the stand-in devices ran them. TensorFlow's
-executor starts whatever is ready: small operations of backward run before the loss is there, and some of forward after it.
-A phase therefore reaches over the middle of its work, STRAY of it left out at either end, and phases overlap.
+A step is one graph, so phases come from the names of its operations: towers stand in name scopes (`graphs.PARTS`) and gradients in
+TensorFlow's "gradient_tape". GPUs' planes say which operation launched each kernel; on CPUs the host's plane holds the operations, and
+the partitioned graph says which stand-in ran them. TensorFlow's executor starts whatever is ready: small operations of backward run
+before the loss is there. So a phase reaches over the middle of its work, STRAY of it left out at either end, and phases overlap.
 """
 
 import re
@@ -49,10 +47,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Names:
-    """What the names of a step's operations mean.
-
-    pulls: values and rows travel to the replica. fused: forward and backward are one compiled function. tables: names of
-    embeddings. places: operation -> where the partitioned graph ran it.
+    """What the names of operations mean. pulls: values and rows travel to the replica. fused: forward and backward are one function.
+    tables: names of embeddings. places: operation -> where the partitioned graph ran it.
     """
 
     replicas: int
@@ -153,9 +149,7 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
 
 
 def with_gradients(activities: list[Activity]) -> list[Activity]:
-    """The same activities; what an update does before its device's first work of backward has begun needs no gradient (it makes zeros, or
-    raises a power) and is in no phase any more.
-    """
+    """Without phase is what an update does before its device's first work of backward: it makes zeros, and needs no gradient."""
     begins: dict[Any, int] = {}
     for a in activities:
         if a.phase in ("backward", "forward_backward") and a.kind == "compute":
@@ -164,7 +158,7 @@ def with_gradients(activities: list[Activity]) -> list[Activity]:
 
 
 def without_strays(activities: list[Activity], share: float = STRAY) -> list[Activity]:
-    """The same activities; of each step's phase, those within `share` of its work from either end are in no phase any more."""
+    """The same activities; those within `share` of the work of a step's phase from either end are in no phase any more."""
     groups: dict[Any, list[int]] = {}
     for index, a in enumerate(activities):
         if a.phase and a.kind == "compute":

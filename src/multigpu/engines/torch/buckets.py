@@ -1,8 +1,6 @@
 """Overlapped all-reduce written out: gradients leave in buckets while backward still runs, and each bucket is updated as it returns.
-
-The schedule of DistributedDataParallel without its state on the host, so that a whole step can be one CUDA graph. Updates follow
-backward, or run beside what is left of it (`in_backward`): when all gradients of a bucket are there, every use of its variables in
-this step has ended, so that they may change.
+The schedule of DistributedDataParallel without its state on the host, so that a step can be one CUDA graph. Updates follow backward, or
+run beside it (`in_backward`): when all gradients of a bucket are there, this step has used its variables for the last time.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,17 +19,13 @@ FIRST_BUCKET_MIB = 1.0
 """The library's own choice: a small first bucket starts the wire early."""
 
 LAST_BUCKET_MIB = 1.0
-"""Where the small bucket is the last one: what still travels when backward has ended, and nothing can hide."""
+"""Where the small bucket is the last one, whose travel nothing can hide."""
 
 BUCKET_MIB = 25.0
 
 
 class Bucket:
-    """Gradients that travel together; `work` is what to wait for.
-
-    Several are packed into `flat`, and their `.grad` then are views of it. A parameter alone in its bucket travels from where backward
-    left its gradient, and so do all of them if the bucket is `grouped`: as many messages, in one call.
-    """
+    """Gradients that travel together: packed into `flat`, whose views `.grad` are, or from where they are (one alone; all if `grouped`)."""
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped
@@ -51,10 +45,8 @@ class Bucket:
 
     def note_arrival(self) -> None:
         """A gradient is there, on the current stream; with the last one, this stream waits for all others.
-
-        A packed bucket waits for each gradient, whatever its stream. In a captured step every wait is an edge of the graph, also where
-        the order of a stream says as much, and a graph with more edges takes longer: a grouped bucket waits once for every other
-        stream. (Packed ones still do all of it, so that their Records go on meaning one thing.)
+        In a captured step each wait is an edge of the graph, and more edges take longer: a grouped bucket waits once a stream. Packed ones
+        wait for each gradient, so that their Records go on meaning one thing.
         """
         stream = torch.cuda.current_stream()
         if self.missing:
@@ -88,10 +80,7 @@ def start_all_reduce(tensors: list[Tensor]) -> Any:
 
 
 def group_by_size(parameters: list[nn.Parameter], limit_mib: float, first_mib: float) -> list[list[nn.Parameter]]:
-    """Neighbours together until a group reaches the limit (the first group its own), as the library groups them.
-
-    Other than there, a parameter as large as the limit stands alone, so that it need not be packed.
-    """
+    """Neighbours together until a group reaches the limit (the first its own), as the library does; what is as large stands alone."""
     groups: list[list[nn.Parameter]] = [[]]
     size, limit = 0.0, first_mib
     for parameter in parameters:
@@ -107,10 +96,7 @@ def group_by_size(parameters: list[nn.Parameter], limit_mib: float, first_mib: f
 
 
 def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:
-    """As `group_by_size`, of gradients in the order in which backward makes them, but the group that is small is the last one: those that
-    come last, until they reach LAST_BUCKET_MIB. The library's first group starts the wire early; a wire that is done long before backward
-    gains nothing by that, and what comes last is what a step waits for.
-    """
+    """As `group_by_size`, but small is the last group, of gradients in backward's order: what comes last is what a step waits for."""
     size, kept = 0.0, len(parameters)
     while kept and size < LAST_BUCKET_MIB:
         kept -= 1
@@ -134,17 +120,14 @@ def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = N
 
 class BucketReducer:
     """Sums gradients over replicas, bucket by bucket, as backward produces them.
-
     parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
-    make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
-        while the last ones still travel. With `small_last` all but the last bucket share one, unless they are updated in backward.
+    make_optimizer: the rule over some parameters. Each bucket has its own, so that early ones are updated while the last still travel;
+        with `small_last`, all but the last share one unless they are updated in backward.
     bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
     wire_type: in which gradients travel; None: in their own.
     scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
     in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
-    grouped: send a bucket's gradients from where backward left them, in one call, instead of packing them into one message, and
-        wait for nothing that the order of a stream ensures.
-    small_last: end the buckets so that the last one is small, instead of the first (`with_small_last`).
+    grouped: send a bucket's gradients from where they are, in one call, and wait for nothing that the order of a stream ensures.
     """
 
     def __init__(
@@ -200,9 +183,7 @@ class BucketReducer:
         return arrived
 
     def close(self) -> None:
-        """Let go of the parameters. They hold this reducer by their hooks and it holds them, on a way that Python's collector does not
-        see: without this the model, its gradients and slots stay in memory for as long as the process lives.
-        """
+        """Let go of the parameters: hooks close a circle that Python's collector does not see, and the model would stay in memory."""
         for hook in self.hooks:
             hook.remove()
 

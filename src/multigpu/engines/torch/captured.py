@@ -1,7 +1,6 @@
 """A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels.
-
-Batches of sentences of different lengths come in few shapes, so that a captured step can take them: padded to a coarse grid of widths, with
-lengths and numbers of loss terms on the device, where a graph reads them anew in every step.
+Sentences of different lengths come in few shapes, so that a graph can take them: padded to a coarse grid of widths, with lengths and
+numbers of loss terms on the device, where a graph reads them anew in every step.
 """
 
 from collections.abc import Hashable
@@ -18,7 +17,7 @@ from multigpu.engines.torch.trainer import Trainer
 from multigpu.workloads.tensors import to_device
 
 EAGER_STEPS = 2
-"""Steps of each new shape that run eagerly before its capture, so that libraries choose algorithms and allocate what they keep."""
+"""Steps of each new shape that run eagerly before its capture: libraries choose algorithms and allocate what they keep."""
 
 MOST_GRAPHS = 8
 """Shapes of batches that one Run may have: each graph keeps its own plan of memory."""
@@ -50,9 +49,7 @@ def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
 
 
 def shape_of(shard: Shard) -> Hashable:
-    """All of a shard that a graph has fixed: shapes, lengths (the host plans with them), numbers of terms and of look-ups; shapes alone
-    where the device has the rest.
-    """
+    """All of a shard that a graph has fixed: shapes, and lengths, terms and look-ups where the device does not have them."""
     shapes = tuple((name, tuple(tensor.shape)) for name, tensor in shard.device.items())
     if shard.terms is not None:
         return shapes
@@ -71,11 +68,7 @@ class Graph:
 
 
 class CapturedTrainer:
-    """Another trainer's steps, captured once for each shape of batch and then replayed; all else is that trainer's.
-
-    New data are copied into the tensors that the graph reads, so every step trains on its own batch. All-reduces and
-    copies between GPUs are nodes of the graph.
-    """
+    """Another trainer's steps, captured once a shape of batch and replayed on new data copied into what the graph reads."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer

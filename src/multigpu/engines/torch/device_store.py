@@ -1,5 +1,4 @@
 """Parameter servers whose updates run on GPUs, each variable on one owner; masters live there too, or in host memory.
-
 Where replicas compute with the variables of one step before (tf_cnn_benchmarks' staged_vars; `host_store` has the other such store), step t
 begins with what the step before has fetched, w(t-1), and while it computes it fetches w(t), which its update turns into w(t+1). The first
 step has nothing older than the first values: w(-1) = w(0). So fetching hides behind computing, and gradients are one update old.
@@ -22,10 +21,7 @@ from multigpu.placements.traffic import Assigned
 
 
 class DeviceStore(Store):
-    """Variables that live on GPUs, each whole on one owner, and are merged and updated there.
-
-    What one owner holds of the dense variables lies together, so it is one message; the owner's own stretch is the master.
-    """
+    """Variables on GPUs, each whole on one owner, whose dense ones lie together: one message, and the owner's own stretch the master."""
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
@@ -156,11 +152,7 @@ class DeviceStore(Store):
 
 
 class MirrorStore(DeviceStore):
-    """Variables that live in host memory and are updated on GPUs (document 000's Exp1 as its table says it).
-
-    The owner works on its copy of a variable, which `bring` has just brought (tables are fetched whole), and writes the
-    result back to the host, where the next step's copies and look-ups find it.
-    """
+    """Variables in host memory that are updated on GPUs (document 000's Exp1 as its table says it): owners update what was brought."""
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
@@ -171,7 +163,6 @@ class MirrorStore(DeviceStore):
         self.written: list[Point] = []
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Nothing travels between devices: the host holds all masters."""
         self.counts = counts
 
     def bring(self, rank: int, ids: Ids) -> Rows:
@@ -206,10 +197,7 @@ class MirrorStore(DeviceStore):
 
 
 class StagedDeviceStore(DeviceStore):
-    """Variables on GPUs whose owners send them while everyone computes.
-
-    An owner computes with old values too, so its masters lie in memory of their own.
-    """
+    """Owners send while everyone computes; they compute with old values too, so masters lie in memory of their own."""
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)

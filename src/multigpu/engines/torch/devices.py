@@ -21,25 +21,19 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def random_seed(seed: int, rank: int) -> int:
-    """Of a replica's own random numbers (dropout): equal ones on all replicas would be one mask used N times.
-
-    Variables and inputs have generators of their own (`variables.initial_value`), which are the same on all replicas.
-    """
+    """Of a replica's own random numbers: one for all would be one dropout mask. Variables and inputs have their own generators."""
     return seed * 1_000_003 + 7919 * rank + 1
 
 
 def local_device(run: Run, rank: int) -> int:
-    """The number of replica `rank`'s device on the host that it runs on: where hosts share a Run, each counts its own from 0."""
+    """The number of replica `rank`'s device on its host, each of which counts from 0."""
     if run.processes == "one":
         return run.chosen_devices[rank]
     return run.chosen_devices[rank % int(os.environ.get("LOCAL_WORLD_SIZE", run.devices))]
 
 
 def give_back_memory(cuda: bool) -> None:
-    """Give back what an ended Run's tensors were in, so that the next Run has the room and counts none of it in its peak.
-
-    cuBLAS keeps a workspace for every stream that ever multiplied matrices (32 MiB on an H200), and each captured Run has its own streams.
-    """
+    """Give an ended Run's memory back, or the next would count it: cuBLAS keeps 32 MiB (H200) for every stream that multiplied matrices."""
     gc.collect()
     if cuda:
         torch._C._cuda_clearCublasWorkspaces()
@@ -104,10 +98,7 @@ Point = tuple[int, Any]
 
 
 class Devices:
-    """The devices of the replicas that one process works for: one, or all of a Run's. A mark is one on each device's own time line.
-
-    each: in order of rank. ranks: theirs. processes: of the Run; process: which of them this is.
-    """
+    """The devices, by rank, of the replicas that one process works for. processes: of the Run; process: which of them this is."""
 
     def __init__(self, each: list[Device]) -> None:
         self.each, self.ranks = each, [device.rank for device in each]
@@ -117,7 +108,6 @@ class Devices:
             torch.cuda.set_device(each[0].torch)  # each device made itself the current one
 
     def of(self, rank: int) -> Device:
-        """Replica `rank`'s device, which is one of this process's."""
         return self.each[rank - self.ranks[0]]
 
     def at(self, rank: int) -> contextlib.AbstractContextManager[Any]:

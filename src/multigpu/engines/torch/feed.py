@@ -35,10 +35,7 @@ def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
 
 @dataclass(frozen=True)
 class Shard:
-    """One replica's part of a step: its tensors on the device and, for what the host must read, on the host.
-
-    Lengths stay on the host in both: the host plans with them, and a device would have to be asked.
-
+    """One replica's part of a step, on the device and, for what the host must read, on the host; lengths stay on the host in both.
     terms: on the device, how many terms the shard's loss sums and how many the joined batch's; None: the host's numbers hold.
     """
 
@@ -61,10 +58,7 @@ class Thread(Feeding[Ready]):
 
 
 class Ahead:
-    """A thread that places batches on the device, up to `run.prefetch` of them before their step asks.
-
-    Their copies are queued behind what computes, or run beside it on a stream of their own (`run.staging`).
-    """
+    """A thread that places up to `run.prefetch` batches before their step asks, on a stream of its own where `run.staging` says so."""
 
     def __init__(self, feed: Feed, first: int) -> None:
         self.feed, self.first = feed, first
@@ -117,11 +111,7 @@ class Ahead:
 
 
 class Feed:
-    """Shards of one replica, step after step. Batches that repeat are kept on the device; others are made ahead and fed.
-
-    waits: step -> seconds that the host waited until it had the step's tensors (their copies may still be under way); empty for
-        batches that are kept.
-    """
+    """One replica's shards; those that repeat are kept, others made ahead. waits: step -> seconds waited for its tensors; empty if kept."""
 
     def __init__(self, source: Source, rank: int, device: Device) -> None:
         self.source, self.rank, self.device = source, rank, device
@@ -143,7 +133,6 @@ class Feed:
         return shard
 
     def wait_s(self, steps: int) -> list[float]:
-        """Seconds that each of the first `steps` steps waited; empty for batches that are kept."""
         return [round(self.waits[step], 7) for step in range(steps)] if self.waits else []
 
     def _staged(self, step: int) -> Shard:
@@ -195,11 +184,6 @@ class Feed:
             self.ahead.close()
         if not self.source.period:
             self.host.close()
-
-
-def make_feed(source: Source, rank: int, device: Device) -> Feed:
-    """The feed that the device's Run asks for."""
-    return RowFeed(source, rank, device, device.run.feed) if device.run.feed else Feed(source, rank, device)
 
 
 class RowFeed(Feeding[Shard], Feed):

@@ -36,7 +36,7 @@ class CountedGather(Counted):
 
 
 class CountedScatter(Counted):
-    """The reduce-scatter: a plain sum, for which the library would have NCCL multiply by 1 and gloo refuse."""
+    """A plain sum, for which the library would have NCCL multiply by 1 and gloo refuse."""
 
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False) -> Any:
         self.wire.counts["reduce_scatter"] += input_tensor.nbytes
@@ -45,10 +45,8 @@ class CountedScatter(Counted):
 
 class FullyShardedTrainer(ReplicatedTrainer):
     """Every replica keeps a piece of each variable, of its gradient and of the optimizer's states: a stretch of the first dimension.
-
-    The library gathers the variables of a part of the model before its forward and again before its backward, frees them after each, and
-    scatters the summed gradients. Parts are the layers of a model that is a sequence of them; any other is one part. A lone replica
-    keeps all, and nothing is gathered.
+    The library gathers the variables of a part (a layer of a sequence; else the model) before its forward and again before its backward,
+    frees them after each, and scatters the summed gradients. A lone replica keeps all.
     """
 
     def _flatten_gradients(self) -> None:

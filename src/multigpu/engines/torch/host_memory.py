@@ -20,10 +20,7 @@ PORTABLE = 1
 
 
 class SharedMemory:
-    """Flat tensors in memory that all replicas of a Run map, page-locked where there is a GPU to copy to.
-
-    The files behind them are unlinked as soon as every replica has them open, so nothing is left behind by a killed one.
-    """
+    """Flat tensors that all replicas of a Run map, page-locked where there is a GPU; unlinked once open, so a killed one leaves nothing."""
 
     def __init__(self, folder: Path, rank: int, cuda: bool) -> None:
         self.folder, self.rank, self.cuda = folder, rank, cuda
@@ -60,11 +57,7 @@ class SharedMemory:
 
 
 class HostBarrier:
-    """A barrier of ten microseconds: each replica writes its own counter in shared memory and watches the others'.
-
-    Raises:
-        TimeoutError: another replica did not arrive in `timeout_s`.
-    """
+    """A barrier of ten microseconds: each replica watches the others' counters in shared memory; TimeoutError after `timeout_s`."""
 
     def __init__(self, counters: Tensor, rank: int, timeout_s: float) -> None:
         self.counters, self.rank, self.timeout_s = counters.numpy(), rank, timeout_s
@@ -87,13 +80,7 @@ Slots = dict[str, tuple[int, torch.dtype]]
 
 
 class HostMasters:
-    """A store's dense variables in one flat stretch, its tables beside it, and whatever else it keeps there (`slots`).
-
-    Page-locked is what every replica copies. One process has the same memory, though it shares it with none: the two can be compared.
-
-    Raises:
-        OSError: host memory does not suffice.
-    """
+    """A store's dense variables in one flat stretch of shared memory, its tables, and what else it keeps there (`slots`)."""
 
     def __init__(self, context: Context, store: Store, slots: Slots) -> None:
         self.store, devices = store, context.devices
@@ -123,7 +110,6 @@ class HostMasters:
         self.barrier.wait()
 
     def table(self, table: Assigned) -> Tensor:
-        """A table's master, [rows, width]."""
         return self.tensors[f"table-{table.variable.name}"].view(table.variable.shape)
 
     def look_up(self, rank: int, ids: Ids) -> Rows:

@@ -16,11 +16,7 @@ from multigpu.placements.traffic import Assigned
 
 
 class HostStore(Store):
-    """Variables in host memory, merged and updated there.
-
-    Every replica owns a slot that receives its gradients. After a barrier each process merges and updates its share of
-    every variable (the rules are element-wise, so shares are exact), so all cores that the Run may use work.
-    """
+    """Variables in host memory. Each replica fills a slot with gradients; each process merges and updates its share of all variables."""
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)

@@ -15,21 +15,17 @@ from multigpu.run import Run
 from multigpu.workloads import open_source
 
 AHEAD_OF_EACH = 1
-"""Batches that each worker has ready or in the making. More (the library's default is 2) evens out batches that take unequally long, and
-lets a timed window live for longer from what was made before it."""
+"""Batches that each worker has ready or in the making. More would let a timed window live for longer on earlier work."""
 
 PRELOADED = ["__main__", "multigpu.engines.torch.loader", "multigpu.workloads.cnn", "multigpu.inputs.encoded", "PIL.JpegImagePlugin"]
 """What the server of processes imports once, so that each worker need not."""
 
 Ready = tuple[dict[str, Tensor], Batch]
-"""A shard's arrays as tensors on the host, page-locked where a GPU will read them, and its counts."""
+"""A shard's arrays on the host, page-locked where a GPU will read them, and its counts."""
 
 
 class Shards(Dataset[Any]):
-    """The shards of one replica by step, or a sentence: a user can read it, instead of a traceback from another process.
-
-    A worker opens the Source itself: a Run travels between processes, files do not.
-    """
+    """The shards of one replica by step, or a sentence instead of a traceback from another process. Each worker opens the Source itself."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank = run, rank
@@ -52,11 +48,7 @@ def tensors_of(batch: Batch) -> dict[str, Tensor]:
 
 
 class Workers:
-    """One replica's batches in the order of the steps, made by `run.input_workers` processes; with 0, here and when they are asked for.
-
-    The processes come from a server that was started before and holds no GPU, since a process with a GPU and running threads
-    must not be forked. They end with `close`, and by themselves when this process is gone.
-    """
+    """A replica's batches, made by `run.input_workers` processes (0: here, when asked), forked from a server that holds no GPU."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank, self.step = run, rank, 0
@@ -73,12 +65,7 @@ class Workers:
         return iter(DataLoader(shards, batch_size=None, sampler=order, num_workers=workers, pin_memory=locked, **more))
 
     def given(self, step: int) -> Ready:
-        """The batch of this step, once it is there; one that is not the next starts the workers anew.
-
-        Raises:
-            ValueError: a worker could not make it; the sentence says why.
-            RuntimeError: a worker is gone.
-        """
+        """The batch of this step; one that is not the next starts the workers anew. ValueError where none can be made, and why."""
         if self.iterator is None or step != self.step:
             self.close()
             self.iterator = self._begun(step)

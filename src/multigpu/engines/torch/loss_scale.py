@@ -1,12 +1,8 @@
-"""Loss scaling for fp16 (Micikevicius et al. 2018): gradients too small for fp16 are lifted, and a step that overflows changes nothing.
+"""Loss scaling for fp16 (Micikevicius et al. 2018): the loss is multiplied by a scale S, merged gradients are divided by it, and where any
+of these is infinite or no number the update is left out and counted. One replica's infinity makes the sum infinite on all.
 
-The loss is multiplied by a scale S before backward; merged gradients are divided by S. Where any of them is infinite or no number,
-the update is left out and counted. Gradients are looked at after merging: a sum with one replica's infinity is infinite on all, so
-one replica's overflow leaves out the step everywhere, without a message of its own.
-
-Found while training, S starts at 2^16, is halved by every overflow and doubled by 2,000 steps without one, as PyTorch's GradScaler
-does. Unlike there, nothing here is read by the host, so a step can be one CUDA graph; and an overflow in the very first step leaves
-momentum at zero (GradScaler with a fused SGD leaves it in memory that nobody wrote).
+S, if found, starts at 2^16, is halved by every overflow and doubled by 2,000 steps without, as in PyTorch's GradScaler. Unlike there, the
+host reads nothing, so that a step can be one CUDA graph, and an overflow in the first step leaves momentum at zero, not unwritten.
 """
 
 from collections.abc import Sequence
@@ -19,10 +15,7 @@ GROWTH, BACKOFF, GROWTH_STEPS = 2.0, 0.5, 2000
 
 
 class LossScale:
-    """One replica's scale and its count of steps left out; all on the device.
-
-    fixed: the scale, never changed; None: found while training.
-    """
+    """One replica's scale and its count of steps left out, all on the device. fixed: the scale; None: found while training."""
 
     def __init__(self, device: torch.device, fixed: int | None) -> None:
         self.fixed = fixed

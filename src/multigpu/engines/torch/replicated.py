@@ -10,25 +10,53 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.collectives.spec import LIBRARY
+from multigpu.collectives.spec import LIBRARY, messages, parse_spec
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
-from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer, strided_view, views_of
+from multigpu.engines.torch.wire import Wire
 from multigpu.placements.traffic import laid_out
+from multigpu.run import Run
+
+WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Messages:
+    """All gradients of a replica in one stretch, each message a part of it: nothing is packed. whole: the algorithm of no spec."""
+
+    def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str) -> None:
+        self.wire = wire
+        self.type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else parameters[0].dtype
+        sizes = [parameter.numel() for parameter in parameters]
+        everything = [(whole, list(range(len(sizes))))]
+        found = messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize) if run.all_reduce_spec else everything
+        ordered = [parameters[index] for _, members in found for index in members]
+        self.flat = flat_gradients(ordered, parameters[0].device, parameters[0].dtype)
+        stretches = self.flat.split([sum(sizes[index] for index in members) for _, members in found])
+        self.messages = [(stretch, algorithm) for stretch, (algorithm, _) in zip(stretches, found, strict=True)]
+
+    def merge(self) -> None:
+        """Sum every message over the replicas, in place."""
+        if self.wire.replicas == 1:
+            return
+        for own, algorithm in self.messages:
+            travelling = own if self.type is own.dtype else own.to(self.type)
+            if algorithm == LIBRARY:
+                self.wire.all_reduce(travelling)
+            else:
+                self.wire.merge(travelling, algorithm)
+            if travelling is not own:
+                own.copy_(travelling)
 
 
 class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica.
-
-    merge = "all_reduce" with overlap: the library's DistributedDataParallel (buckets of 25 MB reduced during backward), or
-    the same schedule written out where the step is to be captured; without overlap: one all-reduce of all gradients after
-    backward, the library's or an algorithm written out; "copy": every replica receives every other's gradients and adds them
-    up itself; "none": nothing travels. The Run may divide an all-reduce after backward into messages (`messages`), name the type
-    in which gradients travel, and compute in fp16 with a scaled loss (`loss_scale`).
+    merge = "all_reduce" with overlap: the library's DistributedDataParallel, or its schedule written out where the step is to be captured;
+    without: one all-reduce after backward, or the messages that the Run asks for (`Messages`), by the library or an algorithm written out;
+    "copy": every replica receives every other's gradients and adds them up itself; "none": nothing travels.
     """
 
     takes_terms = True
@@ -65,10 +93,7 @@ class ReplicatedTrainer(Trainer):
         return optimizer
 
     def _wrap(self, counting: bool) -> None:
-        """(Re)build the library's reducer; with `counting`, its collectives pass through a hook that counts their bytes.
-
-        Counted and uncounted steps do the same; timed steps go without the hook, which costs the host 50 us a bucket.
-        """
+        """(Re)build the library's reducer; counting: through a hook that counts bytes, which costs the host 50 us a bucket."""
         self.wrapped = None  # the old reducer takes its hooks along
         with warnings.catch_warnings():
             # newer releases deprecate the argument but offer nothing yet that leaves each replica's buffers alone
@@ -96,7 +121,7 @@ class ReplicatedTrainer(Trainer):
             self.wrapped.register_comm_hook(None, compressed)
 
     def _flatten_gradients(self) -> None:
-        """One stretch of memory under all gradients, so that they travel as one message, or in the messages that the Run asks for."""
+        """One stretch of memory under all gradients, so that they travel as one message, or in those that the Run asks for."""
         parameters, placement = list(self.parameters.values()), self.context.placement
         if placement.merge == "all_reduce":
             self.messages = Messages(self.context.run, parameters, self.wire, placement.algorithm or LIBRARY)
@@ -201,10 +226,9 @@ class ReplicatedTrainer(Trainer):
 
 
 class ShardedUpdateTrainer(ReplicatedTrainer):
-    """All variables lie end to end on every replica, and so do their gradients, both cut into equal stretches, one a replica.
-
-    The library's reduce-scatter sums each replica's stretch of the gradients, its optimizer knows that stretch alone as one parameter
-    (every rule here works element by element), and the library's all-gather brings the new values to all.
+    """Variables lie end to end on every replica, and so do gradients, both cut into equal stretches, one a replica.
+    The library's reduce-scatter sums a replica's stretch of the gradients, its optimizer knows that stretch as one parameter (all rules are
+    element-wise), and the library's all-gather brings the new values to all.
     """
 
     def _flatten_gradients(self) -> None:

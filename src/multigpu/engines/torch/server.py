@@ -15,6 +15,7 @@ from multigpu.engines.torch.stores import Ids, Store
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Rows, Trainer, total_of
 from multigpu.engines.torch.variables import materialise
+from multigpu.engines.torch.wire import Copy
 from multigpu.placements.traffic import HOST, Assigned
 
 STORES: dict[tuple[bool, bool], Any] = {(False, False): DeviceStore, (True, False): MirrorStore, (True, True): HostStore}
@@ -25,11 +26,7 @@ STAGED: dict[tuple[bool, bool], Any] = {(False, False): StagedDeviceStore, (True
 
 
 def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Store]:
-    """A store for each kind of home in the placement's row, and memory from them under the modules of this process's replicas, by rank.
-
-    Raises:
-        Unsupported: no store does what the row says.
-    """
+    """A store for each kind of home in the row, and memory from them under these replicas' modules; `Unsupported` where none does."""
     shapes = dict(next(iter(modules.values())).named_parameters())
     groups: dict[tuple[bool, bool], list[Assigned]] = {}
     for member in context.assigned:
@@ -57,10 +54,7 @@ class ServerTrainer(Trainer):
         self.stores = make_stores(context, self.modules)
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Values that devices hold, on their way to the replicas.
-
-        ids: of each replica in this process. counts: of all, as `Store.counts`.
-        """
+        """Values that devices hold, on their way to this process's replicas. counts: of all replicas, as `Store.counts`."""
         with phase("pull"):
             for store in self.stores:
                 store.start(ids, counts)
@@ -111,3 +105,60 @@ class ServerTrainer(Trainer):
         mine = super().full_values(rank)
         gathered = told.everyone(mine) if self.devices.processes > 1 else [mine]
         return {name: value for part in gathered for name, value in part.items()}
+
+
+class ParallelTrainer(ServerTrainer):
+    """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers and whose predictions are concatenated.
+    Slices lie on the first device and travel to towers, which predict; one loss over all is computed there, and each tower carries its part
+    of the gradient back: the same sum as from a loss on each (document 001's question). Modules say `logits(images)`, (B, classes), and
+    `loss_of(logits, labels)`, the sum.
+    """
+
+    images: list[Tensor] = []
+    joined: Tensor | None = None
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        ids = {rank: Ids({}, {}) for rank, _ in enumerate(shards)}
+        self.start(ids, shards[0].batch.lookups)
+        rows = {rank: self.bring(rank, own) for rank, own in ids.items()}
+        with phase("pull"):
+            images = self._slices(shards)
+        predictions = []
+        for rank, own_images in enumerate(images):
+            with phase("forward"), self.devices.at(rank), self.devices.each[rank].autocast():
+                predictions.append(self.modules[rank].logits(own_images))
+        loss, gradients = self._joined_loss(predictions, shards)
+        with phase("backward"):
+            torch.autograd.backward(predictions, gradients)
+        self.finish(ids, rows)
+        return [loss, *(torch.zeros((), device=device.torch, dtype=loss.dtype) for device in self.devices.each[1:])]
+
+    def _slices(self, shards: list[Shard]) -> list[Tensor]:
+        """Each tower's images on its own device; the first tower's lie there already."""
+        own = [shard.device["images"] for shard in shards]
+        if [image.shape for image in own] != [image.shape for image in self.images]:
+            self.images = [torch.empty_like(image, device=self.devices.each[rank].torch) for rank, image in enumerate(own)]
+        self.wire.copy_all([Copy(0, own[rank], rank, self.images[rank]) for rank in range(1, self.replicas)])
+        return [own[0], *self.images[1:]]
+
+    def _joined_loss(self, predictions: list[Tensor], shards: list[Shard]) -> tuple[Tensor, list[Tensor]]:
+        """The mean loss over the joined batch, on the first device, and its gradient for each tower's predictions."""
+        sizes = [len(prediction) for prediction in predictions]
+        if self.joined is None or len(self.joined) != sum(sizes):
+            self.joined = predictions[0].new_empty(sum(sizes), predictions[0].shape[1])
+        with phase("merge"):
+            parts = self.joined.detach().split(sizes)
+            parts[0].copy_(predictions[0].detach())
+            self.wire.copy_all([Copy(rank, predictions[rank].detach().contiguous(), 0, parts[rank]) for rank in range(1, self.replicas)])
+        with phase("forward"), self.devices.at(0):
+            joined = self.joined.detach().requires_grad_()
+            labels = torch.cat([shard.device["labels"] for shard in shards])
+            loss = self.module.loss_of(joined, labels) / shards[0].batch.joined_loss_terms
+        with phase("backward"), self.devices.at(0):
+            loss.backward()
+        assert joined.grad is not None
+        slices = joined.grad.split(sizes)
+        with phase("merge"):
+            gradients = [slices[0], *(torch.empty_like(predictions[rank]) for rank in range(1, self.replicas))]
+            self.wire.copy_all([Copy(0, slices[rank], rank, gradients[rank]) for rank in range(1, self.replicas)])
+        return loss.detach(), gradients

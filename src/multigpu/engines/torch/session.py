@@ -19,7 +19,7 @@ from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
-from multigpu.engines.torch.feed import Feed, Shard, make_feed
+from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import trace
 from multigpu.engines.torch.trainer import open_context, substituted
 from multigpu.engines.torch.variables import distances
@@ -31,7 +31,7 @@ from multigpu.run import Run
 
 
 class Session(RunSession):
-    """together: whether this process has all replicas, for which its one thread dispatches: the host's clock is then one for all."""
+    """together: whether this process dispatches for all replicas, with one clock of the host."""
 
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
         super().__init__(run, threads, startup_s, stage)
@@ -51,11 +51,11 @@ class Session(RunSession):
 
     def _feeds(self) -> list[Feed]:
         """Each replica's shards, where its step wants them: a joined batch that is sliced lies on the first device."""
-        sliced = self.context.placement.loss == "gpu0"
-        return [make_feed(self.source, self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each]
+        sliced, mode = self.context.placement.loss == "gpu0", self.run.feed
+        places = [(self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each]
+        return [RowFeed(self.source, *place, mode) if mode else Feed(self.source, *place) for place in places]
 
     def shard_of(self, rank: int) -> int:
-        """Which part of every joined batch this replica trains on."""
         return self.run.copy_of(rank)
 
     def _trainer(self) -> Any:
@@ -151,15 +151,8 @@ def measure_energy(
     clock: Callable[[], float] = time.perf_counter,
 ) -> EnergyWindow:
     """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock; all take the same number of steps.
-
-    Where steps turn out faster than the timed ones, all train on until the shortest of the replicas' windows is long enough. Each knows
-    that one, so that none trains on without the others.
-
-    step_time_s: of a timed step, the same value on every replica.
-    counter: device -> joules so far, None where the device counts none.
-
-    Raises:
-        Unsupported: the GPU has no counter of energy.
+    Where steps turn out faster than the timed ones, all train on until the shortest window, which each of them knows, is long enough.
+    step_time_s: of a timed step, equal on all replicas. counter: device -> joules so far, None where it counts none (`Unsupported`).
     """
     wanted = session.run.energy_window_s
     assert wanted

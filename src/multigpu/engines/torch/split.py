@@ -1,7 +1,4 @@
-"""Placements that cut every layer over devices, a process a device: each holds its part of the model and sees its copy's whole shard.
-
-Devices that share one copy of the model meet in collectives inside autograd, whose every byte is counted.
-"""
+"""Placements that cut every layer over devices: each process has its part and meets others in collectives inside autograd, all counted."""
 
 import importlib
 from collections.abc import Iterator
@@ -23,10 +20,7 @@ from multigpu.workloads import part_of
 
 
 class Group:
-    """Some of a Run's ranks, in order, as `workloads.stacks.torch.Parts` wants them.
-
-    group: their process group; None where all ranks (or this one alone) take part.
-    """
+    """Some of a Run's ranks, as `workloads.stacks.torch.Parts` wants them. group: theirs; None where all, or this one alone, take part."""
 
     def __init__(self, wire: Wire, ranks: list[int], group: Any) -> None:
         self.wire, self.count, self.index, self.group = wire, len(ranks), ranks.index(wire.rank), group
@@ -70,12 +64,10 @@ class Group:
 
 
 def groups_of(wire: Wire, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
-    """The group that shares this rank's copy of the model, the group that holds the same part of all copies, and what to destroy.
-
-    Neighbours share a copy. Every rank makes every group, in one order, since making one is a collective of the default group; the
-    groups end with the Run (`trainer.close`), before the default group could. (`new_group(use_local_synchronization=True)`, which asks
-    only a group's own ranks, was seen to hang; sub-rings of sends and receives would leave out the library's own algorithms, which are
-    what is to be timed.) A group of all ranks is the default group itself.
+    """The groups that share this rank's copy of the model (neighbours) and the same part of all copies, and what to destroy.
+    Every rank makes every group, in one order: making one is a collective of the default group, which must be the last to end.
+    (`new_group(use_local_synchronization=True)`, which asks only a group's own ranks, was seen to hang; sub-rings of sends and receives
+    would leave out the library's own algorithms, which are what is to be timed.) A group of all ranks is the default group itself.
     """
     world = wire.replicas
     made: list[Any] = []

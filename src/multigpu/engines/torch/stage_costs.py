@@ -19,10 +19,8 @@ from multigpu.workloads import open_source
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
-    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes.
-
-    On a GPU the device's time is that of its kernels, from the profiler, and the host's that of starting them; on a CPU the host
-    does the work, and devices that stand in for GPUs do not work side by side.
+    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a GPU the device's time is its kernels',
+    the host's that of starting them; on a CPU the host does all, and stand-ins do not work side by side.
     """
     source = open_source(run)
     context = open_context(run, 0, torch.get_num_threads(), source.capacity, Path(tempfile.gettempdir()), 0.0)
@@ -88,7 +86,6 @@ def _wall(action: Callable[[], Any], repeats: int) -> float:
 
 
 def _copy(size: int, repeats: int, cuda: bool) -> CopyCost:
-    """A copy from the first device to the second."""
     start, end = (torch.device("cuda", 0), torch.device("cuda", 1)) if cuda else (torch.device("cpu"),) * 2
     source = torch.ones(max(1, size // 4), device=start)
     cost = _timed(lambda: copied(source, end), repeats, cuda)

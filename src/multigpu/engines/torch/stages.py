@@ -34,10 +34,7 @@ class Counted:
 
 
 class Crossing(torch.autograd.Function):
-    """A tensor copied to another device, and its gradient copied back; both are counted.
-
-    Only the step that counts goes through it: a function of Python's costs the host 7 us a crossing more than the library's own copy.
-    """
+    """A tensor copied to another device, its gradient back, both counted: in the step that counts alone, as it costs the host 7 us."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, end: torch.device, counted: Counted) -> Tensor:

@@ -1,15 +1,10 @@
-"""Where variables live when replicas do not keep them: what a parameter server is made of.
-
-A store holds some variables' master copies, sends them to the replicas of this process (`start`, `bring`), takes gradients back
-(`collect`), merges them and updates (`update`). A process has one replica or all; every process calls the same methods in the same order.
-
+"""Where variables live when replicas do not keep them: what a parameter server is made of. All processes call its methods in one order.
 Where variables begin in flat memory matters to code that torch.compile generated. Such code may read a parameter in vectors of 16 bytes if
 the one that it was generated for began at a multiple of them. Inputs are then checked at every call and copied where they begin elsewhere,
 but for those that are static, as every `nn.Parameter` is, and were aligned when the code was generated
-(`torch._inductor.compile_fx.get_input_idxs_to_check`). Code is used again for any parameter of that shape: by another layer or another Run
-of the process, since no guard asks where a parameter begins, and by other processes, since the key of AOTAutograd's cache on disk leaves
-that out too (seen in PyTorch 2.13). A GPU then ends with "misaligned address". So all parameters of a compiled step begin at such multiples
-(`torch._inductor.utils.GPU_ALIGN_BYTES`).
+(`torch._inductor.compile_fx.get_input_idxs_to_check`). Code is used again for any parameter of that shape, of another layer or Run (no
+guard asks where a parameter begins), and by other processes, since the key of AOTAutograd's cache on disk leaves that out too (seen in
+PyTorch 2.13). A GPU then ends with "misaligned address". So all parameters of a compiled step begin at such multiples.
 """
 
 from abc import ABC, abstractmethod
@@ -26,10 +21,8 @@ from multigpu.placements.traffic import BOUNDARY, Assigned
 
 def arranged(dense: list[Assigned], item_bytes: int) -> list[Assigned]:
     """The order of variables in a flat stretch without gaps (those would travel) in which the most of them begin aligned.
-
-    What one place updates stays together, since it is one message. There, variables of a multiple of 16 bytes stand before all others,
-    and places whose part is such a multiple before those whose part is not; else the order is that of declaration and of places. So with
-    one odd variable, all begin aligned; behind a second one, some do not.
+    What one place updates stays together, since it is one message; there, and among places, multiples of 16 bytes stand first, else in the
+    order of declaration. So with one odd variable, all begin aligned; behind a second one, some do not.
     """
 
     def odd(members: list[Assigned]) -> bool:
@@ -59,13 +52,10 @@ class Ids:
 
 
 class Store(ABC):
-    """Variables of one kind of home.
-
-    ranks: of the replicas in this process; what follows is by rank, for these alone.
-    values, gradients: a replica's copies of the dense variables and of their gradients, two flat stretches of its device; `views` are the
-        variables in the first, by name, with the module's shapes and strides.
-    apart: of a compiled step, copies in memory of their own of the variables that begin misaligned in `values` (the words above say why);
-        the module computes with these.
+    """Variables of one kind of home; what follows is by rank, of the replicas in this process.
+    values, gradients: copies of the dense variables and of their gradients, two flat stretches of the device. views: the variables in the
+        first, by name, with the module's shapes and strides.
+    apart: of a compiled step, copies in memory of their own of those that begin misaligned in `values`; the module computes with these.
     counts: of the current step, every replica's look-ups: embedding variable -> rows.
     """
 
@@ -97,16 +87,14 @@ class Store(ABC):
         return torch.zeros(self.total, device=self.devices.of(rank).torch, dtype=self.devices.dtype)
 
     def computed_with(self, rank: int) -> dict[str, Tensor]:
-        """The memory under the dense parameters of a replica's module, by variable."""
         return self.views[rank] | self.apart[rank]
 
     def fill_apart(self, rank: int) -> None:
-        """After `bring`: take the current values to the copies that lie apart. They stay on this device, so nothing is counted."""
+        """After `bring`: take the current values to the copies that lie apart; on one device, so nothing is counted."""
         if self.apart[rank]:
             torch._foreach_copy_(list(self.apart[rank].values()), [self.views[rank][name] for name in self.apart[rank]])
 
     def initial(self, member: Assigned, rank: int) -> Tensor:
-        """The variable's first value, on a replica's device."""
         index = [v.name for v in self.context.model.variables].index(member.variable.name)
         return initial_value(member.variable, index, self.context.run.seed, self.devices.of(rank).torch, self.devices.dtype)
 
@@ -116,10 +104,7 @@ class Store(ABC):
 
     @abstractmethod
     def bring(self, rank: int, ids: Ids) -> Rows:
-        """Complete a replica's dense values.
-
-        Returns the rows that it looks up, by table: leaves [*ids.shape, width] on its device, ready to collect a gradient.
-        """
+        """Complete a replica's dense values; the rows it looks up, by table: leaves [*ids.shape, width] on its device."""
 
     @abstractmethod
     def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:

@@ -1,8 +1,4 @@
-"""What the processes of a Run tell each other: trees of tensors and plain values, over the default group, on the host.
-
-torch's own `all_gather_object` unpickles what arrives, which runs whatever code the sender chose. Here it is read as checkpoints are
-(`weights_only`): tensors and plain containers, and nothing that is called.
-"""
+"""What a Run's processes tell each other on the host, read as checkpoints are (`weights_only`): `all_gather_object` would run any code."""
 
 import io
 from typing import Any
@@ -13,7 +9,6 @@ from torch import Tensor
 
 
 def _packed(value: Any) -> Tensor:
-    """The value as bytes, shape (n,)."""
     held = io.BytesIO()
     torch.save(value, held)
     return torch.frombuffer(held.getbuffer(), dtype=torch.uint8)

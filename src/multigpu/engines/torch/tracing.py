@@ -1,11 +1,8 @@
 """A few steps under PyTorch's profiler (kineto), read back as what each device did and in which phase it was launched.
-
-A kernel belongs to the phase in whose range on the host it was launched: the launch is found by the correlation id that
-both events carry, so it does not matter that backward's kernels are launched by other threads. Timestamps of all threads,
-devices and processes of a machine are on one clock, the host's real-time clock as kineto derives it from the processor's
-counter (CUPTI takes its timestamps from the same function). On CPUs six profiles in three processes lay 15 to 26 µs after
-the middle of two readings of `time.time_ns` 70 to 115 µs apart (medians of 300 ranges), so processes agree to about 10 µs;
-on GPUs `launch_lead_s` shows a difference between host and device if there is one.
+A kernel belongs to the phase in whose range on the host it was launched, found by the correlation id that both events carry, whichever
+thread launched it. All timestamps of a machine are on one clock, the host's real-time clock as kineto derives it from the processor's
+counter. On CPUs six profiles in three processes lay 15 to 26 µs after the middle of two readings of `time.time_ns` 70 to 115 µs apart
+(medians of 300 ranges), so processes agree to about 10 µs; on GPUs `launch_lead_s` shows a difference between host and device if any.
 """
 
 import bisect
@@ -41,21 +38,14 @@ _tracing = False
 
 
 def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[Any]:
-    """What a trainer does inside belongs to this phase of the step. Outside of traced steps it costs one call.
-
-    host: the host itself works inside, and does not only launch; its time counts even where it launches nothing. Of two
-        ranges one inside the other, the inner one counts.
-    """
+    """What a trainer does inside is of this phase of the step. host: the host itself works inside, and does not only launch."""
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
 def trace(
     run: Run, ranks: Sequence[int], step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Trace `run.traced_steps` steps after one more that warms the profiler up; the parts of this process's replicas, which are `ranks`.
-
-    As in a timed window, replicas meet before the first step and after the last, and nowhere between.
-    """
+    """Trace `run.traced_steps` steps after one to warm up: parts of replicas `ranks`, which meet before the first and after the last."""
     global _tracing
     first, cuda = advance(run, step, first), run.device_type == "cuda"
     if "captured" in run.execution:
@@ -94,10 +84,8 @@ def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
 
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
     """One replica's part (see `measure.traced`) from a trace in Chrome's format.
-
-    cuda: read what GPUs did; otherwise the host's own operations stand for kernels, and gloo's ranges for collectives.
-    shared: the trace holds several replicas' devices; this one's is number `rank`.
-    update_in_backward: see `named_phases`.
+    cuda: read what GPUs did; else the host's own operations stand for kernels, and gloo's ranges for collectives.
+    shared: the trace holds several replicas' devices; this one's is number `rank`. update_in_backward: see `named_phases`.
     """
     base = int(trace.get("baseTimeNanoseconds", 0))
 
@@ -179,5 +167,4 @@ def _host_activities(
 
 
 def _latest(steps: Sequence[tuple[int, int]], moment: int) -> int | None:
-    """The index of the last step that had begun."""
     return max((index for index, (start, _) in enumerate(steps) if start <= moment), default=None)

@@ -25,7 +25,6 @@ from multigpu.workloads import part_of
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-
     devices: of the replicas in this process: of one, or of all where one process dispatches for all.
     wire: what moves data between these, the host and other processes' (`Wire` or `OneProcessWire`).
     capacity: embedding variable -> the most rows that one shard looks up.
@@ -50,10 +49,7 @@ class Context(RunContext):
 
 
 def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float) -> Context:
-    """What a trainer of replica `rank` may know, or one of all replicas where one process dispatches for all.
-
-    threads: of the host, for this process.
-    """
+    """What the trainer of replica `rank`, or of all that one process dispatches for, may know. threads: of the host, for this process."""
     if run.processes == "one":
         devices = Devices([Device(run, each, threads) for each in range(run.devices)])
         return Context(run, devices, OneProcessWire(devices), capacity, shared, timeout_s)
@@ -61,11 +57,9 @@ def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], sh
 
 
 def build_module(run: Run) -> Any:
-    """The Run's model, an `nn.Module` on the meta device: shapes and layouts, no memory.
-
-    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss. `lookups(batch)` says which rows a batch
-    looks up, embedding variable -> ids; `compile_parts()` has the library compile what it can (at the first call). The workload's
-    `build(model, ...)` names the fields of the Run that it obeys.
+    """The Run's model, an `nn.Module` on the meta device: shapes and layouts, no memory. `build` names the fields of the Run that it obeys.
+    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss. `lookups(batch)`: which rows that looks up,
+    embedding variable -> ids. `compile_parts()` has the library compile what it can, at the first call.
     """
     build = importlib.import_module(part_of(run.workload, "torch")).build
     _, *fields = inspect.signature(build).parameters
@@ -85,7 +79,7 @@ def substituted(run: Run, device: torch.device) -> str | None:
 
 
 def total_of(losses: list[Tensor]) -> Tensor:
-    """What the losses of a shard's parts add up to, for whoever reads it."""
+    """What the losses of a shard's parts add up to."""
     return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
 
 
@@ -94,13 +88,9 @@ Rows = dict[str, Tensor]
 
 
 class Trainer(ABC):
-    """The replicas of a placement that one process works for: one, or all of them, towers that one thread dispatches (`dispatch`).
-
-    `step` trains on one shard a replica, in order of rank, and returns each one's share of the joined batch's mean loss (0-dim, on its
-    device; shares of all replicas add up to the mean). It may return before the devices have finished.
-
-    modules: by rank. device, rank, module: of this process's first replica.
-    takes_terms: whether it divides the loss by a shard's `terms` where that has them.
+    """The replicas of a placement that one process works for: one, or all of them, towers that one thread dispatches.
+    `step` trains on one shard a replica, by rank, and returns each one's share of the joined batch's mean loss (0-dim, on its device),
+    perhaps before the devices have finished. modules: by rank. takes_terms: whether it divides by a shard's `terms` where that has them.
     """
 
     takes_terms = False
@@ -124,16 +114,12 @@ class Trainer(ABC):
             return self.loss(rank, shard, terms, rows)
 
     def backward(self, losses: list[Tensor]) -> None:
-        """All towers' backward passes at once.
-
-        The library has a thread for each GPU, so the towers' backward passes are dispatched side by side (as TensorFlow's
-        executor does); one call a tower would dispatch them one after another. On CPUs there is one thread for all.
-        """
+        """All towers' passes at once: the library's thread for each GPU dispatches them side by side; one call a tower would not."""
         with phase("backward"):
             torch.autograd.backward(losses)
 
     def parts(self, shard: Shard, rows: Rows | None = None) -> list[tuple[Shard, Rows | None]]:
-        """The parts of a shard (and of rows looked up for it) that pass forward and backward one after another: `micro_steps` of them."""
+        """The parts of a shard (and of its looked-up rows) that pass forward and backward one after another: `micro_steps` of them."""
         count = self.context.run.micro_steps
         if count is None:
             return [(shard, rows)]
@@ -161,9 +147,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        """The current values of master copies (every replica: of its own copies), by variable, for which the Record's part `rank`
-        answers: those on its device, and rank 0 also for those on the host.
-        """
+        """Values of master copies (every replica: its own), by variable, for which part `rank` answers: rank 0 for the host's too."""
 
     @abstractmethod
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
@@ -174,10 +158,7 @@ class Trainer(ABC):
         return value
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
-        """All variables on the CPU, contiguous: for checkpoints and comparisons. Called in every process.
-
-        rank: of the replica of this process whose copies are wanted, where each has its own (None: the first).
-        """
+        """All variables on the CPU, contiguous; called in every process. rank: whose copies, where each has its own (None: the first)."""
         replicated = self.context.placement.variables == "replica"
         owned = (self.owned(part) for part in ([self.rank if rank is None else rank] if replicated else self.ranks))
         return {name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own}

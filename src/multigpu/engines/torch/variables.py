@@ -19,10 +19,7 @@ def stored_values(file: str) -> dict[str, Tensor]:
 
 
 def initial_value(variable: Variable, index: int, seed: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The value a variable starts with: a function of its place in the model and the seed, never of its placement.
-
-    Drawn in float32 on `device` (GPUs and CPUs draw different numbers), so that float64 and float32 Runs start alike.
-    """
+    """The value a variable starts with under any placement, drawn in float32 on `device` (GPUs and CPUs draw different numbers)."""
     if variable.init.law == "stored":
         return stored_values(variable.init.file)[variable.name].to(device=device, dtype=dtype, copy=True)
     value = torch.empty(variable.shape, device=device, dtype=torch.float32)
@@ -70,11 +67,7 @@ def memory_like(like: Tensor, device: torch.device, dtype: torch.dtype) -> Tenso
 
 
 def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> dict[str, nn.Parameter]:
-    """Put a module built on the meta device into real memory: parameters into `memory`, buffers on `device`.
-
-    A parameter without an entry in `memory` stays on the meta device: its rows come from elsewhere.
-    Returns the real parameters by name, in the module's order.
-    """
+    """A meta module in real memory: parameters in `memory` (what it lacks stays), buffers on `device`. The real ones, in order."""
     parameters = {}
     for name, old in list(module.named_parameters()):
         if name in memory:
@@ -97,10 +90,7 @@ def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.d
 def begun(
     module: nn.Module, model: Model, seed: int, device: torch.device, dtype: torch.dtype, own: Container[str] | None = None
 ) -> dict[str, nn.Parameter]:
-    """As `materialise`, each variable in memory of its own at its initial value.
-
-    own: variables that this device has; None: all.
-    """
+    """As `materialise`, each variable in memory of its own at its initial value. own: variables that this device has; None: all."""
     shapes, memory = dict(module.named_parameters()), {}
     for variable, value in initial_values(model, seed, device, dtype):
         if own is None or variable.name in own:
@@ -109,10 +99,7 @@ def begun(
 
 
 def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
-    """Add up what all replicas hold (in `parts`, by rank, overwriting the first) into this one's, `target`.
-
-    In the order of ranks on every replica: sums of another order differ in the last bit, and replicas would drift apart.
-    """
+    """Add up all replicas' `parts` (overwriting the first) into `target`, in one order on all: others differ in the last bit."""
     total, *others = parts
     for part in others:
         total += part
@@ -121,10 +108,7 @@ def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
 
 
 def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False) -> torch.optim.Optimizer:
-    """The rule over these parameters, in the library's fused kernels (one pass over memory, on CPUs too).
-
-    capturable: whether a step may become part of a CUDA graph (all that it counts must then live on the device).
-    """
+    """The rule in the library's fused kernels. capturable: a step may be in a CUDA graph, so all it counts lives on the device."""
     if rule.name != "sgd":
         kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
         return kind(
@@ -142,10 +126,7 @@ def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: 
 def distances(
     run: Run, owned: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, piece: Callable[[str, Tensor], Tensor]
 ) -> dict[str, Any]:
-    """How far each of these variables is from its start, and a fingerprint of where it is: a Record's evidence of training.
-
-    piece: which part of a whole variable's first value stands in `owned`.
-    """
+    """How far each variable is from its start, and a fingerprint of where it is. piece: of a first value, what stands in `owned`."""
     moved, start_square, prints = {}, 0.0, {}
     for variable, initial in initial_values(run.description, run.seed, device, dtype):
         if variable.name not in owned:

@@ -33,10 +33,7 @@ class Copy:
 
 
 class HostLink:
-    """Counted copies between host memory, which should be page-locked, and devices, each in the order of its device's current stream.
-
-    `counts` grows by the bytes of each movement (kinds of `placements.traffic.KINDS`).
-    """
+    """Counted copies between host memory, best page-locked, and devices, each in its device's order. counts: bytes by kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -52,10 +49,7 @@ class HostLink:
 
 
 class Wire(HostLink):
-    """Counted movements between this replica's device, the host, and the other replicas, each of which has its process.
-
-    On CPUs the devices are processes and "host memory" is memory they share, so the same movements are counted.
-    """
+    """Counted movements between this replica's device, the host and the other replicas' processes; on CPUs "the host" is shared memory."""
 
     def __init__(self, rank: int, replicas: int) -> None:
         super().__init__()
@@ -68,10 +62,7 @@ class Wire(HostLink):
             self.exchange(sends, [(copy.start, copy.target) for copy in copies if copy.end == self.rank])
 
     def exchange(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
-        """Plain copies between devices, all at once: send each tensor to its rank, receive into each from its rank.
-
-        Both ends must list what passes between them in the same order. Empty tensors are left out on both ends.
-        """
+        """Send each tensor to its rank, receive into each from its rank, at once; both ends list what passes in one order."""
         for work in self.start_exchange(sends, receives):
             work.wait()
 
@@ -110,7 +101,7 @@ class Wire(HostLink):
 
 
 class OneProcessWire(HostLink):
-    """Counted movements between the host and all devices, where one process dispatches for all. Nothing here makes the host wait."""
+    """Counted movements between the host and all devices of a process that dispatches for all. Nothing here makes the host wait."""
 
     def __init__(self, devices: Devices) -> None:
         super().__init__()

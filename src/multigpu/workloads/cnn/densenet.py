@@ -1,11 +1,8 @@
-"""tf_cnn_benchmarks' DenseNets for CIFAR, with their transitions put right.
+"""tf_cnn_benchmarks' DenseNets for CIFAR (Huang et al., arXiv:1608.06993: the plain form), with their transitions put right.
 
-Huang et al., "Densely connected convolutional networks" (arXiv:1608.06993): the plain form, without bottlenecks or compression. Details
-of tf_cnn_benchmarks' own: convolutions have biases, and a transition's convolution has a ReLU behind it.
-
-A transition is meant to keep the number of channels. tf_cnn_benchmarks' convolution leaves its own 12 filters as the count of channels, the
-block adds 12, and the transition then reads 24 whatever the block has gathered: 160 channels become 24. Networks so narrowed have
-357,491 and 2,217,411 trainable parameters; with the running statistics of batch norm and the step counter that is document
+As there, convolutions have biases, and a transition's has a ReLU behind it. A transition is meant to keep the number of channels; there it
+leaves its own 12 filters as the count, the block adds 12, and the transition then reads 24 whatever the block has gathered: 160 become 24.
+Networks so narrowed have 357,491 and 2,217,411 trainable parameters; with running statistics and step counter that is document
 001's 364,772 and 2,259,652. Those described here have 1,021,083 and 6,983,163.
 """
 
@@ -15,9 +12,7 @@ NORM = BatchNorm(decay=0.9, epsilon=1e-5)
 
 
 def cifar(layers: int, growth: int, classes: int = 11, first: int = 16, transition: int | None = None) -> Network:
-    """Three blocks of `layers` convolutions, each adding `growth` channels to all before it, for 32 pixels.
-
-    first: channels of the first convolution.
+    """Three blocks of `layers` convolutions for 32 pixels, each adding `growth` channels to all before it. first: those of the first one.
     transition: channels that a transition passes on; None keeps those of its block.
     """
 

@@ -16,10 +16,7 @@ Named = tuple[str, Callable[[], Model]]
 
 @dataclass(frozen=True)
 class CnnConfig:
-    """One network and its images: square, `image_size` pixels a side, of `channels` colours; `network` ends in logits.
-
-    default_batch: images of one GPU where nothing else is asked for, tf_cnn_benchmarks' own.
-    """
+    """Square images of `channels` colours, and a network that ends in logits. default_batch: tf_cnn_benchmarks' own, of one GPU."""
 
     image_size: int
     classes: int
@@ -47,10 +44,7 @@ def unneeded_passes(config: CnnConfig) -> int:
 
 
 def sections(network: Network, image: Shape) -> tuple[Section, ...]:
-    """A section for every layer of the network but a ReLU, which may write over what it follows and stays with it.
-
-    Blocks (residual, concatenated branches) stay whole. The first section reads the images, the last computes the loss.
-    """
+    """A section for every layer but a ReLU, which stays with what it may write over; blocks stay whole. The last computes the loss."""
     found: list[Section] = []
     for name, layer, before in steps(network, image):
         if not found or not isinstance(layer, Relu):
@@ -61,11 +55,7 @@ def sections(network: Network, image: Shape) -> tuple[Section, ...]:
 
 
 def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
-    """The description of one image model.
-
-    Raises:
-        ValueError: layers do not fit one another, or the network does not end in one logit a class.
-    """
+    """The description of one image model; a ValueError where layers do not fit, or the network does not end in one logit a class."""
     whole = trace(config.network, config.image_shape)
     if whole.output != (config.classes,):
         raise ValueError(f"{name} ends in shape {whole.output}: it must end in {config.classes} logits")

@@ -16,11 +16,7 @@ BATCH = 500
 
 
 def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
-    """loss: mean cross entropy over the held-out images; accuracy: share of them whose largest logit is their label's.
-
-    Raises:
-        ValueError: the Run's inputs hold nothing out.
-    """
+    """loss: mean cross entropy over the held-out images (a ValueError: there are none); accuracy: share whose largest logit is right."""
     pictures = source.held_out()
     if pictures is None:
         raise ValueError(f"inputs {run.inputs!r} holds no images out to score on: choose digits_split, teacher or teacher_small")

@@ -19,9 +19,7 @@ CLASSES = 100
 
 @dataclass(frozen=True)
 class Member:
-    """One network of the family.
-
-    depth: convolutions, a multiple of four. width: filters of the first stage. image_size: pixels a side.
+    """One of the family. depth: convolutions, a multiple of four. width: filters of the first stage. image_size: pixels a side.
     dense_percent: share of the parameters that dense layers are to hold; 0: no hidden layer.
     """
 

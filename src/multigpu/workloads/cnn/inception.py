@@ -1,8 +1,6 @@
 """tf_cnn_benchmarks' Inception networks: GoogLeNet (arXiv:1409.4842), Inception-v3 (1512.00567), Inception-v4 (1602.07261).
-
-None has an auxiliary head: GoogLeNet's two are left out there, and Inception-v3's is off unless asked for. GoogLeNet has neither batch
-norm nor response normalisation nor dropout there; of the others only Inception-v4 has dropout (0.2). Layers that two columns of
-a block share stand once, before an inner concatenation of what differs.
+None has an auxiliary head, as there; GoogLeNet has neither norm nor dropout there, and of the others Inception-v4 alone dropout (0.2).
+Layers that two columns of a block share stand once, before an inner concatenation of what differs.
 """
 
 from collections.abc import Callable
@@ -61,9 +59,7 @@ def googlenet(classes: int = 1001, shrink: int = 1) -> L.Network:
 def inception3(
     classes: int = 1001, shrink: int = 1, a_filters: tuple[int, ...] = (32, 64, 64), c_filters: tuple[int, ...] = (128, 160, 160, 192)
 ) -> L.Network:
-    """For 299 pixels; 75 is the least. The blocks before the first reduction differ in the filters behind their pooling
-    (`a_filters`), those before the second in their narrowest columns (`c_filters`).
-    """
+    """For 299 pixels; 75 is the least. Blocks differ in filters behind pooling (`a_filters`) or in narrow columns (`c_filters`)."""
     conv = _conv_norm_relu(shrink)
     average, valid = L.AveragePool(3, 1, "same"), L.NO_PADS
 
@@ -106,10 +102,7 @@ def inception4(classes: int = 1001, shrink: int = 1, dropout: float = 0.2, block
     average, valid = (L.AveragePool(3, 1, "same"),), L.NO_PADS
     halved = (L.MaxPool(3, 2),)
 
-    stem_b = (
-        conv(64, 1) + conv(96, 3, 1, valid),
-        conv(64, 1) + conv(64, (7, 1)) + conv(64, (1, 7)) + conv(96, 3, 1, valid),
-    )
+    stem_b = (conv(64, 1) + conv(96, 3, 1, valid), conv(64, 1) + conv(64, (7, 1)) + conv(64, (1, 7)) + conv(96, 3, 1, valid))
     a = L.Concat((average + conv(96, 1), conv(96, 1), conv(64, 1) + conv(96, 3), conv(64, 1) + conv(96, 3) * 2))
     reduction_a = L.Concat((halved, conv(384, 3, 2, valid), conv(192, 1) + conv(224, 3) + conv(256, 3, 2, valid)))
     b_twice = conv(192, 1) + conv(192, (1, 7)) + conv(224, (7, 1)) + conv(224, (1, 7)) + conv(256, (7, 1))

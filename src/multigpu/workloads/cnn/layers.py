@@ -1,8 +1,6 @@
 """A small language for convolutional networks: a network is a tuple of layers, whose shapes, variables and operations are derived.
-
-`steps` walks it and gives each layer its name (its kind and a running number within its own tuple: `conv1`, `norm1`, `residual1`, ...), so
-that builders of all frameworks agree on the names of variables. Shapes are of one image, channels first: (channels, height, width), or
-(features,) once flattened.
+`steps` walks it and names each layer (its kind and a running number within its own tuple: `conv1`, `residual1`, ...) for all builders.
+Shapes are of one image, channels first: (channels, height, width), or (features,) once flattened.
 """
 
 from __future__ import annotations
@@ -24,11 +22,9 @@ NO_PADS: Pads = (0, 0, 0, 0)
 @dataclass(frozen=True)
 class Trace:
     """What follows from a layer, or a network, once the shape of its input is known.
-
-    flops, spared: as `Model`'s, of one image; of convolutions and dense layers only, as is customary (the rest is bound by memory).
-    passes: `Model.memory_passes_per_unit`, where each layer is a kernel forward, and backward a kernel for each gradient, which keep
-        nothing of one another. ReLU is part of what stands before it, the sum of a residual block part of its last normalisation, and
-        branches write where they are concatenated.
+    flops, spared: as `Model`'s, of one image, of convolutions and dense layers only, as is customary. passes: its
+    `memory_passes_per_unit`, a kernel a layer forward and one a gradient. ReLU is part of what stands before it, the sum of a residual
+    block of its last normalisation, and branches write where they are concatenated.
     """
 
     output: Shape
@@ -46,7 +42,6 @@ class Trace:
 @dataclass(frozen=True)
 class Layer:
     """One operation, which has no variables and keeps shapes, unless it says otherwise. `kind` begins its name.
-
     touches: how often a step reads or writes each number that goes in, and each that comes out (`Trace.passes`).
     """
 
@@ -165,10 +160,7 @@ class AveragePool(Window):
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """Normalised over batch and space, with scale (starts at 1; a ReLU with weights behind it can do without) and shift (0).
-
-    decay: of the running statistics: running <- decay x running + (1 - decay) x batch.
-    """
+    """Over batch and space, with shift (0) and scale (1; a ReLU with weights behind it can do without). decay: of running statistics."""
 
     kind: ClassVar[str] = "norm"
     decay: float = 0.9
@@ -196,9 +188,7 @@ class LocalResponseNorm(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """In training, each element is zero with probability `rate`, the others are divided by 1 - rate. Every replica draws from its
-    framework's own generator: placements and frameworks agree in distribution only, and whatever compares numbers goes without.
-    """
+    """In training, elements are zero with probability `rate`, others scaled up; every replica draws by itself: numbers do not compare."""
 
     kind: ClassVar[str] = "dropout"
     rate: float

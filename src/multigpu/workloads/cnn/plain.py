@@ -1,6 +1,4 @@
-"""tf_cnn_benchmarks' plain networks, of convolutions with bias, pooling and dense layers: trivial, LeNet, AlexNet, OverFeat, VGG; and
-the short forms that other networks share with them.
-"""
+"""tf_cnn_benchmarks' plain networks: trivial, LeNet, AlexNet, OverFeat, VGG; and the short forms that other networks share with them."""
 
 from typing import Literal
 
@@ -8,10 +6,7 @@ from multigpu.workloads.cnn.layers import NO_PADS, Convolution, Dense, Dropout, 
 
 
 def conv_relu(filters: int, kernel: int, stride: int = 1, pads: Pads | Literal["same"] = "same") -> Network:
-    """A convolution with bias, then ReLU: tf_cnn_benchmarks' convolution where nothing is normalised.
-
-    With its gain of 1: max-pooling and dropout raise activations from layer to layer, and with 2 AlexNet's loss overflows.
-    """
+    """A convolution with bias, then ReLU, with tf_cnn_benchmarks' gain of 1: with 2 AlexNet's loss overflows by pooling and dropout."""
     return (Convolution(kernel, stride, pads, filters, bias=True, gain=1.0), Relu())
 
 
@@ -32,22 +27,11 @@ def trivial(classes: int = 1001) -> Network:
 
 def lenet(classes: int = 1001) -> Network:
     """TensorFlow's MNIST tutorial, after LeCun et al. 1998, for 28 pixels."""
-    return (
-        *conv_relu(32, 5),
-        MaxPool(2, 2),
-        *conv_relu(64, 5),
-        MaxPool(2, 2),
-        Flatten(),
-        *dense_relu(512),
-        Dense(classes),
-    )
+    return (*conv_relu(32, 5), MaxPool(2, 2), *conv_relu(64, 5), MaxPool(2, 2), Flatten(), *dense_relu(512), Dense(classes))
 
 
 def alexnet(classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Network:
-    """Five convolutions and three dense layers, for 227 pixels: an image of 224 with its pads in it.
-
-    Krizhevsky's "One weird trick" (arXiv:1404.5997), which has no response normalisation, but with 384 filters in the fourth convolution.
-    """
+    """Five convolutions and three dense layers, for 227 pixels (224 with pads): "One weird trick" (arXiv:1404.5997), 384 in the fourth."""
     f = [thin(filters, shrink) for filters in (64, 192, 384, 384, 256)]
     return (
         *conv_relu(f[0], 11, 4, NO_PADS),
@@ -67,9 +51,7 @@ def alexnet(classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Netwo
 
 def alexnet_cifar(classes: int = 11, shrink: int = 1) -> Network:
     """Two convolutions and three dense layers, for 32 pixels; no dropout: TensorFlow's first tutorial, after Krizhevsky's cuda-convnet.
-
-    tf_cnn_benchmarks normalises over the last axis, which is the width of the image if channels come first: here it is channels in
-    both layouts. It starts weights at its own deviations and some biases at 0.1: here every layer starts by its kind's law.
+    Normalised over channels in both layouts (tf_cnn_benchmarks: the last axis), and every layer starts by its kind's law.
     """
     response = LocalResponseNorm(radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
     filters = thin(64, shrink)

@@ -1,7 +1,5 @@
-"""The residual networks of tf_cnn_benchmarks, as networks of the layer language.
-
-He et al., "Deep residual learning for image recognition" (arXiv:1512.03385). Two details are tf_cnn_benchmarks' own: the
-pads of strided convolutions and of the first pooling, and that the CIFAR networks' first convolution has no ReLU.
+"""The residual networks of tf_cnn_benchmarks (He et al., arXiv:1512.03385). Two details are its own: the pads of strided convolutions and
+of the first pooling, and that the CIFAR networks' first convolution has no ReLU.
 """
 
 from typing import Literal
@@ -12,9 +10,7 @@ NORM = L.BatchNorm(decay=0.9, epsilon=1e-5)
 
 
 def conv_norm(filters: int, kernel: int, stride: int = 1, pads: L.Pads | Literal["same", "resnet"] = "resnet") -> L.Network:
-    """A convolution without bias and its batch norm. Pads "resnet" do not depend on the image: (kernel - 1) / 2 a side, the
-    odd one at the bottom and the right (SAME_RESNET; without a stride it equals SAME).
-    """
+    """A convolution without bias and its batch norm. Pads "resnet": (kernel - 1) / 2 a side, the odd one bottom right (SAME_RESNET)."""
     if pads == "resnet":
         before, after = (kernel - 1) // 2, kernel // 2
         pads = (before, after, before, after)
@@ -22,27 +18,16 @@ def conv_norm(filters: int, kernel: int, stride: int = 1, pads: L.Pads | Literal
 
 
 def bottleneck(depth: int, narrow: int, stride: int, projected: bool, stride_in: Literal["1x1", "3x3"]) -> L.Network:
-    """1x1, 3x3 and 1x1 convolutions around a shortcut, then ReLU.
-
-    projected: whether the shortcut is a 1x1 convolution with batch norm (the depth changes) or the input itself.
+    """1x1, 3x3 and 1x1 convolutions around a shortcut (projected: itself a 1x1 with batch norm, as the depth changes), then ReLU.
     stride_in: which convolution moves by the stride: the first 1x1 (v1) or the 3x3 (v1.5).
     """
     first, second = (stride, 1) if stride_in == "1x1" else (1, stride)
-    branch = (
-        *conv_norm(narrow, 1, first),
-        L.Relu(),
-        *conv_norm(narrow, 3, second),
-        L.Relu(),
-        *conv_norm(depth, 1),
-    )
+    branch = (*conv_norm(narrow, 1, first), L.Relu(), *conv_norm(narrow, 3, second), L.Relu(), *conv_norm(depth, 1))
     return (L.Residual(branch, conv_norm(depth, 1, stride) if projected else ()), L.Relu())
 
 
 def basic(depth: int, before: int, stride: int) -> L.Network:
-    """Two 3x3 convolutions around a shortcut without variables, then ReLU (the CIFAR networks' block).
-
-    Where the depth grows from `before`, the shortcut takes every stride-th pixel and adds channels of zeros (option A).
-    """
+    """Two 3x3 convolutions around a shortcut without variables (option A: every stride-th pixel, channels of zeros), then ReLU."""
     branch = (*conv_norm(depth, 3, stride, "same"), L.Relu(), *conv_norm(depth, 3, 1, "same"))
     shortcut = () if depth == before else (L.AveragePool(1, stride), L.PadChannels((depth - before) // 2))
     return (L.Residual(branch, shortcut), L.Relu())
@@ -71,9 +56,7 @@ def cifar(blocks: int, classes: int = 11, width: int = 16) -> L.Network:
 
 
 def tiny(classes: int = 11) -> L.Network:
-    """One block of every kind on 8 x 8 pixels, for tests: both bottlenecks, both shortcuts of the basic block, and pads
-    that differ by side.
-    """
+    """One block of every kind on 8 x 8 pixels, for tests: both bottlenecks, both basic shortcuts, and pads that differ by side."""
     return (
         *conv_norm(4, 3),
         L.Relu(),

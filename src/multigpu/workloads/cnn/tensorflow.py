@@ -11,10 +11,7 @@ from multigpu.workloads.cnn import layers as L
 
 
 class Cnn(StepModule):
-    """Sum of a shard's cross entropies over its images, of values named as the description's variables.
-
-    Convolutions are stored [height, width, channels, filters], as TensorFlow wants them in both layouts of images.
-    """
+    """Sum of a shard's cross entropies over its images. Convolutions are stored [height, width, channels, filters], in both layouts."""
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config, self.form = model.config, form

@@ -25,15 +25,9 @@ def build(
 ) -> nn.Module:
     """The module of an image model, its parameters uninitialised (and on the meta device if built under it).
 
-    Args:
-        model: a description of the workload `cnn`.
-        layout: of images and weights in memory, "channels_first" (also None) or "channels_last"; shapes are NCHW in both.
-        batch_norm: "fused": in one piece with what follows it (`torch_fused`); None: the library's.
-        stem: "folded": the first convolution on images whose blocks of pixels are channels (`FoldedConv`).
-        weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel.
-
-    Raises:
-        ValueError: the layout is unknown.
+    layout: of images and weights in memory, "channels_first" (also None) or "channels_last", else a ValueError; shapes are NCHW in both.
+    batch_norm: "fused": in one piece with what follows it (`torch_fused`). stem: "folded": of blocks of pixels (`FoldedConv`).
+    weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel.
     """
     if layout not in (None, "channels_first", "channels_last"):
         raise ValueError(f"unknown layout {layout!r}: choose channels_first or channels_last")
@@ -107,9 +101,7 @@ class Cnn(nn.Sequential):
                 layer.lent = weight
 
     def compile_parts(self) -> None:
-        """Compile stretches of layers, each by itself: equal blocks share their code, and backward still hands out gradients
-        stretch by stretch, so that merging can begin before it has ended.
-        """
+        """Compile stretches of layers: equal blocks share their code, and backward hands out gradients stretch by stretch, for merging."""
         stretches: list[list[nn.Module]] = [[]]
         for layer in self:
             if isinstance(layer, STRETCH_BEGINS) and stretches[-1]:
@@ -143,9 +135,7 @@ def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
 
 def rounding(layer: L.Window, shape: L.Shape) -> bool | None:
     """Whether the library has to round up (True) or down (False) to place its windows as the description does; None: neither does.
-
-    Its pads are alike on opposite sides, but rounding up lets a last window hang over the bottom or the right edge, and it
-    leaves what is outside the image out of the maximum or the mean. So pads at the bottom and right only cost no copy.
+    A last window may hang over the bottom or right edge, out of the maximum and mean: pads there alone cost no copy.
     """
     top, _, left, _ = layer.pads_for(shape)
     image, wanted = torch.empty(1, *shape[1:], device="meta"), layer.positions(shape)

@@ -14,9 +14,8 @@ class Absorbed(nn.Identity):
 
 class FusedNorm(Norm):
     """A batch norm and what `fuse` has it absorb; in evaluation, and where the kernels cannot run, the library's operations one by one.
-
-    relu: whether a ReLU follows. pool: the library's max-pooling that follows, with its numbers for the kernel. twice: whether the result
-        is used twice; it is then returned as a pair, so that both gradients meet in the kernel.
+    relu: one follows. pool: the library's max-pooling that follows, with its numbers for the kernel. twice: whether the result
+    is used twice; it is then returned as a pair, so that both gradients meet in the kernel.
     """
 
     arrivals: Tensor

@@ -31,10 +31,7 @@ def cast_all(tensors: tuple[Tensor, ...], kind: torch.dtype) -> tuple[Tensor, ..
 
 
 class Conv(nn.Conv2d):
-    """A convolution whose values come from the description, so the library need not draw its own.
-
-    lent: the weight in 16 bits, where the network casts those of several layers together.
-    """
+    """A convolution whose values come from the description. lent: its weight in 16 bits, where several layers' are cast together."""
 
     lent: Tensor | None = None
 
@@ -50,11 +47,8 @@ CHANNELS = 8
 
 
 class FoldedConv(Conv):
-    """What a convolution computes, on images whose blocks of stride x stride pixels have become channels.
-
-    A kernel of few channels leaves tensor cores idle and has images padded in every step. Weights keep their shape; they are folded in
-    each step, as images are when they are brought into memory's order, which a step with channels last does anyway.
-
+    """What a convolution computes, on images whose blocks of stride x stride pixels have become channels, as tensor cores want them.
+    Weights keep their shape and are folded in each step, as images are when they are brought into memory's order.
     top, left: pads; positions: of the window, downwards and across.
     """
 
@@ -108,10 +102,7 @@ class Linear(nn.Linear):
 
 
 class Norm(nn.BatchNorm2d):
-    """Batch norm without the library's count of batches: with a fixed momentum nobody reads it, and it costs a kernel a layer.
-
-    Without a scale, ones stand in for it: cuDNN's kernels take both a scale and a shift.
-    """
+    """Batch norm without the library's count of batches, a kernel a layer that nobody reads; without a scale, ones stand in for cuDNN."""
 
     def __init__(self, channels: int, epsilon: float, momentum: float, scale: bool = True) -> None:
         super().__init__(channels, epsilon, momentum)
@@ -132,10 +123,8 @@ class Norm(nn.BatchNorm2d):
 
 
 class ResponseNorm(nn.Module):
-    """Local response normalisation, (B, C, H, W) -> (B, C, H, W).
-
-    The library's `F.local_response_norm` pools over five dimensions, which copies to channels first and computes in float32. Sums
-    over neighbouring channels are a 1x1 convolution with a band of ones, which has fast kernels in every layout and type.
+    """Local response normalisation, (B, C, H, W) -> (B, C, H, W): sums over channels are a 1x1 convolution with a band of ones, which has
+    fast kernels in every layout and type; the library's pools over five dimensions, channels first and in float32.
     """
 
     band: Tensor
@@ -200,11 +189,7 @@ class Concat(nn.Module):
 
 
 def fold(stack: nn.Sequential, network: L.Network, shape: L.Shape) -> None:
-    """Have the first convolution of the network that `stack` was built from read blocks of pixels.
-
-    Raises:
-        ValueError: the network does not begin with a convolution that has a stride.
-    """
+    """Have the network's first convolution in `stack` read blocks of pixels; a ValueError where it does not begin with a strided one."""
     name, layer, _ = next(L.steps(network, shape))
     if not isinstance(layer, L.Convolution) or layer.stride == 1:
         raise ValueError("only a first convolution with a stride can be folded")

@@ -1,7 +1,6 @@
 """Document 003's recommender, framework-free: two towers over one table of words, and what joins them.
-
-A row is a user, an item and the rating that the one gave the other. One tower reads what the user wrote about other items, the
-other one what other users wrote about the item. The towers have variables of their own and share the table.
+A row is a user, an item and the rating that the one gave the other. One tower reads what the user wrote about other items, the other
+one what others wrote about the item. They share the table alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +27,8 @@ EPOCH_ROWS = 26_352
 
 @dataclass(frozen=True)
 class DeepconnConfig:
-    """Sizes of one two-tower model.
-
-    vocabulary: rows of the table, the special ones included.
-    length: words of each of a row's two texts, cut off or padded.
-    embedding: width of the table. filters, width: of the convolution over words; its windows lie inside the text.
+    """Sizes of one two-tower model. vocabulary: rows of the table, the special ones included. embedding: its width.
+    length: words of each of a row's two texts, cut off or padded. filters, width: of the convolution over words, inside the text.
     pool: words of a window of the maximum, which moves by one. dense: width of a tower's output.
     factors: of each of the factorisation machine's pairwise weights; None: the rating is the dot product of the towers.
     """
@@ -57,10 +53,8 @@ class DeepconnConfig:
 
 
 def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
-    """The table; of each tower a convolution and a dense layer with their biases; the factorisation machine's, where there is one.
-
-    A convolution is [filters, embedding, width], a dense kernel [outputs, inputs]. Starts: the document names no initialiser, so
-    TensorFlow's default, Glorot's uniform law; biases at 0. The machine's pairwise weights start normal with deviation 0.01, as libFM's.
+    """The table; of each tower a convolution [filters, embedding, width] and a dense kernel [outputs, inputs] with biases; the machine's.
+    Starts: the document names none, so Glorot's uniform law as TensorFlow; biases at 0; pairwise weights normal (0.01), as libFM's.
     """
 
     def glorot(fan_in: int, fan_out: int) -> Init:
@@ -87,11 +81,9 @@ def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
 
 
 def forward_flops_per_review(config: DeepconnConfig) -> float:
-    """Floating-point operations of the forward pass for one row, a multiply-add counted as two.
-
-    Two convolutions and two dense layers; of a factorisation machine its products of the joined towers with the weights and, plain
-    and squared, with the factors. Look-ups, tanh, pooling and the towers' dot product are left out: they are bound by memory.
-    At the document's size 2 x (2,394,000 + 1,020,160) = 6.83 million, so training takes 20.5 million a row.
+    """Floating-point operations of the forward pass for one row: two convolutions, two dense layers, and products of a factorisation
+    machine. Look-ups, tanh, pooling and the towers' dot product are left out: they are bound by memory. At the document's size
+    2 x (2,394,000 + 1,020,160) = 6.83 million, so training takes 20.5 million a row.
     """
     convolution = 2 * config.positions * config.width * config.embedding * config.filters
     dense = 2 * config.flat * config.dense
@@ -101,10 +93,8 @@ def forward_flops_per_review(config: DeepconnConfig) -> float:
 
 def memory_passes_per_review(config: DeepconnConfig) -> float:
     """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`), of both towers.
-
-    Of each word a row of the table is read and written, its gradient read and added (4); a convolution and a dense layer touch both their
-    ends three times; tanh is part of the convolution forward and reads its output and a gradient backward and writes one (3); the maximum
-    touches both ends twice, and once more where it was.
+    A word's row is read and written, its gradient read and added (4); a convolution and a dense layer touch both ends three times; tanh
+    reads its output and a gradient backward and writes one (3); the maximum touches both ends twice, and once more where it was.
     """
     words, windows = config.length * config.embedding, config.positions * config.filters
     return float(
@@ -134,12 +124,8 @@ def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
 
 
 def stage_graph(model: Model, strings: bool = False) -> StageGraph:
-    """Document 003's operations, a stage for each of its lines: per tower (ids,) embed, conv, pool, flatten, dense; then the rating with
-    its squared error.
-
-    Its `conv1d` holds the bias and tanh, its `dense` the relu. Both towers look words up in one table, so both look-ups run where it lives
-    (as TensorFlow's `embedding_lookup` colocates them, whatever device is asked for) and rows travel instead.
-
+    """Document 003's operations, a stage for each of its lines: per tower (ids,) embed, conv, pool, flatten, dense; then rating with loss.
+    Look-ups of both towers run where their one table lives (as `embedding_lookup` colocates them), and rows travel instead.
     strings: words arrive as strings, and a stage of each tower looks their ids up in a table of the host.
     """
     config: DeepconnConfig = model.config
@@ -181,11 +167,9 @@ Compute = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Any]
 
 
 class Layers(NamedTuple):
-    """What the stages compute in one framework, for B rows.
-
-    embed: of the table and ids. conv: with tanh, of (B, length, embedding), kernel and bias; pool and flatten take what it gives, in any
-    order of axes; flatten gives (B, flat), position by position. dense: with ReLU, of features, kernel and bias.
-    error: of all variables, both towers' outputs and the ratings: the sum of the squared errors.
+    """What the stages compute in one framework, for B rows; pool and flatten take what conv gives, in any order of axes.
+    embed: of the table and ids. conv: with tanh, of (B, length, embedding), kernel and bias. flatten: to (B, flat), position by position.
+    dense: with ReLU. error: of all variables, both towers' outputs and the ratings, the sum of the squared errors.
     """
 
     embed: Callable[[Any, Any], Any]

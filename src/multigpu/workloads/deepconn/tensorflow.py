@@ -34,10 +34,7 @@ def joined(config: DeepconnConfig, values: Mapping[str, tf.Tensor], user: tf.Ten
 
 
 class Deepconn(StepModule):
-    """Sum of a shard's squared errors over its rows, of values named as the description's variables.
-
-    Convolutions are stored [width, embedding, filters], as TensorFlow wants them.
-    """
+    """Sum of a shard's squared errors over its rows. Convolutions are stored [width, embedding, filters], as TensorFlow wants them."""
 
     lookup_arrays = {TABLE: "words"}
 

@@ -60,10 +60,7 @@ class Deepconn(nn.Module):
         return {TABLE: batch["words"]}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """Of words (B, 2 x length) int64, the user's text and then the item's, and ratings (B,), floating-point.
-
-        rows: the table's rows looked up elsewhere, (B, 2 x length, embedding); the table is then not touched.
-        """
+        """Of words (B, 2 x length) int64, the user's first, and ratings (B,); rows: the table's, if looked up, (B, 2 x length, width)."""
         return F.mse_loss(self.ratings(batch, rows), batch["ratings"], reduction="sum")
 
     def ratings(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:

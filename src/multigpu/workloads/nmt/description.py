@@ -1,8 +1,7 @@
 """The translation models, framework-free: sizes, the variables as document 000 counts them, and operations a word.
 
-An LSTM encoder-decoder without attention. The encoder is two separate stacks, one reading the sentence forwards and one
-backwards (not a bidirectional stack, whose second layer would read both directions). The decoder has one cell for every
-encoder cell and starts from their last states, interleaved: forward 0, backward 0, forward 1, backward 1.
+An LSTM encoder-decoder without attention. The encoder is two separate stacks, one reading forwards and one backwards. The decoder has
+one cell for every encoder cell and starts from their last states: forward 0, backward 0, forward 1, backward 1.
 """
 
 from collections.abc import Mapping
@@ -16,10 +15,7 @@ from multigpu.workloads.base import LSTM_PASSES, Init, Model, Optimizer, Section
 
 @dataclass(frozen=True)
 class NmtConfig:
-    """Sizes of one translation model.
-
-    units: width of every cell and of both embeddings.
-    encoder_layers: cells of each of the two encoder stacks.
+    """Sizes of one translation model. units: width of every cell and of both embeddings. encoder_layers: cells of each encoder stack.
     forget_bias: added to the forget gate at run time and not part of its bias variable, as TensorFlow's cell does.
     initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's law for its own shape.
     dropout: share of every cell's input that is dropped in training, at every position anew (tensorflow/nmt's `DropoutWrapper`).
@@ -50,10 +46,8 @@ class NmtConfig:
 
 def variables(config: NmtConfig) -> tuple[Variable, ...]:
     """Two tables, a kernel and a bias for each cell, a projection without bias: 19 variables with two encoder layers (000).
-
-    A kernel is [2, 4 units, units]: the half that multiplies the input, then the half that multiplies the hidden state, each
-    contiguous, their gates in the order i, f, g, o (TensorFlow's one matrix [2 units, 4 units] orders them i, g, f, o).
-    Starts: document 000 names no initialiser, so TensorFlow's default, Glorot's uniform law over that one matrix; biases at 0.
+    A kernel is [2, 4 units, units]: of the input, then of the hidden state, their gates in the order i, f, g, o (TensorFlow's one matrix
+    [2 units, 4 units]: i, g, f, o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law over that one matrix; biases at 0.
     """
     n = config.units
 
@@ -73,9 +67,7 @@ def variables(config: NmtConfig) -> tuple[Variable, ...]:
 
 
 def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
-    """Floating-point operations of the forward pass for one word, a multiply-add counted as two.
-
-    source_share: the part of the counted words that are source words (one half when sentences have equal lengths).
+    """Operations of the forward pass for one word, a multiply-add counted as two. source_share: of the counted words (1/2: equal lengths).
 
     A cell multiplies a vector of `units` by two matrices [4 units, units]: 2 x 8 units^2 operations. A source word passes the
     cells of both encoder stacks; a target position passes the decoder's cells and the projection, 2 x units x vocabulary.
@@ -94,7 +86,6 @@ LOGIT_PASSES = 5
 
 def memory_passes_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
     """Numbers that a training step reads or writes for one word at least (`Model.memory_passes_per_unit`); the share as above.
-
     A word is looked up (a row read, one written, its gradient read and added to the table's: 4) and passes its cells; a target word also
     the projection, which reads the decoder's output, writes its gradient and reads the output again (3) beside the logits.
     """
@@ -109,9 +100,7 @@ STATES = ("hidden", "cell")
 
 def sections(config: NmtConfig) -> tuple[Section, ...]:
     """11 sections with two encoder layers, in an order in which they can run: two look-ups, eight cells, the projection with the loss.
-
-    An encoder cell gives its outputs to the cell above it and its last state to the decoder's cell that starts from it; a decoder's cell
-    gives its outputs upwards. Words are looked up where they are first needed and padded positions travel too.
+    An encoder cell hands its outputs up and its last state to the decoder's cell that starts from it; padded positions travel too.
     """
     n = config.units
     cell_work = {"source": {"source_embedding": 16 * n * n}, "target": {"target_embedding": 16 * n * n}}

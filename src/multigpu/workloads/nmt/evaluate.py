@@ -1,7 +1,4 @@
-"""How well a translation model does on sentences that it was not trained on (protocol: `multigpu.training.evaluation`).
-
-Translation is greedy: the likeliest word at every position, many sentences at a time.
-"""
+"""How well a translation model does on sentences that it was not trained on, translated greedily (see `multigpu.training.evaluation`)."""
 
 import math
 from collections.abc import Sequence
@@ -28,12 +25,8 @@ def padded(sentences: Sequence[Sequence[int]]) -> Tensor:
 def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST, batch_size: int = 64) -> list[list[int]]:
     """The translation of each sentence, without start or end.
 
-    Sentences of like lengths are translated together. Each begins with the decoder in the encoder's last state, takes the likeliest
-    word (of equals the lowest number) as its own next input, and ends before its first EOS or after `longest` words. The start of a
-    sentence is never chosen: no target holds it.
-
-    Raises:
-        ValueError: a sentence is empty, or `longest` or `batch_size` is below 1.
+    Sentences of like lengths go together. Each takes the likeliest word (of equals the lowest number) as its own next input, and ends
+    before its first EOS or after `longest` words; SOS is never chosen. A ValueError: a sentence is empty, or a number is below 1.
     """
     for name, value in (("longest", longest), ("batch_size", batch_size)):
         if value < 1:
@@ -79,11 +72,8 @@ REMEMBERED = 300
 
 
 def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
-    """Scores of a model by the source's held-out pairs.
-
-    Returns:
-        loss: mean cross entropy of a held-out target piece (every sentence's EOS included), in nats; perplexity: its exponential.
-        bleu: of the held-out pairs, translated greedily. bleu_training: of REMEMBERED training pairs.
+    """loss: mean cross entropy of a held-out target piece (ends of sentences included), in nats; perplexity: its exponential.
+    bleu: of the held-out pairs, translated greedily. bleu_training: of REMEMBERED training pairs.
     """
     corpus = held_out_of(run, source)
     assert isinstance(module, Nmt)
@@ -137,11 +127,7 @@ def _batch(sources: list[list[int]], targets: list[list[int]], device: torch.dev
 
 
 def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU of a corpus, 0 to 100: sacrebleu's defaults (its tokeniser 13a, exponential smoothing, case kept), one reference each.
-
-    Raises:
-        ValueError: there is nothing to score, or the numbers of both differ.
-    """
+    """BLEU of a corpus, 0 to 100: sacrebleu's defaults, one reference each; a ValueError where there are none, or not as many."""
     import sacrebleu
 
     if not references or len(translations) != len(references):

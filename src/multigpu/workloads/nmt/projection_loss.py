@@ -1,6 +1,4 @@
-"""Projection and cross entropy in one piece: the gradient is left where the logits were, so that the widest array of the model
-is written twice and read once more, instead of passing memory a dozen times.
-"""
+"""Projection and cross entropy in one piece: the gradient is left where the logits were, the widest array, which is then read once more."""
 
 import importlib.util
 from typing import Any
@@ -19,14 +17,8 @@ _launch = later("multigpu.workloads.nmt.softmax_kernel:launch")
 
 
 def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
-    """Overwrite logits with the gradient of their rows' cross entropies: softmax minus one at the target.
-
-    Args:
-        logits: (N, V), any floating-point type; overwritten. Sums and exponentials run in float32 (float64 for float64).
-        targets: (N,) int64; rows whose target is `IGNORED` get zeros.
-
-    Returns:
-        (N,) cross entropies in float32 (or float64), 0 where ignored.
+    """Overwrite logits (N, V) with the gradient of their rows' cross entropies: softmax minus one at the target, zeros where `IGNORED`.
+    targets: (N,) int64. Gives (N,) cross entropies, 0 where ignored, in float32 (float64 for float64), as all sums run.
     """
     if logits.is_cuda and logits.dtype != torch.float64 and importlib.util.find_spec("triton"):
         return _launch(logits, targets, IGNORED)
@@ -45,9 +37,8 @@ def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class WeightApart(torch.autograd.Function):
-    """Makes the logits that `ProjectedCrossEntropy` differentiates: nothing forward, and backward the weight's gradient.
-
-    Autograd runs it on the stream that was current when it was made, while the layers below go on.
+    """Makes the logits that `ProjectedCrossEntropy` differentiates: nothing forward, and backward the weight's gradient, on the stream that
+    was current when it was made, while the layers below go on.
     """
 
     @staticmethod
@@ -66,10 +57,8 @@ class WeightApart(torch.autograd.Function):
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
-    """Sum of cross entropies of `x @ weight` against targets.
-
-    x: (N, D); weight: (D, V), of one type; targets: (N,) int64. apart: made by `WeightApart`, which then gets the gradient of the logits,
-        and `weight` none; uses: what that takes to make the weight's gradient.
+    """Sum of cross entropies of x (N, D) @ weight (D, V), of one type, against targets (N,) int64. apart: made by `WeightApart`, which then
+    gets the gradient of the logits, and `weight` none; uses: what that takes to make the weight's gradient.
     """
 
     @staticmethod
@@ -95,13 +84,8 @@ class ProjectedCrossEntropy(torch.autograd.Function):
 
 
 def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, side: torch.cuda.Stream | None = None) -> Tensor:
-    """The sum over kept positions of the cross entropy of `x @ weight`, in autocast's type where it is on.
-
-    Args:
-        x: (N, D).
-        weight: (D, V).
-        targets: (N,) int64, `IGNORED` where padded.
-        side: a stream on which backward computes the weight's gradient; None: in its turn.
+    """The sum over kept positions of the cross entropy of x (N, D) @ weight (D, V), in autocast's type where it is on.
+    targets: (N,) int64, `IGNORED` where padded. side: a stream for the weight's gradient in backward; None: in its turn.
     """
     kind = x.device.type
     with_type = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype

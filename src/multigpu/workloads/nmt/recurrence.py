@@ -21,11 +21,8 @@ def dropped(x: Tensor, dropout: float) -> Tensor:
 
 @dataclass(frozen=True)
 class Cells:
-    """A stack of LSTM cells, lowest first.
-
-    kernels: [2, 4 units, units] of each. biases: [4 units] of each.
-    forget_bias: [4 units], the library's second bias. It is the constant that TensorFlow adds at run time, so the variable `bias` equals
-        TensorFlow's, and the library's second bias is no variable.
+    """A stack of LSTM cells, lowest first. kernels: [2, 4 units, units] of each. biases: [4 units] of each.
+    forget_bias: [4 units], the constant that TensorFlow adds at run time, as the library's second bias, which is no variable.
     dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
     """
 
@@ -37,14 +34,8 @@ class Cells:
 
 def fused(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
     """All cells and all positions in one call of the library's LSTM (cuDNN on GPUs, oneDNN or ATen on CPUs).
-
-    Args:
-        x: (T, B, units), or packed (words, units) with `batch_sizes`.
-        state: before the first position.
-        batch_sizes: (T,) int64 on the host, for packed sentences: how many are still running at each position.
-
-    Returns:
-        The top cell's outputs, shaped as `x`, and the state after the last position of each sentence.
+    x: (T, B, units), or packed (words, units) with `batch_sizes`, (T,) int64 on the host: how many still run at each position.
+    Gives the top cell's outputs, shaped as `x`, and the state after the last position of each sentence.
     """
     layers, units, dropout = len(cells.kernels), x.shape[-1], cells.dropout
     half = 4 * units * units
@@ -69,10 +60,8 @@ def fused(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = No
 
 
 def stepwise(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
-    """What `fused` computes, as a loop over positions in which every cell is a product and a handful of small operations.
-
-    This is the "dynamic rnn" of document 000's time, whose host dispatches about thirty times as many kernels. Takes and
-    returns what `fused` does.
+    """What `fused` computes, as a loop over positions in which every cell is a product and a handful of small operations: the "dynamic rnn"
+    of document 000's time, whose host dispatches about thirty times as many kernels.
     """
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):
@@ -107,13 +96,9 @@ def persistent(
 ) -> tuple[Tensor, State]:
     """What `fused` computes, by one persistent kernel a cell (`multigpu.kernels`), or by the library where that kernel cannot run.
 
-    It reads the variables as they are, float32 under autocast, and gives their gradients in that type. Takes and returns what `fused`
-    does; and
-
-    Args:
-        lengths: (B,) int32 on x's device, where x is (T, B, units) and not all sentences end at T: where each does; outputs behind are 0.
-        beside: how many such stacks run at once on streams of their own, this one counted.
-        side: a stream on which backward computes the gradients of the kernels, beside the cells below.
+    It reads the variables as they are, float32 under autocast, and gives their gradients in that type. Of (T, B, units) it also takes
+    lengths: (B,) int32 beside x, where not all sentences end at T; outputs behind are 0.
+    beside: how many such stacks run at once, this one counted. side: a stream for the gradients of the kernels in backward.
     """
     if library_instead(x.device) is not None:
         assert lengths is None, "the library plans with lengths on the host"
@@ -142,10 +127,8 @@ def persistent(
 @dataclass(frozen=True)
 class Packing:
     """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out.
-
-    forwards, backwards: (words,) positions t x B + b in a time-major batch (T, B), reading each sentence from its first
-        word or from its last; unsort: (B,) undoes the sorting. All three on the device.
-    batch_sizes: (T,) on the host, where the library wants it.
+    forwards, backwards: (words,) positions t x B + b in a time-major batch (T, B), reading each sentence from its first or last word.
+    unsort: (B,) undoes the sorting. batch_sizes: (T,) on the host, where the library wants it; the others are on the device.
     """
 
     forwards: Tensor
@@ -155,12 +138,7 @@ class Packing:
 
 
 def pack(lengths: Tensor, device: torch.device) -> Packing:
-    """The packing of sentences of these lengths.
-
-    Args:
-        lengths: (B,) int64 on the host, each at least 1.
-        device: where the sentences are.
-    """
+    """The packing, on `device`, of sentences of these lengths: (B,) int64 on the host, each at least 1."""
     batch = len(lengths)
     order = lengths.argsort(descending=True, stable=True)
     left = lengths[order]  # (B,)

@@ -1,6 +1,4 @@
-"""The GPU kernel of `projection_loss.softmax_gradient_`: a program a row, which reads its row twice (the second time from the
-cache) and writes it once. Imported on GPUs only: Triton comes with PyTorch's GPU builds.
-"""
+"""The GPU kernel of `softmax_gradient_`: a program a row, read twice and written once. Triton comes with PyTorch's GPU builds only."""
 
 from __future__ import annotations
 

@@ -14,10 +14,8 @@ State = tuple[tf.Tensor, tf.Tensor]
 
 
 class Nmt(StepModule):
-    """Sum of a shard's cross entropies over its target words, of values named as the description's variables.
-
-    Kernels keep the description's layout, [2, 4 units, units] with gates i, f, g, o: it is cuDNN's own. TensorFlow's CPU
-    kernel wants one matrix [2 units, 4 units] with gates i, g, f, o, made in the step.
+    """Sum of a shard's cross entropies over its target words. Kernels keep the description's layout, [2, 4 units, units], gates i, f, g, o:
+    cuDNN's own. TensorFlow's CPU kernel wants one matrix [2 units, 4 units] with gates i, g, f, o, made in the step.
     """
 
     lookup_arrays = {"source_embedding": "source", "target_embedding": "target_input"}
@@ -27,9 +25,7 @@ class Nmt(StepModule):
         self.form = form
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """Of target_output (B, T), source_length and target_length (B,), int64, and source_length_host (B,) int32; rows are
-        source_embedding (B, S, units) and target_embedding (B, T, units).
-        """
+        """Of int64 target_output (B, T) and lengths (B,), int32 source_length_host (B,); rows (B, S, units) and (B, T, units)."""
         source, target = (tf.transpose(tf.cast(rows[name], self.form.compute), [1, 0, 2]) for name in self.lookup_arrays)
         state = self._encode(values, source, batch)
         output, _ = self._run(values, "decoder", target, state)  # (T, B, D)
@@ -87,10 +83,8 @@ def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class Cells:
-    """A stack of LSTM cells, lowest first, gates i, f, g, o.
-
+    """A stack of LSTM cells, lowest first, gates i, f, g, o; dropout as in PyTorch.
     kernels: of each, for cuDNN all weights of its input and then all of its hidden state, in any shape; else [inputs + units, 4 units].
-    dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
     """
 
     kernels: list[tf.Tensor]
@@ -100,10 +94,8 @@ class Cells:
 
 
 def cudnn(x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None) -> tuple[tf.Tensor, State]:
-    """All cells and all positions in one call of cuDNN, whose parameters are all matrices, then two biases a cell.
-
-    The second bias is the constant that TensorFlow's cell adds at run time: forget_bias at the gate f. With dropout it is a call a cell:
-    the library drops between cells only, by a generator of its own.
+    """All cells and positions in one call of cuDNN, its parameters all matrices, then two biases a cell, the second forget_bias at gate f.
+    With dropout it is a call a cell: the library drops between cells only, by a generator of its own.
     """
     if cells.dropout and len(cells.kernels) > 1:
         ends = []
@@ -170,10 +162,7 @@ def block_lstm(x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None)
 
 
 def stepwise(x: tf.Tensor, state: State, cells: Cells, ragged: Tensors | None) -> tuple[tf.Tensor, State]:
-    """A loop over positions, in which every cell is a product and a handful of small operations ("dynamic rnn").
-
-    Takes what `block_lstm` does, in any type.
-    """
+    """As `block_lstm`, in any type: a loop over positions, every cell a product and a handful of small operations ("dynamic rnn")."""
     length, layers = tf.shape(x)[0], len(cells.kernels)
     shape = [x.shape[1], cells.kernels[-1].shape[1] // 4]  # of one position's output
     inputs = tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x)

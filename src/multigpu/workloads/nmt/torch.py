@@ -21,13 +21,9 @@ RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "
 
 
 def build(model: Model, recurrence: str | None = None, cross_entropy: str | None = None, execution: str = "eager") -> nn.Module:
-    """The module of a translation model, its parameters uninitialised (and on the meta device if built under it).
-
-    Args:
-        recurrence: "fused" (also None), "stepwise" or "persistent": how a stack of cells runs.
-        cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`).
-        execution: where steps become one CUDA graph ("captured"), the encoder's two directions, which do not depend on each other,
-            stand side by side in it. (A host that launches kernel by kernel gains nothing from a second stream.)
+    """The module of a translation model, its parameters uninitialised. recurrence: "fused" (also None), "stepwise" or "persistent".
+    cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`). execution: where steps become one CUDA
+    graph ("captured"), the encoder's two directions stand side by side in it (a host that launches each kernel gains nothing).
     """
     return Nmt(model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", "captured" in execution)
 
@@ -41,9 +37,7 @@ def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
 
 
 def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The sum of cross entropies of `x @ weight` over the positions that are not ignored, in float32 or better, each step the library's:
-    x (N, D), weight (D, V), targets (N,) int64.
-    """
+    """The sum of cross entropies of x (N, D) @ weight (D, V) over targets (N,) int64 that are not ignored, in float32 or better."""
     logits = x @ weight
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
@@ -104,12 +98,10 @@ class Nmt(nn.Module):
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         """The sum of the loss over the shard's target words, a float32 (or float64) scalar.
 
-        Args:
-            batch: source (B, S), target_input and target_output (B, T), int64; source_length and target_length (B,), int64
-                and on the host. Where all source lengths are equal and no target is padded, the host plans and copies
-                nothing, and the pass can be captured in a graph. Where `reads_lengths_on_device`, also source_ends and target_ends (B,),
-                int32 on the device, which say the same to a captured pass.
-            rows: embedding variable -> rows looked up elsewhere, (B, S, units) or (B, T, units); its table is not touched.
+        batch: source (B, S), target_input and target_output (B, T), int64; source_length and target_length (B,), int64 and on the host.
+            Of equal lengths nothing is planned or copied, and the pass can be captured. Where `reads_lengths_on_device`, also source_ends
+            and target_ends (B,), int32 on the device, which say the same to a captured pass.
+        rows: embedding variable -> rows looked up elsewhere, (B, S, units) or (B, T, units); its table is not touched.
         """
         rows = rows or {}
         ids = self.lookups(batch)

@@ -1,7 +1,4 @@
-"""A user's batches by step and replica, as arrays: drawn by their function, or read from their DataLoader or tf.data.Dataset.
-
-They are taken apart into named arrays, and put together again. Imports no framework.
-"""
+"""A user's batches by step and replica, as named arrays: drawn by their function, or read from their loader. Imports no framework."""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +14,7 @@ from multigpu.workloads.own.job import Job, JobError, telling
 
 
 def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
-    """How the batch is built, as plain data, and its tensors in order, as arrays that share their memory where they can.
-
-    Raises:
-        JobError: it holds something else than tensors, arrays, tuples, lists and dicts of them.
-    """
+    """How the batch is built, as plain data, and its tensors in order, as arrays that share memory; a JobError where it holds others."""
     arrays: list[np.ndarray] = []
 
     def visit(part: Any, where: str) -> Any:
@@ -74,10 +67,7 @@ class Drawn:
 
 
 class Streamed:
-    """One replica's batches in their order, which its framework's reader begins at any step.
-
-    longer: whether each may hold more samples than asked for, of which the first are taken.
-    """
+    """One replica's batches in their order, which its framework's reader begins at any step. longer: each may hold more than is taken."""
 
     longer = False
 
@@ -110,11 +100,7 @@ def batches_of(framework: str, job: Job, rows: int, replicas: int, rank: int, se
 
 
 def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:
-    """One replica's batch of a step: its structure and its arrays.
-
-    Raises:
-        JobError: it cannot be made, or is of another size than asked for.
-    """
+    """One replica's batch of a step: its structure and its arrays; a JobError where it cannot be made, or is of another size."""
     with telling("batch"):
         made = batches.batch(step)
     structure, arrays = taken_apart(made)
@@ -125,10 +111,7 @@ def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.n
 
 
 class OwnBatches(Source):
-    """The Source of a user's job: nothing repeats, so a thread makes each batch a step ahead, which a step may have to wait for.
-
-    One process that works for all replicas reads the joined batch and cuts it; of several, each reads its own.
-    """
+    """The Source of a user's job: a thread makes each batch a step ahead. One process for all replicas cuts the joined batch."""
 
     label = "own"
 

@@ -22,10 +22,8 @@ Leaves = list[tuple[tuple[int, ...], str]]
 
 
 class Table(Data):
-    """An embedding table whose rows can be looked up before the model runs.
-
-    leaf: which tensor of a batch holds the ids. column: of its second axis; stretch: or so much of that (None: all of it).
-    ids: of one sample. padding: the id whose row gets no gradient.
+    """An embedding table whose rows can be looked up before the model runs, by so many `ids` of a sample in the batch's tensor `leaf`.
+    column: of its second axis; stretch: or so much of that (None: all of it). padding: the id whose row gets no gradient.
     """
 
     leaf: str
@@ -39,15 +37,11 @@ class Described(Data):
     """A job as the study's programs know it.
 
     file, job: where the job is, "FILE.py:NAME" or a packed job; values: the file of what its variables start with.
-    variables: (name, shape) of all that is trained, tables: those of them that are looked up by row.
-    flat: those whose gradient is zero but for rounding.
+    variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained.
-    structure: how a batch's tensors make the model's arguments. leaves: what each of them is.
-    any_rows: whether the model takes a batch of any size.
-    forward_flops: of a sample.
+    structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows: whether any number of samples will do.
     checked_in: the precision in which placements are compared with one process; None: they cannot be, and `unchecked` says why.
-    step_here_s: what a step on one device's batch took in this process's CPU, s.
-    notes: what a user should know of how the job was understood.
+    step_here_s: a step on one device's batch in this process's CPU. notes: what a user should know of how the job was understood.
     """
 
     name: str

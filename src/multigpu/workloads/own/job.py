@@ -1,6 +1,4 @@
-"""What a user says of a training job of their own; the job from its file or from memory, in every process that trains it, and what is wrong
-with it in one sentence. Imports no framework.
-"""
+"""What a user says of a training job of their own; the job in every process that trains it; and what is wrong with it in one sentence."""
 
 import importlib.util
 import linecache
@@ -133,11 +131,7 @@ def telling(what: str, place: str = "") -> Iterator[None]:
 
 
 def load_job(named: str) -> Job:
-    """The job called NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the repository.
-
-    Raises:
-        JobError: there is no such file or name, the file fails, or what it names is no job.
-    """
+    """The job NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the repository. A JobError where there is none."""
     text, _, name = named.rpartition(":")
     if not text or not name.isidentifier():
         raise JobError(f"{named!r} names no job: give FILE.py:NAME, the file and the name of a multigpu.Job in it")
@@ -164,11 +158,7 @@ def load_job(named: str) -> Job:
 
 
 def pack(job: Job) -> bytes:
-    """The job for other processes, what is defined in a script or in a notebook's cell by its content.
-
-    Raises:
-        JobError: it holds what cannot travel, and how to move it to a file.
-    """
+    """The job for other processes, what a script or a cell defines by its content; a JobError where it holds what cannot travel."""
     import cloudpickle
 
     own = [sys.modules[name] for name in {getattr(part, "__module__", "") for part in (job.model, job.batch, job.loss)} if name]

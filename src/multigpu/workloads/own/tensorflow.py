@@ -102,11 +102,7 @@ def own_loss(job: Job, form: Form) -> Any:
 
 
 def loss_of(job: Job, model: keras.Model, loss: Any, batch: Any, kind: tf.DType) -> tf.Tensor:
-    """What the user's model and loss make of a batch, with what its layers add to the loss: the mean over samples, of this type.
-
-    Raises:
-        JobError: they fail; the sentence names the user's own line.
-    """
+    """What the user's model, its layers and its loss make of a batch: the mean over samples; a JobError with their own line."""
     inputs, target = (batch, None) if job.loss is None else job.pair(batch)
     with telling(f"model {job.title!r}", job.made_at):
         found = model(inputs, training=True) if model._call_has_training_arg else model(inputs)

@@ -67,11 +67,7 @@ def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
 
 
 def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
-    """What the user's model and loss make of a batch.
-
-    Raises:
-        JobError: they fail, or what they give is no scalar; the sentence names the user's own line.
-    """
+    """What the user's model and loss make of a batch; a JobError with their own line where they fail or give no scalar."""
     inputs, target = (batch, None) if job.loss is None else job.pair(batch)
     with telling(f"model {job.title!r}", job.made_at):
         found = module(**inputs) if isinstance(inputs, dict) else module(*inputs) if isinstance(inputs, tuple) else module(inputs)

@@ -1,11 +1,8 @@
 """Stacks of one kind of layer, framework-free: document 002's fully connected model, and a made-up family of dense, convolutional and
-recurrent models of like size, by which data and model parallelism are compared layer type by layer type.
-
-A stack is its body, layers of one kind and one width, and a dense head to `classes` logits with softmax cross entropy. Cut over
-devices, layers of a dense or convolutional body go in pairs: the first is cut by its outputs, the second by its inputs, so that only
-the second one's sums are joined, once forward and once backward a pair. A recurrent layer is cut by its hidden units (all four gates of
-one unit stay together): every position needs the whole hidden state, so it is gathered position by position. The head is cut by its
-classes, and its loss needs three numbers a row from every device.
+recurrent ones of like size, by which data and model parallelism are compared. Cut over devices, layers of a dense or convolutional body
+go in pairs: the first is cut by its outputs, the second by its inputs, so that only the second one's sums are joined, once forward and
+once backward. A recurrent layer is cut by its hidden units (all four gates of one stay together), and its hidden state is gathered
+position by position. The head is cut by its classes, and its loss needs three numbers a row from every device.
 """
 
 from collections.abc import Mapping
@@ -24,11 +21,8 @@ WINDOW = 3
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Sizes of one stack.
-
-    inputs: features, channels or inputs a position. width: units or filters of each of `layers` layers.
-    positions: pixels a side of an image, positions of a sequence, 1 of a dense stack.
-    activation: of dense layers and convolutions; a recurrent layer is an LSTM.
+    """Sizes of one stack. inputs: features, channels or inputs a position. width: units or filters of each of `layers` layers.
+    positions: pixels a side, positions of a sequence, or 1. activation: of dense layers and convolutions; recurrent ones are LSTMs.
     """
 
     kind: Kind
@@ -94,9 +88,7 @@ def layer_flops(config: StackConfig, layer: int) -> int:
 
 def memory_passes(config: StackConfig) -> float:
     """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`).
-
-    A dense layer or a convolution touches both its ends three times, the first one twice, since nobody needs the gradient of the input;
-    its activation is part of it. The head reads what the last layer left at one place.
+    A layer touches both its ends three times, the first one twice (nobody needs its input's gradient); the head reads one place.
     """
     ends = [config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)]
     body = LSTM_PASSES * config.layers * config.places * config.width if config.kind == "recurrent" else 3 * sum(ends) - ends[0]
@@ -104,10 +96,7 @@ def memory_passes(config: StackConfig) -> float:
 
 
 def splitting(config: StackConfig) -> Splitting:
-    """How the stack is cut, and what one step joins, elements a row (see the module's words).
-
-    A convolutional body's last activations are averaged over pixels before the head, so that their gradient is joined when it is small.
-    """
+    """How the stack is cut, and what a step joins, elements a row; a mean over pixels comes first, so that its gradient is joined small."""
     axes = {"head_kernel": 0, "head_bias": 0}
     for layer in range(config.layers):
         for variable in layer_variables(config, layer):
@@ -138,11 +127,7 @@ def sections(config: StackConfig) -> tuple[Section, ...]:
 
 
 def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
-    """The description of one stack.
-
-    Raises:
-        ValueError: a dense or convolutional body has an odd number of layers, which cannot be cut in pairs.
-    """
+    """The description of one stack; a ValueError where layers that are cut in pairs are odd in number."""
     if config.kind != "recurrent" and config.layers % 2:
         raise ValueError(f"{name} has {config.layers} layers of kind {config.kind!r}: they are cut in pairs, so their number must be even")
     body = [v for layer in range(config.layers) for v in layer_variables(config, layer)]

@@ -10,10 +10,8 @@ from multigpu.workloads.stacks.description import StackConfig
 
 
 class Stack(StepModule):
-    """Sum of a shard's cross entropies over its rows, of values named as the description's variables.
-
-    Convolutions are stored [height, width, channels, filters], as TensorFlow wants them. Their images stay channels first on GPUs, as in
-    PyTorch; TensorFlow's CPU kernels know channels last only.
+    """Sum of a shard's cross entropies over its rows. Convolutions are stored [height, width, channels, filters], as TensorFlow wants them.
+    Their images stay channels first on GPUs, as in PyTorch; TensorFlow's CPU kernels know channels last only.
     """
 
     def __init__(self, model: Model, form: Form) -> None:
@@ -63,10 +61,7 @@ class Stack(StepModule):
         return self._activated(tf.nn.bias_add(product, bias, data_format=self.format))
 
     def _recurrent(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """An LSTM from a zero state, (T, B, features) -> (T, B, width), by the translation model's calls and in its types.
-
-        Where PyTorch's loop multiplies all positions' inputs ahead of it, this one multiplies input and state together at each position.
-        """
+        """An LSTM from a zero state, (T, B, features) -> (T, B, width): input and state in one product a position, as in translation."""
         fused = self.form.recurrence == "fused"
         on_cudnn = fused and self.form.cuda
         kind = self.form.dtype if on_cudnn else self.form.compute

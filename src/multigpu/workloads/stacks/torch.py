@@ -36,11 +36,7 @@ class Parts:
 
 
 def build(model: Model, recurrence: str | None = None) -> nn.Module:
-    """The whole stack, its parameters uninitialised (and on the meta device if built under it).
-
-    Args:
-        recurrence: "fused" (also None), the library's LSTM, or "stepwise", the loop over positions that parts run.
-    """
+    """The whole stack, its parameters uninitialised. recurrence: "fused" (None: the library's LSTM) or "stepwise", the loop of parts."""
     return Stack(model, Parts(), recurrence != "stepwise")
 
 
@@ -94,10 +90,7 @@ class Stack(nn.Module):
         return self.parts.cross_entropy(logits, labels, self.config.classes)
 
     def affine_layer(self, index: int, x: Tensor) -> Tensor:
-        """A dense layer, (B, features) -> (B, width), or a convolution, (B, C, H, W) -> (B, width, H, W).
-
-        Even layers are cut by their outputs, which the next one, cut by its inputs, takes as they are.
-        """
+        """A dense layer, (B, features) -> (B, width), or a convolution; the next after one that is cut by outputs is cut by its inputs."""
         kernel, bias = (self.get_parameter(f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias"))
         by_outputs, dense = index % 2 == 0, self.config.kind == "dense"
         x = self.parts.spread(x) if by_outputs else x
@@ -126,11 +119,7 @@ def fused_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
 
 
 def stepwise_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor, parts: Parts) -> Tensor:
-    """A loop over positions; each part computes all gates of its own units and then gathers the hidden state.
-
-    Args:
-        x: (T, features, B). into, hidden, bias: this part's (4 units, features), (4 units, width) and (4 units,).
-    """
+    """A loop over positions of (T, features, B); each part computes all gates of its own units and then gathers the hidden state."""
     ahead = torch.matmul(into, x) + bias[:, None]  # (T, 4 units, B)
     state: Tensor | None = None  # (width, B)
     cell: Tensor | None = None  # (units, B)

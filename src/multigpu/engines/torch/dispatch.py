@@ -1,4 +1,4 @@
-"""Layers over devices, dispatched by one thread: each device runs its stage, micro-batch after micro-batch; activations are copied on."""
+"""Placements dispatched by one thread for all devices: copies of a model, or its layers over devices, micro-batch after micro-batch."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.variables import begun, flat_gradients, make_optimizer
+from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places
 from multigpu.workloads import part_of
@@ -18,11 +19,86 @@ from multigpu.workloads import part_of
 Values = dict[str, Tensor]
 
 
+class DispatchedTrainer(Trainer):
+    """Each device has its variables with it, their slots and update, and one stretch under their gradients where these travel (`flat`)."""
+
+    def __init__(self, context: Context, flat: bool = True) -> None:
+        super().__init__(context)
+        self.parameters: list[dict[str, nn.Parameter]] = []
+        self.gradients: list[Tensor] = []
+        self.optimizers: list[torch.optim.Optimizer | None] = []
+        for rank, module in self.modules.items():
+            device, dtype = self.devices.each[rank].torch, self.devices.dtype
+            self.parameters.append(begun(module, context.model, context.run.seed, device, dtype, self.kept(rank)))
+            own = list(self.parameters[-1].values())
+            self.optimizers.append(make_optimizer(context.rule, own) if own else None)
+            if flat:
+                self.gradients.append(flat_gradients(own, device, dtype))
+
+    def kept(self, rank: int) -> set[str] | None:
+        """Names of the variables that the device has; None: all."""
+        return None
+
+    def update(self) -> None:
+        with phase("update"):
+            for rank, optimizer in enumerate(self.optimizers):
+                if optimizer is not None:
+                    with self.devices.at(rank):
+                        optimizer.step()
+
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        yield from self.parameters[rank].items()
+
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        own = self.optimizers[rank]
+        return [] if own is None else [own]
+
+
+class CopiesTrainer(DispatchedTrainer):
+    """All variables on every replica. merge: "all_reduce", after backward; "copy": each adds up what all others send; or "none"."""
+
+    def __init__(self, context: Context) -> None:
+        placement, self.merge = context.placement, context.placement.merge
+        if placement.overlap or self.merge not in ("all_reduce", "copy", "none"):
+            how = "during backward" if placement.overlap else f"by {self.merge!r}"
+            raise Unsupported(f"placement {placement.name!r} merges {how}, which one PyTorch process for all devices does not do")
+        super().__init__(context, flat=self.merge != "none")
+        # [rank][peer]: what replica `rank` receives, by the peer it comes from
+        self.received: list[dict[int, Tensor]] = [{} for _ in self.modules]
+        if self.merge == "copy":
+            for rank, gradients in enumerate(self.gradients):
+                self.received[rank] = {peer: torch.empty_like(gradients) for peer in range(self.replicas) if peer != rank}
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        losses = []
+        for rank, (shard, optimizer) in enumerate(zip(shards, self.optimizers, strict=True)):
+            if self.gradients:
+                self.gradients[rank].zero_()
+            elif optimizer is not None:
+                optimizer.zero_grad(set_to_none=True)
+            terms = shard.batch.joined_loss_terms if self.gradients else shard.batch.loss_terms[rank]
+            losses.append(self.forward(rank, shard, terms))
+        self.backward(losses)
+        with phase("merge"):
+            if self.merge == "all_reduce":
+                self.wire.all_reduce(self.gradients)
+            elif self.merge == "copy":
+                self._merge_copies()
+        self.update()
+        return [loss.detach() for loss in losses]
+
+    def _merge_copies(self) -> None:
+        self.wire.copy_all(
+            [Copy(peer, self.gradients[peer], rank, target) for rank, own in enumerate(self.received) for peer, target in own.items()]
+        )
+        for rank, received in enumerate(self.received):
+            add_in_order([received.get(peer, self.gradients[rank]) for peer in range(self.replicas)], self.gradients[rank])
+
+
 @dataclass
 class Pass:
     """One micro-batch of one copy of the model on its way through the stages.
-
-    arrays: [stage] of the batch, on that stage's device. received: [stage] leaves that earlier stages sent, which collect gradients.
+    arrays: [stage] of the batch, on its device. received: [stage] leaves that earlier stages sent, which collect gradients.
     given: tensors that cross, as their own stage holds them. returned: their gradients from each stage that took them.
     """
 
@@ -33,38 +109,26 @@ class Pass:
     loss: Tensor | None = None
 
 
-class PipelineTrainer(Trainer):
+class PipelineTrainer(DispatchedTrainer):
     """Copies of a model whose sections are spread over `degree` devices each.
-
-    All micro-batches pass forward, then all pass backward (GPipe's schedule, without recomputing): a device that has handed one on takes
-    the next, and gradients add up in place. Devices are dispatched stage by stage within a micro-batch; a GPU's queue runs on by itself.
+    All micro-batches pass forward, then all back (GPipe's schedule, without recomputing): a device that has handed one on takes the next,
+    and gradients add up in place. Stages are dispatched one after another; a GPU's queue runs on by itself.
     """
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context)
         run, model = context.run, context.model
         self.degree, self.copies, self.micro_batches = run.degree, run.copies, run.micro_batches or 1
         places = section_places(model, self.degree)
         self.sections = [[s for s, place in zip(model.sections, places, strict=True) if place == stage] for stage in range(self.degree)]
         self.crossings = crossings(model.sections, places)
+        super().__init__(context)
         functions = importlib.import_module(part_of(run.workload, "torch")).section_functions
         self.compute: list[dict[str, Callable[[Values], Values]]] = [functions(module) for module in self.modules.values()]
-        self.parameters: list[dict[str, nn.Parameter]] = []
-        self.gradients: list[Tensor] = []
-        self.optimizers: list[torch.optim.Optimizer | None] = []
-        for rank, module in self.modules.items():
-            self._fill(rank, module)
         self.kind = torch.bfloat16 if run.precision == "bf16" else self.devices.dtype
         self.zeros = [torch.zeros((), device=d.torch, dtype=d.dtype) for d in self.devices.each]
 
-    def _fill(self, rank: int, module: nn.Module) -> None:
-        """Real memory for the variables of one device's stage, and one stretch for their gradients."""
-        device, dtype = self.devices.each[rank].torch, self.devices.dtype
-        own = {name for section in self.sections[rank % self.degree] for name in section.variables}
-        parameters = begun(module, self.context.model, self.context.run.seed, device, dtype, own)
-        self.parameters.append(parameters)
-        self.gradients.append(flat_gradients(list(parameters.values()), device, dtype))
-        self.optimizers.append(make_optimizer(self.context.rule, list(parameters.values())) if parameters else None)
+    def kept(self, rank: int) -> set[str] | None:
+        return {name for section in self.sections[rank % self.degree] for name in section.variables}
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         for flat in self.gradients:
@@ -85,11 +149,7 @@ class PipelineTrainer(Trainer):
             with phase("merge"):
                 for stage in range(self.degree):
                     self.wire.all_reduce(self.gradients[stage :: self.degree])
-        with phase("update"):
-            for rank, optimizer in enumerate(self.optimizers):
-                if optimizer is not None:
-                    with self.devices.at(rank):
-                        optimizer.step()
+        self.update()
         losses = list(self.zeros)
         for copy in range(self.copies):
             found = [together[copy].loss for together in passes]
@@ -155,13 +215,6 @@ class PipelineTrainer(Trainer):
                 copies.append(self._sent(rank, leaf.grad, copy * self.degree + crossing.start))
                 one.returned.setdefault(crossing.name, []).append(copies[-1].target)
         self.wire.copy_all(copies)
-
-    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        yield from self.parameters[rank].items()
-
-    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        own = self.optimizers[rank]
-        return [] if own is None else [own]
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         """All variables on the CPU, of the copy of the model that device `rank` belongs to."""
