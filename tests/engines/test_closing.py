@@ -71,7 +71,7 @@ TRAINED = [{"devices": 1}, {"devices": 2, "processes": "one"}]
 OPENED: list[tuple[str, Callable[[Path], Session]]] = [
     *((place, partial(build, host_run(placement))) for placement in ("exp1", "exp2") for place in PLACES),
     # the trainer stands by then
-    *(("multigpu.training.session.FileWatch", partial(session_of, Case("one", training("exp2", **shape)), 0)) for shape in TRAINED),
+    *(("multigpu.training.session.files_written", partial(session_of, Case("one", training("exp2", **shape)), 0)) for shape in TRAINED),
 ]
 
 

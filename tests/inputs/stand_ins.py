@@ -9,18 +9,9 @@ import numpy as np
 from multigpu.inputs.batch import Batch
 
 
-def make_run(
-    shard_sizes: list[int],
-    inputs: str = "synthetic",
-    seed: int = 0,
-    sequence_length: int | None = None,
-    data: Any = None,
-    batching: str = "own",
-    shuffle: bool = False,
-    image_dtype: str | None = None,
-) -> Any:
-    fields = {"inputs": inputs, "seed": seed, "sequence_length": sequence_length, "data": data, "image_dtype": image_dtype}
-    return SimpleNamespace(shard_sizes=shard_sizes, batching=batching, shuffle=shuffle, **fields)
+def make_run(shard_sizes: list[int], inputs: str = "synthetic", seed: int = 0, **more: Any) -> Any:
+    fields = {"inputs": inputs, "seed": seed, "batching": "own", "shuffle": False}
+    return SimpleNamespace(shard_sizes=shard_sizes, **dict.fromkeys(("sequence_length", "data", "image_dtype")) | fields | more)
 
 
 def make_text_model(source: int = 1000, target: int = 900) -> Any:

@@ -1,6 +1,5 @@
 import gzip
 import json
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,21 +84,15 @@ def test_a_text_is_what_others_rows_say_and_never_the_rows_own(tmp_path: Path, c
 
 
 def test_a_vocabulary_ends_at_its_limit_and_the_rest_is_unknown(tmp_path: Path) -> None:
-    lines = [line(f"U{n}", f"I{n % 3}", "often often rare" + str(n), n / 4) for n in range(20)]
-    source = read(write(tmp_path, *lines), vocabulary=4)
-    words = source.batch(0, 0).arrays["words"]
-    assert isinstance(words, np.ndarray)
-    assert set(words.ravel().tolist()) == {len(SPECIAL), UNK} and PADDING == UNK
-    assert words[0, 6:].tolist() == [3, 3, UNK, 3, 3, UNK]
-    refused("vocabulary of 3 entries: it needs more than 3", read, tmp_path / "reviews.json", vocabulary=3)
+    path = write(tmp_path, *(line(f"U{n}", f"I{n % 3}", f"often often rare{n}", n / 4) for n in range(20)))
+    words: Any = read(path, vocabulary=4).batch(0, 0).arrays["words"]
+    assert set(words.ravel().tolist()) == {len(SPECIAL), UNK} and words[0, 6:].tolist() == [3, 3, UNK, 3, 3, UNK]
+    refused("vocabulary of 3 entries: it needs more than 3", read, path, vocabulary=3)
 
 
 def test_a_later_review_of_one_item_by_one_user_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = write(tmp_path, *(line("U", f"I{n % 5}", f"w{n}", n / 2) for n in range(10)))
-    with caplog.at_level(logging.WARNING):
-        source = read(path)
-    assert "5 later reviews" in caplog.text
-    assert sorted(texts_of(source, 6)) == [0, 0.5, 1, 1.5, 2]
+    source = read(write(tmp_path, *(line("U", f"I{n % 5}", f"w{n}", n / 2) for n in range(10))))
+    assert "5 later reviews" in caplog.text and sorted(texts_of(source, 6)) == [0, 0.5, 1, 1.5, 2]
 
 
 GOOD = line("U", "I", "fine")
@@ -137,20 +130,6 @@ def test_files_that_cannot_be_trained_on_are_refused(tmp_path: Path) -> None:
         refused("needs data to name one file of reviews", review_file, make_run([1], "reviews", data=data), make_model())
     for make in (DrawnReviews, planted_reviews):
         refused("reads no files: leave out data, which names a", make, make_run([1], "synthetic", data=("a",)), make_model())
-
-
-@pytest.mark.parametrize("make", [DrawnReviews, planted_reviews])
-def test_shards_count_rows_and_both_texts(make: Any) -> None:
-    run, model = make_run([3, 2], seed=4), make_model(length=5)
-    source = make(run, model)
-    assert source.capacity == {TABLE: 30}
-    for rank, size in enumerate((3, 2)):
-        batch = source.batch(2, rank)
-        words, ratings = batch.arrays["words"], batch.arrays["ratings"]
-        assert (words.shape, words.dtype, ratings.shape, ratings.dtype) == ((size, 10), np.int64, (size,), np.float32)
-        assert words.min() >= (len(SPECIAL) if make is DrawnReviews else 0) and words.max() < 100 and set(ratings) <= {1, 2, 3, 4, 5}
-        assert (batch.units, batch.padded_units, batch.loss_terms) == (size, size, (3, 2))
-        assert batch.lookups == ({TABLE: 30}, {TABLE: 20})
 
 
 def test_planted_reviews_are_those_of_a_file_that_holds_them(tmp_path: Path) -> None:

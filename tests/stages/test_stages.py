@@ -10,7 +10,7 @@ from multigpu.placements.stage_split import RULES
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of, places_of, predicted_moves
 from multigpu.stages.cost import HOST_MODELS, NOTHING, CopyCost, Costs, Part, Pricing, StageCost
-from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
+from multigpu.stages.graph import Places, Stage, StageGraph, places_text
 from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.description import stage_graph
 from tests.refusals import refused
@@ -19,26 +19,22 @@ FIELDS: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "processe
 DOCUMENT = stage_graph(find_model("deepconn", "deepconn"))
 
 
-def priced(graph: StageGraph, device_s: dict[str, float], copy_s: float, host_s: float = 0.0, threads: str = "one") -> Costs:
+def priced(graph: StageGraph, device_s: dict[str, float], copy_s: float, host_s: float = 0.0) -> Costs:
     """Costs whose backward passes take twice their forward ones, and whose copies all take `copy_s`."""
-    stages = tuple(
-        StageCost(
-            name=stage.name,
-            forward=Part(device_s=device_s[stage.name], host_s=host_s),
-            backward=Part(device_s=2 * device_s[stage.name], host_s=host_s),
-            update=NOTHING,
-        )
-        for stage in graph.placed
-    )
-    return Costs(
-        stages=stages,
-        copies=(CopyCost(bytes=1, device_s=copy_s, host_s=host_s), CopyCost(bytes=10**9, device_s=copy_s, host_s=host_s)),
-        threads=threads,
-    )  # type: ignore[arg-type]
+    passes = {name: [Part(device_s=times * each, host_s=host_s) for times in (1, 2)] for name, each in device_s.items()}
+    stages = (StageCost(name=name, forward=passes[name][0], backward=passes[name][1], update=NOTHING) for name in passes)
+    copies = (CopyCost(bytes=size, device_s=copy_s, host_s=host_s) for size in (1, 10**9))
+    return Costs(stages=tuple(stages), copies=tuple(copies))
 
 
-def two_towers() -> StageGraph:
-    return StageGraph((Stage("a", output=(4,), tower="a"), Stage("b", output=(4,), tower="b"), Stage("join", ("a", "b"))))
+def times(graph: StageGraph, costs: Costs, places: Places, **changed: Any) -> tuple[float, float]:
+    """Seconds of a step, and with nothing side by side, of costs that differ in these fields."""
+    pricing = Pricing(graph, costs.model_copy(update=changed), 4)
+    return pricing.step_time_s(places), pricing.serial_s(places)
+
+
+TOWERS = StageGraph((Stage("a", output=(4,), tower="a"), Stage("b", output=(4,), tower="b"), Stage("join", ("a", "b"))))
+ONE, TWO = {"a": 0, "b": 0, "join": 0}, {"a": 0, "b": 1, "join": 0}
 
 
 def random_graph(seed: int, count: int) -> tuple[StageGraph, Costs]:
@@ -97,44 +93,38 @@ def test_what_cannot_be_is_refused_in_one_sentence(more: dict[str, Any], words: 
     refused(words, build_run, **FIELDS | more)
 
 
-def test_a_graph_says_what_is_wrong_with_it() -> None:
+def test_a_graph_says_what_is_wrong_with_it_and_a_tensor_read_twice_on_one_device_travels_once() -> None:
     refused("reads 'b', which does not stand before it", StageGraph, (Stage("a", ("b",)),))
     refused("two stages are called 'a'", StageGraph, (Stage("a"), Stage("a")))
-    assert parse_places(two_towers(), "010") == {"a": 0, "b": 1, "join": 0}
+    graph = StageGraph((Stage("a", output=(5,)), Stage("b", ("a",)), Stage("c", ("a",)), Stage("d", ("b", "c"))))
+    (crossing,) = graph.crossings({"a": 0, "b": 1, "c": 1, "d": 1}, 3)
+    assert (crossing.source, crossing.bytes) == ("a", 60)
 
 
 def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:
     """Forward 1, backward 2, join free. Side by side 3 s and two copies of 0.1; one after another 6; a host of 1 s a start: no gain."""
-    graph, one, two = two_towers(), {"a": 0, "b": 0, "join": 0}, {"a": 0, "b": 1, "join": 0}
-    costs = priced(graph, {"a": 1.0, "b": 1.0, "join": 0.0}, 0.1)
-    assert Pricing(graph, costs, 1).step_time_s(one) == pytest.approx(6)
-    assert Pricing(graph, costs, 1).step_time_s(two) == pytest.approx(3.2)
-    assert (Pricing(graph, costs, 1).serial_s(one), Pricing(graph, costs, 1).serial_s(two)) == (pytest.approx(6), pytest.approx(6.2))
-    slow = priced(graph, {"a": 0.01, "b": 0.01, "join": 0.01}, 0.01, host_s=1.0)
-    assert Pricing(graph, slow, 1).step_time_s(two) > Pricing(graph, slow, 1).step_time_s(one)
-    # a thread a device starts both towers at once
-    own = slow.model_copy(update={"threads": "per_device"})
-    assert Pricing(graph, own, 1).step_time_s(two) < Pricing(graph, slow, 1).step_time_s(two)
+    costs = priced(TOWERS, {"a": 1.0, "b": 1.0, "join": 0.0}, 0.1)
+    assert times(TOWERS, costs, ONE) == pytest.approx((6, 6)) and times(TOWERS, costs, TWO) == pytest.approx((3.2, 6.2))
+    slow = priced(TOWERS, {"a": 0.01, "b": 0.01, "join": 0.01}, 0.01, host_s=1.0)
+    assert times(TOWERS, slow, TWO)[0] > times(TOWERS, slow, ONE)[0]
+    assert times(TOWERS, slow, TWO, threads="per_device")[0] < times(TOWERS, slow, TWO)[0], "a thread a device starts both towers at once"
 
 
 def test_backward_passes_of_two_towers_start_side_by_side_whatever_the_order_of_stages() -> None:
     """A host of 1 s a start, devices that take no time: towers started by a thread each save one start, whichever tower comes first."""
-    costs = priced(two_towers(), {"a": 0.0, "b": 0.0, "join": 0.0}, 0.0, host_s=1.0)
-    for places in ({"a": 0, "b": 1, "join": 0}, {"a": 1, "b": 0, "join": 0}):
-        steps = {}
-        for model in HOST_MODELS:
-            steps[model] = Pricing(two_towers(), costs.model_copy(update={"threads": model}), 1).step_time_s(places)
+    costs = priced(TOWERS, dict.fromkeys(TWO, 0.0), 0.0, host_s=1.0)
+    for places in (TWO, {"a": 1, "b": 0, "join": 0}):
+        steps = {model: times(TOWERS, costs, places, threads=model)[0] for model in HOST_MODELS}
         assert steps["forward"] + 1 == pytest.approx(steps["one"]) and steps["per_device"] <= steps["forward"]
 
 
 @pytest.mark.parametrize("threads", HOST_MODELS)
-@pytest.mark.parametrize("price", [Pricing.step_time_s, Pricing.serial_s])
-def test_calling_a_graph_delays_all_of_it(threads: Any, price: Any) -> None:
-    graph, costs = random_graph(5, 6)
-    places = {stage.name: index % 2 for index, stage in enumerate(graph.stages)}
-    costs = costs.model_copy(update={"threads": threads})
-    called = costs.model_copy(update={"call_s": 0.25})
-    assert price(Pricing(graph, called, 4), places) - price(Pricing(graph, costs, 4), places) == pytest.approx(0.25)
+def test_handing_a_gradient_on_costs_the_host_and_calling_a_graph_delays_all_of_it(threads: Any) -> None:
+    costs = priced(TOWERS, dict.fromkeys(TWO, 0.0), 0.0, host_s=1.0).model_copy(update={"threads": threads})
+    for places, apart in ((ONE, 0.0), (TWO, 0.5)):
+        usual = np.array(times(TOWERS, costs, places))
+        assert times(TOWERS, costs, places, hand_over_s=0.5) == pytest.approx(usual + apart)
+        assert times(TOWERS, costs, places, call_s=0.25) == pytest.approx(usual + 0.25)
 
 
 @pytest.mark.parametrize("true", HOST_MODELS)
@@ -148,8 +138,8 @@ def test_measured_steps_tell_which_model_of_the_host_holds(true: Any) -> None:
 
 
 def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
-    copies = (CopyCost(bytes=0, device_s=1.0, host_s=0.5), CopyCost(bytes=100, device_s=2.0, host_s=0.5))
-    costs = Costs(stages=(), copies=copies)
+    copies = (CopyCost(bytes=size, device_s=seconds, host_s=0.5) for size, seconds in ((0, 1.0), (100, 2.0)))
+    costs = Costs(stages=(), copies=tuple(copies))
     assert [costs.copy_cost(size).device_s for size in (0, 50, 100, 300)] == pytest.approx([1.0, 1.5, 2.0, 4.0])
 
 
@@ -157,14 +147,11 @@ def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
 def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
     graph, costs = random_graph(seed, 7)
     for devices in (2, 3):
-        found = Pricing(graph, costs, 4).search(devices)
+        _, step_s, tried = Pricing(graph, costs, 4).search(devices)
         groups, prices = graph.together, []
         for dealt in product(range(devices), repeat=len(groups)):
             places = {name: device for group, device in zip(groups, dealt, strict=True) for name in group}
             prices.append(Pricing(graph, costs, 4).step_time_s(places))
-        assert found.step_time_s == pytest.approx(min(prices), rel=1e-6) and found.tried < len(prices)
-
-
-def test_a_search_too_large_to_try_everything_is_refused() -> None:
-    graph, costs = random_graph(0, 40)
+        assert step_s == pytest.approx(min(prices), rel=1e-6) and tried < len(prices)
+    graph, costs = random_graph(seed, 40)
     refused(r"\d+ groups of stages have more than 100000 placements on 2 devices: choose fewer devices", Pricing(graph, costs, 4).search)

@@ -24,29 +24,23 @@ def trained(
     **fields: Any,
 ) -> TrainingRecord:
     """A Record with these losses a step; accuracies are of evaluations after equal parts of the steps."""
-    plain = {"workload": "cnn", "model": "resnet_small", "inputs": "digits_split", "placement": "ddp"}
-    plain |= {"device_type": "cuda" if gpus else "cpu", "batch_size": 16}
-    given = {**plain, **fields}
-    if "steps" not in given and "epochs" not in given:
-        given["steps"] = len(losses)
-    training = build_training_run(**given)
-    machine, run = make_machine(gpus), training.run
+    given: dict[str, Any] = {"workload": "cnn", "model": "resnet_small", "inputs": "digits_split", "placement": "ddp", "batch_size": 16}
+    given |= {"device_type": "cuda" if gpus else "cpu"} | fields
     steps = len(losses)
-    every = max(1, steps // max(1, len(accuracies)))
+    if "epochs" not in given:
+        given.setdefault("steps", steps)
+    training = build_training_run(**given)
+    machine, run, batch = make_machine(gpus), training.run, training.joined_batch
+    ends = [(index + 1) * max(1, steps // max(1, len(accuracies))) for index in range(len(accuracies))]
     scored = [
-        Evaluation(
-            step=(index + 1) * every,
-            samples=(index + 1) * every * training.joined_batch,
-            seconds=(index + 1) * every * step_s,
-            scores={"accuracy": accuracy, "loss": 1 - accuracy + 0.01},
-        )
-        for index, accuracy in enumerate(accuracies)
+        Evaluation(step=end, samples=end * batch, seconds=end * step_s, scores={"accuracy": accuracy, "loss": 1 - accuracy + 0.01})
+        for end, accuracy in zip(ends, accuracies, strict=True)
     ]
     measurement = TrainingMeasurement(
         steps=steps,
-        samples=steps * training.joined_batch,
-        units=steps * training.joined_batch,
-        steps_per_epoch=-(-ITEMS // training.joined_batch),
+        samples=steps * batch,
+        units=steps * batch,
+        steps_per_epoch=-(-ITEMS // batch),
         loss=list(losses),
         seconds=[step_s * (index + 1) for index in range(steps)],
         rate=[training.base] * steps,
@@ -57,29 +51,13 @@ def trained(
         parameter_change=0.5,
         evaluations_by_rank=[len(accuracies)] + [0] * (run.devices - 1),
         files_by_rank=[["log.jsonl"]] + [[]] * (run.devices - 1),
-        train_s=step_s * steps,
-        evaluation_s=0.1,
-        checkpoint_s=0.0,
-        startup_s=3.0,
-        build_s=0.5,
-        total_s=step_s * steps + 1,
-        host_threads=1,
+        **{"train_s": step_s * steps, "evaluation_s": 0.1, "checkpoint_s": 0.0},
+        **{"startup_s": 3.0, "build_s": 0.5, "total_s": step_s * steps + 1, "host_threads": 1},
         peak_memory_gib=[0.5] * run.devices,
         energy_j=list(energy_j),
         flags=list(flags),
     )
-    return TrainingRecord(
-        key=TrainingRecord.key_for(training, 0, machine.name, "2.13.0"),
-        training=training,
-        repeat=0,
-        status=status,
-        reason=reason,
-        machine=machine,
-        versions={"torch": "2.13.0"},
-        launch_id="a.0",
-        measured_at="2026-01-01T00:00:00+00:00",
-        commit="0" * 40,
-        clean_tree=True,
-        input_label="digits",
-        measurement=measurement if status == "ok" else None,
-    )
+    made = {"launch_id": "a.0", "measured_at": "2026-01-01T00:00:00+00:00", "commit": "0" * 40, "clean_tree": True}
+    told = {"repeat": 0, "status": status, "reason": reason, "machine": machine, "versions": {"torch": "2.13.0"}, "input_label": "digits"}
+    key = TrainingRecord.key_for(training, 0, machine.name, "2.13.0")
+    return TrainingRecord(key=key, training=training, measurement=measurement if status == "ok" else None, **made, **told)

@@ -49,11 +49,8 @@ def bucket_shares() -> np.ndarray:
 
 
 def draw_buckets(rng: np.random.Generator) -> np.ndarray:
-    """The bucket of each of PERIOD steps, shape (30,), for one shard.
-
-    Each shard draws its own order. But the unit interval is cut into 30 strata, each drawn once, and each ten steps take one
-    of every three neighbours: independent draws would give few buckets a step count that wanders by a tenth, and a
-    comparison over 30 steps would compare luck.
+    """The bucket of each of PERIOD steps, shape (30,), in a shard's own order: one of each of 30 strata, of three neighbours in ten steps.
+    Counts of independent draws would wander by a tenth, and a comparison over 30 steps would compare luck.
     """
     third = rng.permuted(np.tile(np.arange(BLOCKS), (BLOCK, 1)), axis=1)  # which of three neighbours each block takes
     tens = np.stack([rng.permutation(BLOCK) for _ in range(BLOCKS)])  # the order of the ten in each block
@@ -79,10 +76,8 @@ def draw_lengths(rng: np.random.Generator, bucket: int | None, sentences: int) -
 def refuse_fields(run: Run, data: bool = False) -> None:
     """Refuse fields that this input does not read."""
     if run.sequence_length is not None and run.batching != "fixed":
-        raise ValueError(
-            f"sequence_length {run.sequence_length} is for inputs 'synthetic' and for batching 'fixed': {run.inputs!r} has lengths of "
-            "its own, leave it out"
-        )
+        what = f"sequence_length {run.sequence_length} is for inputs 'synthetic' and for batching 'fixed'"
+        raise ValueError(f"{what}: {run.inputs!r} has lengths of its own, leave it out")
     if not data:
         no_files(run)
 
@@ -106,12 +101,8 @@ def vocabulary_sizes(model: Model) -> tuple[int, int]:
 
 
 class DrawnText(Source):
-    """Sentences whose lengths a law gives and whose words are drawn evenly from all but the special entries.
-
-    Each (seed, step within the period, rank) draws by itself, so any rank can draw any shard, and nothing is kept but the
-    lengths of the last steps asked for. Under batching "shared" all ranks take the buckets that rank 0 draws, under "fixed"
-    every sentence draws its own.
-
+    """Sentences whose lengths a law gives and whose words are drawn evenly from all but the special entries, by (seed, step, rank) alone.
+    Under batching "shared" all ranks take the buckets that rank 0 draws, under "fixed" every sentence draws its own.
     words: of every sentence and side; None: drawn by the law. means: every sentence has its bucket's mean length instead.
     """
 
@@ -129,7 +120,6 @@ class DrawnText(Source):
         self.fingerprint = fingerprint(LAYOUT_VERSION, label, words, run.seed, *self._vocabularies, *batching_mark(run))
 
     def _draw_lengths(self, step: int, rank: int) -> np.ndarray:
-        """Source and target words of one shard, shape (2, sentences)."""
         sentences = self._sizes[rank]
         if self._words is not None:
             return np.full((2, sentences), self._words)
@@ -140,7 +130,6 @@ class DrawnText(Source):
         return np.minimum(drawn, self._width) if self._width else drawn
 
     def shapes(self, step: int) -> tuple[TextShape, ...]:
-        """What every rank's shard of a step counts."""
         every = (self._lengths(step % self.period, rank) for rank in range(len(self._sizes)))
         return tuple(TextShape.of(source, target, self._width) for source, target in every)
 
@@ -164,19 +153,13 @@ def synthetic_text(run: Run, model: Model) -> DrawnText:
 
 
 def lengths_000(run: Run, model: Model) -> DrawnText:
-    """Lengths by the law; each shard draws its own bucket in each step (or all share one, or there is none, as `run.batching` says);
-    30 steps, then again, of a shard 5, 9, 7, 5, 2 and 2 batches of the six buckets.
-    """
+    """Lengths by the law; 30 steps, then again, of a shard 5, 9, 7, 5, 2 and 2 of the six buckets (`run.batching`: who draws them)."""
     refuse_fields(run)
     return DrawnText(run, model, "synthetic lengths of 000", PERIOD, None)
 
 
 def bucket_means_000(run: Run, model: Model) -> DrawnText:
-    """As `lengths_000`, but all sentences of a bucket have its mean length, so nothing is padded and there are six shapes of shards.
-
-    A captured step needs a graph for each shape of step: six where replicas share the bucket, and one for every combination of
-    the replicas' buckets where each draws its own.
-    """
+    """As `lengths_000`, but all sentences of a bucket have its mean length: nothing is padded, and there are six shapes of shards."""
     refuse_fields(run)
     if run.batching == "fixed":
         raise ValueError(f"batching 'fixed' has no buckets, and inputs {run.inputs!r} are made of their means: choose own or shared")

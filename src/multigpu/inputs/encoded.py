@@ -1,9 +1,8 @@
 """Encoded images as training reads them: JPEG decoded, a part cropped at random and scaled, flipped, normalised.
 
-What happens to each image is planned from (seed, epoch, item): it is the same whoever decodes, however many workers there are, and in
-both frameworks (their ways to scale differ in the last bits). Where no images are at hand, decoding costs what it costs on files made once
-from a seed, of ImageNet's sizes: each is a part of one of scikit-learn's two photographs, scaled, mirrored, shifted in colour and covered
-with noise, with one of its handwritten digits blended in. The digit is the class; only decoding and reading are to be learnt from them.
+What happens to each image is planned from (seed, epoch, item), the same whoever decodes, and in both frameworks (whose ways to scale differ
+in the last bits). Where no images are at hand, files are made once from a seed, which cost what ImageNet's cost: each is a part of one of
+scikit-learn's two photographs, scaled, mirrored, shifted in colour and covered with noise, with one of its digits, the class, blended in.
 """
 
 from __future__ import annotations
@@ -29,24 +28,18 @@ from multigpu.workloads.base import Model
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-
 MADE_VERSION = 1
 """Stands in the folder's name: raise it when the same seed comes to give other pictures."""
-
 COUNT = 2048
 """Pictures: eight replicas at 256 images a step see each of them once."""
-
 SIZES = ((500, 375), (500, 333), (375, 500), (400, 400), (640, 480))
 """Width and height. ImageNet's pictures are mostly 500 x 375 or 375 x 500; their mean is about 470 x 390 pixels and 110 kB."""
-
 NOISE = 8.0
 """Standard deviation of the noise in steps of 0 .. 255: files then take about as many bytes a pixel as ImageNet's."""
 
-QUALITY = 90
-
 
 def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
-    """The folder of `count` pictures below `root`, made if it is not there, also by several processes at once: `<digit>/<number>.jpg`."""
+    """The folder of `count` pictures `<digit>/<number>.jpg`, made if it is not there; of several processes the first one's stays."""
     folder = root / f"made-jpegs-{MADE_VERSION}-{seed}-{count}"
     if folder.is_dir():
         return folder
@@ -100,25 +93,21 @@ def _write(folder: Path, seed: int, photographs: list[Image], digits: np.ndarray
     pixels = np.asarray(picture, dtype=np.float32) * rng.uniform(0.8, 1.2, 3).astype(np.float32)
     pixels = pixels * (1 - ink[..., None]) + 255 * ink[..., None] + noise[down : down + height, across : across + width]
     done = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
-    done.save(folder / str(int(labels[number])) / f"{item:05d}.jpg", quality=QUALITY)
+    done.save(folder / str(int(labels[number])) / f"{item:05d}.jpg", quality=90)
 
 
 CROP_VERSION = 1
 """Enters the fingerprint: raise it when the same files come to give other batches."""
-
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 """Share of the image that a crop covers and its width over height, as Szegedy et al. 2014 and both frameworks' ImageNet examples."""
-
-TRIES = 10
-
 Box = tuple[int, int, int, int]
 """Left, top, width, height in pixels."""
 
 
 def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
     """A part of random area and shape that lies within the image; after ten misses the largest square in its middle."""
-    for _ in range(TRIES):
+    for _ in range(10):
         area = width * height * rng.uniform(*AREA)
         ratio = np.exp(rng.uniform(*np.log(RATIO)))
         w, h = round(float(np.sqrt(area * ratio))), round(float(np.sqrt(area / ratio)))
@@ -138,13 +127,11 @@ class Example:
     seed: tuple[int, int, int]
 
     def changes(self, width: int, height: int) -> tuple[Box, bool]:
-        """The crop, and whether it is mirrored, for an image of this size."""
         rng = np.random.default_rng(self.seed)
         flipped = bool(rng.integers(2))
         return crop_box(width, height, rng), flipped
 
     def size(self) -> tuple[int, int]:
-        """Width and height, from the file's head."""
         return _size(self.file)
 
     def pixels(self, size: int) -> np.ndarray:
@@ -191,11 +178,9 @@ class EncodedImages(StoredImages):
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override] # as of any folder
-        """Of the files and of what is done to them."""
         return fingerprint(CROP_VERSION, self._folder.fingerprint)
 
     def examples(self, step: int, rank: int) -> list[Example]:
-        """What the shard of `rank` in step `step` consists of."""
         files, labels, epoch = self._folder.files, self._folder.labels, step // self.steps_per_epoch
         return [Example(files[item], int(labels[item]), (self._seed, epoch, item)) for item in self.items(step, rank).tolist()]
 

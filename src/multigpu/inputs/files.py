@@ -1,8 +1,5 @@
-"""The files that an input reads: opened before any Run starts, packed or not, as lines of text, and as fingerprints.
-
-A wrong path costs a second and a sentence, not a launch: a file that is missing, empty, damaged or of another kind than its input reads is
-a ValueError, one sentence that names it, and so are more or fewer files than the input takes. A fingerprint is what defines an input's
-data, as one sha256, so that two Records can be seen to have read the same.
+"""The files that an input reads: opened before any Run starts, packed or not, as lines of text, and as fingerprints (one sha256).
+A file that is missing, empty, damaged or of another kind than its input reads is a ValueError that names it; so is a wrong number of them.
 """
 
 import gzip
@@ -62,11 +59,7 @@ def fingerprint(*parts: object) -> str:
 
 
 def open_content(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file's bytes; of one whose name ends in .gz, the bytes that are packed in it.
-
-    Raises:
-        OSError: the file cannot be opened. As it is read: gzip.BadGzipFile (an OSError), EOFError, zlib.error: it is a damaged .gz.
-    """
+    """The file's bytes; of a .gz, those packed in it. OSError; as a damaged .gz is read: gzip.BadGzipFile, EOFError, zlib.error."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
@@ -77,7 +70,7 @@ def _digest(path: Path, size: int, modified_ns: int) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's content, of a .gz file unpacked, read once while size and time of change stay. Raises as `open_content`."""
+    """sha256 of a file's content, unpacked if it is a .gz; read once while size and time of change stay. Raises as `open_content`."""
     state = path.stat()
     if stat.S_ISFIFO(state.st_mode):
         raise OSError(f"{path} is no file but a pipe, whose reading might never end")
@@ -138,10 +131,7 @@ class ParallelText:
 
 def read_parallel(source: str | Path, target: str | Path) -> ParallelText:
     """The parallel corpus in two files, which must have one number of lines, each plain or packed by gzip (its name ends in .gz)."""
-    text = ParallelText(check_text(source), check_text(target))
-    if text.source.lines != text.target.lines:
-        raise ValueError(
-            f"source and target must have one number of lines: {text.source.path} has {text.source.lines}, "
-            f"{text.target.path} has {text.target.lines}"
-        )
-    return text
+    one, other = check_text(source), check_text(target)
+    if one.lines != other.lines:
+        raise ValueError(f"source and target must have one number of lines: {one.path} has {one.lines}, {other.path} has {other.lines}")
+    return ParallelText(one, other)

@@ -1,9 +1,8 @@
-"""Inputs of the image workload and of stacks: random rows drawn where they are used or held by the host, scikit-learn's digits, CIFAR-10,
-a planted teacher's textures, and folders of images; all of them, or a part to train on beside one that is held out.
-
-Whatever makes a Source here raises ValueError, one sentence, where the Run names files that it does not read or lacks those that it does,
-or where the model does not fit (its channels, its classes, a joined batch larger than the data set).
+"""Inputs of the image workload and of stacks: rows drawn where they are used or held by the host, and stored images, in part held out.
+What makes a Source here raises ValueError for files that it does not read or lacks, and where the model does not fit.
 """
+
+from functools import cache
 
 import numpy as np
 
@@ -17,19 +16,15 @@ from multigpu.workloads.base import Model
 
 LAW_VERSION = 1
 """Enters the fingerprint of what is drawn: raise it when the same seed comes to give other batches."""
-
 SPARE = 31
-"""Images beyond one batch in a replica's memory of `HostImages`: a step takes them from one of 32 places, so that batches differ without
-being drawn anew (drawing normal numbers takes longer than training on them)."""
-
-SPLIT_SEED = 1797
-DIGITS_HELD_OUT = 297
+"""Images beyond one batch in a replica's memory of `HostImages`: drawing anew in every step takes longer than training on what is drawn."""
+SPLIT_SEED, DIGITS_HELD_OUT = 1797, 297
 TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
 """Images to train on, images held out; CIFAR-10's numbers, and some for CPUs."""
 
 
 class DrawnRows(Source):
-    """Rows drawn on the device: N(0, 1), labels uniform over the classes; one batch a shard. array: its name. law: for the fingerprint."""
+    """Rows that the engine draws: N(0, 1) numbers (`array`: their name), uniform labels; one batch a shard. law: enters the fingerprint."""
 
     label = "synthetic"
     period = 1
@@ -41,7 +36,6 @@ class DrawnRows(Source):
         self.fingerprint = fingerprint(LAW_VERSION, law, shape, self._classes, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank`, the same in every step."""
         seeds = [int(seed) for seed in np.random.SeedSequence([self._seed, rank]).generate_state(2)]
         count = self._sizes[rank]
         rows, labels = Draw((count, *self._shape), "normal", seeds[0]), Draw((count,), "labels", seeds[1], self._classes)
@@ -54,9 +48,8 @@ def _image_shape(model: Model) -> tuple[int, int, int]:
 
 class HostImages(Source):
     """Random images in the host's memory: nothing is read or decoded, but every step's batch crosses to the device.
-
-    N(0, 1) pixels and uniform labels; each replica has its own, and each step another window of them. Images are views: no copy.
-    With `image_dtype` "uint8" they are bytes of 0 .. 255, uniform, a pixel's channels together.
+    N(0, 1) pixels (with `image_dtype` "uint8" uniform bytes, a pixel's channels together) and uniform labels; each replica has its own, and
+    each step another window of them, without a copy.
     """
 
     label = "synthetic, from the host"
@@ -67,19 +60,16 @@ class HostImages(Source):
         self._shape, self._bytes = _image_shape(model), run.image_dtype is not None
         if self._bytes and self._shape[0] != 3:
             raise ValueError(f"image_dtype {run.image_dtype!r} is for pixels of 3 channels: model {model.name!r} takes {self._shape[0]}")
-        self._drawn: dict[int, np.ndarray] = {}
+        self._images = cache(self._draw)
         law = "host bytes" if self._bytes else "host"
         self.fingerprint = fingerprint(LAW_VERSION, law, self._shape, self._classes, run.seed)
 
-    def _images(self, rank: int) -> np.ndarray:
-        if rank not in self._drawn:
-            rng = np.random.default_rng([self._seed, rank])
-            count, (channels, height, width) = self._sizes[rank] + SPARE, self._shape
-            if self._bytes:
-                self._drawn[rank] = rng.integers(256, size=(count, height, width, channels), dtype=np.uint8)
-            else:
-                self._drawn[rank] = rng.standard_normal((count, channels, height, width), dtype=np.float32)
-        return self._drawn[rank]
+    def _draw(self, rank: int) -> np.ndarray:
+        rng = np.random.default_rng([self._seed, rank])
+        count, (channels, height, width) = self._sizes[rank] + SPARE, self._shape
+        if self._bytes:
+            return rng.integers(256, size=(count, height, width, channels), dtype=np.uint8)
+        return rng.standard_normal((count, channels, height, width), dtype=np.float32)
 
     def batch(self, step: int, rank: int) -> Batch:
         count, first = self._sizes[rank], step % (SPARE + 1)

@@ -119,7 +119,6 @@ class Digits(Pictures):
         self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, content)
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
-        """Standardised over all digits."""
         grey = resize(standardise(self._raw[chosen], *self._scale), self._size)
         return np.repeat(grey, self._channels, axis=1)
 
@@ -134,19 +133,18 @@ class Cifar10(Pictures):
         files = sorted(folder.glob("data_batch_*.bin"))
         if not files:
             raise ValueError(f"{folder} holds no data_batch_*.bin: name the folder with CIFAR-10's binary files")
+        parts = []
         for file in files:
-            if file.stat().st_size == 0 or file.stat().st_size % CIFAR_RECORD:
-                raise ValueError(f"{file} has {file.stat().st_size} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
-        parts = [np.fromfile(file, dtype=np.uint8).reshape(-1, CIFAR_RECORD) for file in files]
-        for file, part in zip(files, parts, strict=True):
-            if (worst := part[:, 0].max()) >= CIFAR_CLASSES:
+            if (size_b := file.stat().st_size) == 0 or size_b % CIFAR_RECORD:
+                raise ValueError(f"{file} has {size_b} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
+            parts.append(np.fromfile(file, dtype=np.uint8).reshape(-1, CIFAR_RECORD))
+            if (worst := parts[-1][:, 0].max()) >= CIFAR_CLASSES:
                 raise ValueError(f"{file} has the label {worst}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
         self._records, self._size = np.concatenate(parts), size
         self.labels = self._records[:, 0].astype(np.int64)
         self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, *(file_digest(file) for file in files))
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
-        """Standardised by CIFAR-10's usual means and deviations."""
         images = self._records[chosen, 1:].reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE).astype(np.float32) / 255
         return resize(standardise(images, CIFAR_MEAN, CIFAR_DEVIATION), self._size)
 

@@ -36,21 +36,12 @@ SELECTIONS = {
 """By the name of the input. The last is what two CPU cores learn in minutes; the one before has four buckets of lengths."""
 
 
-class Split(NamedTuple):
-    """Lines of the corpus, from 0: to train on and held out."""
-
-    training: list[int]
-    held_out: list[int]
-    held_out_catalogs: list[str]
-
-
-def split_catalogs(rows: Sequence[dict[str, str]], sources: Sequence[str], targets: Sequence[str], package: str | None = None) -> Split:
-    """Whole catalogs are held out; of their pairs, those are left out whose source or target is also a training line's.
-
-    Args:
-        rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1).
-        sources, targets: all lines.
-        package: keep the catalogs of one package only; one that leaves nothing to train on or to hold out is a ValueError.
+def split_catalogs(
+    rows: Sequence[dict[str, str]], sources: Sequence[str], targets: Sequence[str], package: str | None = None
+) -> tuple[list[int], list[int], list[str]]:
+    """Lines of the corpus, from 0, to train on and held out, and the held-out catalogs. Held-out pairs share no side with a training line.
+    rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1).
+    package: keep the catalogs of one only; one that leaves nothing to train on or to hold out is a ValueError.
     """
     kept: dict[bool, list[dict[str, str]]] = {False: [], True: []}  # by whether it is held out
     for place, row in enumerate(rows):
@@ -63,16 +54,11 @@ def split_catalogs(rows: Sequence[dict[str, str]], sources: Sequence[str], targe
     held_out = [line for line in candidates if sources[line] not in known[0] and targets[line] not in known[1]]
     if not training or not held_out:
         raise ValueError(f"catalogs of {package or 'the corpus'} give {len(training)} training pairs and {len(held_out)} held-out ones")
-    return Split(training, held_out, [row["catalog"] for row in kept[True]])
+    return training, held_out, [row["catalog"] for row in kept[True]]
 
 
 class Pieces:
-    """One side's pieces: byte-pair encoding by sentencepiece, the three special entries first (`<unk>`, `<s>`, `</s>`).
-
-    Trained on the spot (under a second for the whole corpus, in one thread, so the same sentences give the same pieces) and
-    therefore neither committed nor kept on the disk.
-    fingerprint: over every piece in order.
-    """
+    """One side's pieces: byte-pair encoding by sentencepiece, special entries first, learned on the spot in one thread: always the same."""
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
         """Learn `entries` pieces, special ones included: a ValueError where sentencepiece cannot make so many or so few."""
@@ -81,18 +67,10 @@ class Pieces:
         if entries > PIECES:
             raise ValueError(f"{entries} pieces are too many for this corpus: at most {PIECES}; larger tables are for timing")
         model = io.BytesIO()
-        form: dict[str, Any] = {
-            "model_type": "bpe",
-            "character_coverage": 0.9995,
-            "unk_id": UNK,
-            "bos_id": SOS,
-            "eos_id": EOS,
-            "num_threads": 1,
-        }
+        form: dict[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "vocab_size": entries, "num_threads": 1}
+        form |= {"unk_id": UNK, "bos_id": SOS, "eos_id": EOS, "minloglevel": 2}
         try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sentences), model_writer=model, vocab_size=entries, minloglevel=2, **form
-            )
+            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **form)
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].rpartition("] ")[2]
             raise ValueError(f"sentencepiece cannot learn {entries} pieces from {len(sentences)} sentences: {reason}") from None
@@ -103,7 +81,6 @@ class Pieces:
         return int(self.processor.get_piece_size())
 
     def encode(self, sentence: str) -> list[int]:
-        """The numbers of a sentence's pieces, without start or end."""
         return list(self.processor.encode(sentence))
 
     def decode(self, numbers: Sequence[int]) -> str:
@@ -133,18 +110,20 @@ class PieceCorpus:
 
 @lru_cache(maxsize=4)
 def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], selection: Selection, longest: int) -> PieceCorpus:
-    """The committed corpus in pieces, once a process. content: its fingerprint. sizes: pieces a side. longest: where sentences are cut."""
+    """The committed corpus in pieces, learned from its training catalogs whatever the length; once a process.
+    content: fingerprint of the corpus's files, so that a changed file is read again. longest: pieces to which a training sentence is cut.
+    """
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
-        split = split_catalogs(list(csv.DictReader(file)), sources, targets, selection.package)
-    learned = [Pieces([side[line] for line in split.training], size) for side, size in zip((sources, targets), sizes, strict=True)]
+        kept, left, catalogs = split_catalogs(list(csv.DictReader(file)), sources, targets, selection.package)
+    learned = [Pieces([side[line] for line in kept], size) for side, size in zip((sources, targets), sizes, strict=True)]
 
     def cut(lines: Sequence[int]) -> list[tuple[int, list[int], list[int]]]:
         found = [(line, learned[0].encode(sources[line]), learned[1].encode(targets[line])) for line in lines]
         return [each for each in found if min(map(len, each[1:])) > 0 and max(map(len, each[1:])) <= selection.longest]
 
-    training, held = cut(split.training), cut(split.held_out)
-    marks = (content, *(pieces.fingerprint for pieces in learned), f"held out {', '.join(split.held_out_catalogs)}", repr(selection))
+    training, held = cut(kept), cut(left)
+    marks = (content, *(pieces.fingerprint for pieces in learned), f"held out {', '.join(catalogs)}", repr(selection))
     return PieceCorpus(
         training=collect_corpus((pair[1:] for pair in training), "the training catalogs", marks, longest),
         training_texts=tuple((sources[line], targets[line]) for line, _, _ in training),
@@ -171,7 +150,9 @@ class PieceText(CorpusText):
 
 
 def pieces(run: Run, model: Model) -> PieceText:
-    """The committed corpus without held-out catalogs, in as many pieces a side as the model has rows (at most 8,000, or a ValueError)."""
+    """The committed corpus without its held-out catalogs, in as many pieces a side as the model has rows (too many are a ValueError).
+    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out.
+    """
     refuse_fields(run)
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     content = fingerprint(text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv"))

@@ -19,18 +19,12 @@ def bucket_of(target_words: np.ndarray) -> np.ndarray:
 
 
 def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
-    """Which sentences each step of one epoch takes: shape (steps, joined batch), ranks side by side in each row.
-
-    Sentences wait in their bucket in the order given. Whenever a bucket holds enough for the shard whose turn it is, that
-    shard takes them, then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit in
-    different buckets, as document 000's towers do.
-
-    At the epoch's end fewer than a batch wait in each bucket. They are taken too, shortest bucket first, in batches that mix
-    neighbouring buckets, and the last step is filled up as that of `Epochs`. Within a step no sentence comes twice.
-
-    Args:
-        buckets: shape (sentences,), the bucket of each; at least as many as a joined batch.
-        shard_sizes: sentences of each rank's shard.
+    """Which sentences each step of one epoch takes: shape (steps, joined batch), ranks side by side in each row; none twice in a step.
+    Sentences wait in their bucket in the order given. Whenever a bucket holds enough for the shard whose turn it is, that shard takes them,
+    then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit in different buckets, as document 000's
+    towers do.
+    At the end fewer than a batch wait in each bucket. They are taken too, shortest bucket first, in batches that mix neighbouring buckets,
+    and the last step is filled up as that of `Epochs`.
     """
     waiting: list[deque[int]] = [deque() for _ in range(BUCKETS)]
     taken: list[int] = []
@@ -55,12 +49,9 @@ def filled_up(order: np.ndarray, joined: int) -> np.ndarray:
 
 
 class Epochs(Source):
-    """A Source over a data set, in every epoch in an order drawn from (seed, epoch).
-
-    The last step of an epoch is filled up with items from the same epoch's beginning: so nothing is left out, every shard always has its
-    full size, and less than one joined batch is seen twice. Within a step no item comes twice.
-
-    A data set smaller than one joined batch is a ValueError. in_order: whether every epoch has the same order.
+    """A Source over a data set, in every epoch in an order drawn from (seed, epoch), or in one order (`in_order`).
+    An epoch's last step is filled up from its beginning: nothing is left out, every shard has its full size, and no item comes twice in a
+    step. A data set smaller than one joined batch is a ValueError.
     """
 
     count: int

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,10 +12,6 @@ from multigpu.inputs.files import TextFile, check_text, fingerprint
 
 FIELDS = {"reviewerID": "a text", "asin": "a text", "reviewText": "a text", "overall": "a number"}
 """What every line has; other fields are not read."""
-
-LARGEST = 1e38
-"""No rating is that large; float32 ends there."""
-
 _SPACES = str.maketrans(dict.fromkeys('!"#$%&()*+,-./:;<=>?@[\\]^_`{|}~\t\n', " "))
 """Signs that document 003 drops: all of ASCII's but the apostrophe."""
 
@@ -36,11 +32,6 @@ class Review:
     rating: float
 
 
-def _is_number(value: Any) -> bool:
-    """Whether JSON's value is one that float32 can hold (true and false are not)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
-
-
 def parse_review(line: str, number: int, path: Path) -> Review:
     """The review in one line. What is no JSON object with `FIELDS` is a ValueError, one sentence that names line and file."""
     where = f"line {number} of {path}"
@@ -56,7 +47,8 @@ def parse_review(line: str, number: int, path: Path) -> Review:
         if name not in found:
             raise ValueError(f"{where} has no {name}: a review needs {', '.join(FIELDS)}")
         value = found[name]
-        if not (_is_number(value) if kind == "a number" else isinstance(value, str)):
+        number_here = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e38  # where float32 ends
+        if not (number_here if kind == "a number" else isinstance(value, str)):
             raise ValueError(f"{where} has {name} {str(value)[:40]!r}: it must be {kind}")
     return Review(found["reviewerID"], found["asin"], found["reviewText"], float(found["overall"]))
 
@@ -87,7 +79,6 @@ def read_reviews(path: str | Path) -> ReviewFile:
 
 LAW_VERSION = 1
 """Enters the fingerprint: raise it when the same seed comes to give other reviews."""
-
 PRAISE = ("good", "great", "superb", "lovely")
 BLAME = ("bad", "dull", "awful", "broken")
 GENRES = (("fights", "chases", "guns"), ("romance", "songs", "tears"))
@@ -97,22 +88,18 @@ FILLERS = tuple(f"word{index}" for index in range(24))
 @dataclass(frozen=True)
 class PlantedReviews:
     """`users` x `items` reviews, each user writing `each` of them, of `words` words.
-
-    A rating is 3 + the user's leniency + the item's quality + 1 where the item is of the user's genre and - 1 where it is of the
-    other one, plus noise of deviation 0.3, rounded and kept between 1 and 5. Of a review's words a quarter praise or blame, as the
-    rating is high or low; a quarter name the user's own genre; a quarter the item's; the rest says nothing. So the reviews that a
-    user wrote about other items tell leniency and genre, and those that others wrote about an item tell its quality and genre.
+    A rating is 3 + the user's leniency + the item's quality + 1 where the item is of the user's genre and - 1 where not, plus noise of
+    deviation 0.3, rounded and kept between 1 and 5. Of a review's words a quarter praise or blame, as the rating is high or low; a quarter
+    name the user's genre; a quarter the item's; the rest says nothing. So what a user wrote about other items tells leniency and genre, and
+    what others wrote about an item its quality and genre.
     """
 
+    label: ClassVar[str] = "planted reviews"
     seed: int
     users: int = 400
     items: int = 100
     each: int = 10
     words: int = 12
-
-    @property
-    def label(self) -> str:
-        return "planted reviews"
 
     @property
     def fingerprint(self) -> str:

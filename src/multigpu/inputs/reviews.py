@@ -1,4 +1,6 @@
-"""Inputs of the two-tower workload: synthetic rows, review lines by path, planted ratings. What does not fit a Run is a ValueError."""
+"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings.
+What makes a Source here raises ValueError for other files than it reads, unusable ones, and too large a joined batch.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -23,8 +25,7 @@ Reviews = ReviewFile | PlantedReviews
 PADDING = UNK
 """Texts are filled up with the unknown word, as document 003 does."""
 HELD_OUT = 0.1
-"""Share of the rows that are never trained on, and whose reviews stand in no text. (Document 003 holds out all rows of 0.5% of
-the users and drops their items from training; the paper, as here, single reviews.)"""
+"""Share of the rows never trained on, whose reviews stand in no text: single ones as in the paper, not 003's rows of 0.5% of the users."""
 LAYOUT_VERSION = 1
 """Enters every fingerprint: raise it when the same reviews or law come to give other batches."""
 
@@ -34,9 +35,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Texts:
     """One tower's text of every row: what its owner (a user or an item) is told of in training, this row's own review left out.
-
-    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin and how many there are without
-    the row's own. own_at, own: (rows,) after how many words of the owner the row's own review begins, and its words (0 if held out).
+    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin, how many there are but for the row's.
+    own_at, own: (rows,) after how many of them the row's own review begins, and its words (0 if held out).
     """
 
     ids: np.ndarray
@@ -82,9 +82,7 @@ class EncodedReviews:
 
 @lru_cache(maxsize=2)
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
-    """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item; once
-    for all Runs of a process. The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
-    """
+    """Rows split by their number alone, a vocabulary counted in the training rows' reviews, these grouped by user and item; once."""
     rows: dict[tuple[int, int], float] = {}  # (user, item) -> rating
     texts: list[list[str]] = []
     numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
@@ -109,18 +107,11 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     users, items = (Texts.grouped(np.array(owners), lengths, ids) for owners in zip(*rows, strict=True))
     silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())  # no word tells of their user, or of their item
     if repeated or silent:
-        _log.warning(
-            "%s: %d later reviews of one item by one user left out, %d training rows whose user or item nobody else tells of",
-            *(reviews.label, repeated, silent),
-        )
+        said = "%s: %d later reviews of one item by one user left out, %d training rows whose user or item nobody else tells of"
+        _log.warning(said, reviews.label, repeated, silent)
     mark = fingerprint(LAYOUT_VERSION, reviews.fingerprint, vocabulary.fingerprint, HELD_OUT)
     ratings = np.array(list(rows.values()), dtype=np.float32)
     return EncodedReviews(users, items, ratings, training, held_out, mark)
-
-
-def review_batch(rank: int, shard_sizes: list[int], words: np.ndarray, ratings: np.ndarray) -> Batch:
-    """One shard of words (rows, 2 x length) int64 and ratings (rows,) float32; a row looks up both its texts, padding included."""
-    return batch_of_rows(rank, shard_sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]})
 
 
 def _vocabulary_size(model: Model) -> int:
@@ -131,7 +122,7 @@ def _vocabulary_size(model: Model) -> int:
 
 
 class DrawnReviews(Source):
-    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard."""
+    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard, in every step."""
 
     label = "synthetic"
     period = 1
@@ -144,10 +135,10 @@ class DrawnReviews(Source):
         self.fingerprint = fingerprint(LAYOUT_VERSION, "even", self._entries, self._width, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank`, the same in every step."""
         rng, count = np.random.default_rng([self._seed, rank]), self._sizes[rank]
         words = rng.integers(len(SPECIAL), self._entries, (count, self._width))
-        return review_batch(rank, self._sizes, words, rng.integers(1, 6, count).astype(np.float32))
+        ratings = rng.integers(1, 6, count).astype(np.float32)
+        return batch_of_rows(rank, self._sizes, {"words": words, "ratings": ratings}, {TABLE: self._width})
 
 
 class StoredReviews(Epochs):
@@ -164,7 +155,8 @@ class StoredReviews(Epochs):
         return np.concatenate(texts, axis=1), self._rows.ratings[rows]
 
     def batch(self, step: int, rank: int) -> Batch:
-        return review_batch(rank, self._sizes, *self._arrays(self._rows.training[self.items(step, rank)]))
+        words, ratings = self._arrays(self._rows.training[self.items(step, rank)])
+        return batch_of_rows(rank, self._sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]})
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """All held-out rows: words (rows, 2 x length) int64 and ratings (rows,) float32."""

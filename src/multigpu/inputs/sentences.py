@@ -21,15 +21,12 @@ _WORD = re.compile(r"<unk>|\w+|[^\w\s]")
 
 
 def words(sentence: str) -> list[str]:
-    """The words of a sentence: runs of letters, digits and underscores; every other sign that is no space is a word by itself.
-
-    Case is kept, and so is `<unk>` where a prepared corpus has it. "don't --stop" gives don ' t - - stop.
-    """
+    """The words of a sentence: runs of letters, digits and underscores, `<unk>`, and every other sign. "don't --stop": don ' t - - stop."""
     return _WORD.findall(sentence)
 
 
 class Vocabulary:
-    """The special entries and other words, in the order of their numbers; the rest is `<unk>`. fingerprint: sha256 over the entries."""
+    """The special entries and other words, in the order of their numbers; whatever is not known is `<unk>`."""
 
     def __init__(self, others: Iterable[str]) -> None:
         self.entries = (*SPECIAL, *others)
@@ -58,7 +55,7 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences in one flat array. ids: (all words,), int32; starts: (sentences + 1,), int64, where each begins and the last ends."""
+    """Sentences in one flat array, ids: (all words,), int32; starts: (sentences + 1,), int64, where each begins and the last ends."""
 
     ids: np.ndarray
     starts: np.ndarray
@@ -79,9 +76,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class TextShape:
-    """What one shard of text counts.
-
-    source_width, target_width: positions of every sentence, padding and the target's EOS included.
+    """What one shard of text counts. source_width, target_width: positions of every sentence, padding and the target's EOS included.
     source_words: without padding; target_terms: target words and one EOS a sentence, which is what the loss sums.
     """
 
@@ -109,12 +104,13 @@ class TextShape:
 
     @property
     def lookups(self) -> dict[str, int]:
-        """Rows looked up in each embedding variable, padding included."""
         return {"source_embedding": self.sentences * self.source_width, "target_embedding": self.sentences * self.target_width}
 
 
 def text_batch(rank: int, shapes: tuple[TextShape, ...], source: np.ndarray, target: np.ndarray, lengths: np.ndarray) -> Batch:
-    """One shard. source, target: (sentences, width), int64, padded with EOS. lengths: (2, sentences), source and target words."""
+    """The batch of one shard; shapes: of every shard of the step.
+    source, target: (sentences, width), int64: words, one EOS (of a source: none), padding with EOS. lengths: (2, sentences), words of each.
+    """
     start = np.full((len(target), 1), SOS, dtype=np.int64)
     lookups = tuple(shape.lookups for shape in shapes)
     return Batch(

@@ -14,7 +14,6 @@ from multigpu.inputs.pictures import Pictures
 
 TEACHER_VERSION = 1
 """Enters the fingerprint: raise it when the same seed comes to give other images or labels."""
-
 SEED = 20_177
 CLASSES = 10
 WAVES = 4
@@ -26,7 +25,7 @@ LEAST_MARGIN = 0.25
 
 
 class Teacher:
-    """The planted network for images of `channels` colours, its weights by seed; the features of `images` are the scale of all others."""
+    """The planted network for images of `channels` colours, its weights a function of the seed. images: the scale of all others."""
 
     def __init__(self, channels: int, images: np.ndarray) -> None:
         draw = np.random.default_rng([SEED, channels])

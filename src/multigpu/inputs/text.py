@@ -1,4 +1,6 @@
-"""Inputs of the translation workload that are read: the committed corpus, and files of your own. What does not fit is a ValueError."""
+"""Inputs of the translation workload that are read: the committed parallel corpus, and files of your own.
+What makes a Source here raises ValueError for other files than it reads, unusable ones, what the input has not, and too large a batch.
+"""
 
 import logging
 from array import array
@@ -32,7 +34,7 @@ class EncodedCorpus:
 
 @lru_cache(maxsize=2)
 def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST) -> EncodedCorpus:
-    """Vocabularies of at most so many entries, and every pair with words on both sides cut to `longest`: 4 bytes a word, once a process."""
+    """Count vocabularies of at most so many entries, and number every pair that has words on both sides; once for all Runs of a process."""
     vocabularies = count_vocabulary(text.source.sentences(), source_limit), count_vocabulary(text.target.sentences(), target_limit)
     numbered = (
         [vocabulary.encode(sentence) for vocabulary, sentence in zip(vocabularies, pair, strict=True)]
@@ -43,7 +45,7 @@ def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, long
 
 
 def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST) -> EncodedCorpus:
-    """The pairs with words on both sides (ValueError: none), cut to `longest`. numbered: words by number; marks: for the fingerprint."""
+    """The pairs that have words on both sides (none: a ValueError), cut to `longest`. marks: what determines the corpus."""
     collected = [(array("i"), array("q", [0])) for _ in range(2)]  # of each side, as `Sentences`: never held as text
     left_out = cut = 0
     for numbers in numbered:
@@ -63,11 +65,9 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
 
 
 class CorpusText(Epochs):
-    """A parallel corpus in the order it has (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`.
-
-    Under batching "shared" that is the plan for one shard of the joined batch's size, so that all shards of a step come from one bucket;
-    under "fixed" sentences come as they stand, whatever their lengths. Batches come from memory each step as they would in training, so
-    there is no period.
+    """A parallel corpus in its own order (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`; it has no
+    period.
+    Under batching "shared" that plan is for one shard of the joined batch's size; under "fixed" sentences come whatever their lengths.
     """
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
@@ -93,7 +93,6 @@ class CorpusText(Epochs):
         return order[plan_epoch(buckets, self._sizes if self._batching == "own" else [self._joined])]
 
     def _count_shapes(self, step: int) -> tuple[TextShape, ...]:
-        """What every rank's shard of a step counts."""
         sides = (self._corpus.source.lengths, self._corpus.target.lengths)
         chosen = (self.items(step, rank) for rank in range(len(self._sizes)))
         return tuple(TextShape.of(sides[0][pairs], sides[1][pairs], self._width) for pairs in chosen)

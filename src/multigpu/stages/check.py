@@ -19,12 +19,26 @@ PRECISIONS = ("fp64", "fp32", "tf32")
 
 def check_stages(run: Run, placement: Placement) -> None:
     """Refuse what cannot be had."""
-    _check_feed(run, placement)
-    _check_window(run)
-    if not isinstance(placement, SplitPlacement):
-        if run.stage_devices is not None:
-            raise ValueError(f"stage_devices {run.stage_devices!r} has no meaning for placement {run.placement!r}: choose 'searched'")
-        return
+    if run.feed == "strings" and not (isinstance(placement, SplitPlacement) and run.framework == "tensorflow"):
+        raise ValueError(
+            "feed 'strings' looks words up in TensorFlow's table of strings: choose framework 'tensorflow' and placement single,"
+            " tower_per_gpu, alternating or searched"
+        )
+    if run.feed is not None and "captured" in run.execution:
+        raise ValueError(f"feed {run.feed!r} brings new arrays in every step, and a captured step reads the ones it was captured with")
+    if run.traced_from is not None:
+        if not run.traced_steps:
+            raise ValueError(f"traced_from {run.traced_from} begins a window of traced steps: choose traced_steps, 1 to 20")
+        if run.traced_from < (first := run.warmup_steps + run.timed_steps + 1):  # one step warms the profiler up
+            what = f"traced_from {run.traced_from} lies among steps that are timed or warm a profiler up"
+            raise ValueError(f"{what}: choose at least {first}")
+    if isinstance(placement, SplitPlacement):
+        _check_split(run, placement)
+    elif run.stage_devices is not None:
+        raise ValueError(f"stage_devices {run.stage_devices!r} has no meaning for placement {run.placement!r}: choose 'searched'")
+
+
+def _check_split(run: Run, placement: SplitPlacement) -> None:
     if workloads()[run.workload].stages is None:
         offer = ", ".join(name for name, workload in workloads().items() if workload.stages)
         raise ValueError(f"placement {run.placement!r} places a model's stages, and workload {run.workload!r} has none: choose {offer}")
@@ -39,8 +53,7 @@ def check_stages(run: Run, placement: Placement) -> None:
     if (placement.split == "digits") != (run.stage_devices is not None):
         verb = "needs" if placement.split == "digits" else "takes no"
         raise ValueError(f"placement {run.placement!r} {verb} stage_devices, which is {run.stage_devices!r}")
-    places = places_of(run)
-    if (used := max(places.values()) + 1) != run.devices:
+    if (used := max(places_of(run).values()) + 1) != run.devices:
         raise ValueError(
             f"placement {run.placement!r} puts stages on {used} device{'s'[: used > 1]}, not {run.devices}: choose devices {used}"
         )
@@ -66,23 +79,3 @@ def predicted_moves(run: Run) -> dict[str, int]:
     """Bytes that one step of a Run of stages moves, by kind."""
     item_bytes = 8 if run.precision == "fp64" else 4
     return graph_of(run).moved(places_of(run), run.batch_size, item_bytes)
-
-
-def _check_feed(run: Run, placement: Placement) -> None:
-    if run.feed == "strings" and not (isinstance(placement, SplitPlacement) and run.framework == "tensorflow"):
-        raise ValueError(
-            "feed 'strings' looks words up in TensorFlow's table of strings: choose framework 'tensorflow' and placement single,"
-            " tower_per_gpu, alternating or searched"
-        )
-    if run.feed is not None and "captured" in run.execution:
-        raise ValueError(f"feed {run.feed!r} brings new arrays in every step, and a captured step reads the ones it was captured with")
-
-
-def _check_window(run: Run) -> None:
-    if run.traced_from is None:
-        return
-    if not run.traced_steps:
-        raise ValueError(f"traced_from {run.traced_from} begins a window of traced steps: choose traced_steps, 1 to 20")
-    first = run.warmup_steps + run.timed_steps + 1  # one step warms the profiler up
-    if run.traced_from < first:
-        raise ValueError(f"traced_from {run.traced_from} lies among steps that are timed or warm a profiler up: choose at least {first}")

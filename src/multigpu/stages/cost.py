@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from multigpu.placements.traffic import HOST
 from multigpu.schema import Data
@@ -36,7 +36,6 @@ class Part(Data):
 
     @property
     def slower_s(self) -> float:
-        """What it takes if nothing runs beside it."""
         return max(self.device_s, self.host_s)
 
 
@@ -61,7 +60,7 @@ class CopyCost(Data):
 
 
 class Costs(Data):
-    """Costs of every stage, and of copies at several sizes (between which time is interpolated, and beyond which it follows bandwidth)."""
+    """Costs of every stage, and of copies at several sizes: time is interpolated between them and follows bandwidth beyond."""
 
     stages: tuple[StageCost, ...]
     copies: tuple[CopyCost, ...]
@@ -70,12 +69,11 @@ class Costs(Data):
     call_s: float = 0.0
 
     def gradient_cost(self, size: int) -> Part:
-        """What copying a gradient of `size` bytes costs, handing on included."""
+        """Of copying a gradient of `size` bytes, handing it on included."""
         copy = self.copy_cost(size)
         return Part(device_s=copy.device_s, host_s=copy.host_s + self.hand_over_s)
 
     def copy_cost(self, size: int) -> Part:
-        """What copying `size` bytes costs."""
         known = sorted(self.copies, key=lambda one: one.bytes)
         host_s = sum(one.host_s for one in known) / len(known)
         if size <= known[0].bytes or len(known) == 1:
@@ -96,7 +94,6 @@ class _Clock:
     busy: dict[object, float] = field(default_factory=dict)
 
     def _thread(self, what: str, place: int) -> object:
-        """Who starts such a task."""
         own = self.threads == "per_device" or (self.threads == "forward" and what in ("backward", "gradient"))
         return ("device", place) if own else "one"
 
@@ -112,14 +109,6 @@ class _Clock:
         start = max(self.busy.get(where, 0.0), ready, begin)
         done = self.busy[where] = max(start + cost.device_s, issued)
         return issued, done
-
-
-class Found(NamedTuple):
-    """The best placement, and how many were priced."""
-
-    places: dict[str, int]
-    step_time_s: float
-    tried: int
 
 
 @dataclass(frozen=True)
@@ -142,7 +131,6 @@ class Pricing:
         return self.graph.bytes_of(name, self.rows, self.item_bytes)
 
     def step_time_s(self, places: Places) -> float:
-        """Seconds of one step."""
         clock = _Clock(self.costs.threads, self.costs.call_s)
         done: dict[tuple[str, int], float] = {}  # of an output at a place
         for stage in self.graph.stages:
@@ -162,9 +150,7 @@ class Pricing:
 
     def _backward(self, places: Places, clock: _Clock, lost_s: float) -> float:
         """Run every backward pass; when the last was asked for. lost_s: when the last stage's output is there.
-
-        A pass may be asked for once all gradients of its output have been handed on. Of those that may, each thread takes the first; of
-        equal ones the latest stage, as PyTorch's engine does.
+        Each thread takes the first pass whose gradients have all been handed on; of equal ones the latest stage, as PyTorch's engine does.
         """
         graph, last = self.graph, self.graph.stages[-1].name
         order = {stage.name: index for index, stage in enumerate(graph.stages)}
@@ -194,8 +180,8 @@ class Pricing:
         return issued
 
     def serial_s(self, places: Places) -> float:
-        """Seconds of one step if nothing ran side by side (the model of Stone, IEEE Transactions on Software Engineering SE-3, 1977), whose
-        best placement is a minimum cut: each stage and each copy takes what the slower of device and host needs.
+        """Seconds of one step if nothing ran side by side: each stage and each copy takes what the slower of device and host needs.
+        The model of Stone, IEEE Transactions on Software Engineering SE-3, 1977, whose best placement is a minimum cut.
         """
         stages = sum(part.slower_s for one in self.costs.stages for part in (one.forward, one.backward, one.update))
         copies = 0.0
@@ -206,7 +192,7 @@ class Pricing:
         return self.costs.call_s + stages + copies
 
     def host_model_errors(self, measured: Sequence[tuple[Places, float]]) -> dict[HostModel, float]:
-        """How far each model of the host misses measured steps (places, seconds): root mean square of log ratios; {} without any."""
+        """How far each model of the host misses measured steps: the root mean square of log(predicted / measured), 0.1 being about 10%."""
         found: dict[HostModel, float] = {}
         for model in HOST_MODELS if measured else ():
             priced = replace(self, costs=self.costs.model_copy(update={"threads": model}))
@@ -214,8 +200,8 @@ class Pricing:
             found[model] = math.hypot(*misses) / math.sqrt(len(misses))
         return found
 
-    def search(self, devices: int = 2) -> Found:
-        """The cheapest placement; of equally cheap ones the one on fewest devices, then with the fewest copies. Raises as `dealt_out`."""
+    def search(self, devices: int = 2) -> tuple[dict[str, int], float, int]:
+        """The cheapest placement, seconds of its step, and how many were priced; of equal ones on fewest devices with fewest copies."""
         priced = []
         for places in dealt_out(len(self.graph.together), devices):
             named = {name: device for group, device in zip(self.graph.together, places, strict=True) for name in group}
@@ -225,7 +211,7 @@ class Pricing:
             order = float(f"{step_s:.6g}"), len(set(places)), len(self.graph.crossings(full, self.rows)), places
             priced.append((order, named, step_s))
         _, best, step_s = min(priced, key=lambda one: one[0])
-        return Found(best, step_s, len(priced))
+        return best, step_s, len(priced)
 
 
 MOST = 100_000
@@ -233,7 +219,7 @@ MOST = 100_000
 
 
 def dealt_out(count: int, devices: int) -> list[tuple[int, ...]]:
-    """Every way to place so many groups of stages on equal devices, each first used after the one before it; ValueError beyond `MOST`."""
+    """Every way to place so many groups of stages on equal devices, each first used after the one before it; a ValueError beyond `MOST`."""
     found: list[tuple[int, ...]] = [(0,)]
     for _ in range(count - 1):
         found = [(*places, device) for places in found for device in range(min(max(places) + 2, devices))]

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multigpu.placements.traffic import HOST
-
-ID_BYTES = 8
+from multigpu.placements.traffic import HOST, ID_BYTES
 
 Places = Mapping[str, int]
 """Stage -> the device that runs it, forward and backward (HOST: the host's processor)."""
@@ -19,7 +17,6 @@ Places = Mapping[str, int]
 @dataclass(frozen=True)
 class Stage:
     """One part of a model's forward pass; its backward pass runs on the same device.
-
     inputs: the stages whose outputs it reads, which stand before it. arrays: what it reads of the batch, fed to where it runs.
     output: shape of what it hands on for one row, the row's axis left out; () for a number.
     integers: it hands on ids (int64), which have no gradient.
@@ -70,12 +67,11 @@ class StageGraph:
 
     @cached_property
     def placed(self) -> tuple[Stage, ...]:
-        """The stages that a device may run, in order: those that a placement is asked about."""
+        """The stages that a placement is asked about, in order."""
         return tuple(stage for stage in self.stages if not stage.host)
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Stage -> the stages that read its output."""
         return {stage.name: tuple(one.name for one in self.stages if stage.name in one.inputs) for stage in self.stages}
 
     @cached_property
@@ -95,7 +91,7 @@ class StageGraph:
         return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
 
     def check(self, places: Places, devices: int) -> dict[str, int]:
-        """`places` of all placed stages, with the host's. ValueError: an impossible place, or two stages of one variable apart."""
+        """`places`, of all placed stages, with the host's; a ValueError where one is impossible, or stages of one variable stand apart."""
         for stage in self.placed:
             if not 0 <= places[stage.name] < devices:
                 raise ValueError(f"stage {stage.name!r} is placed on device {places[stage.name]}: there are {devices}, from 0")
@@ -107,12 +103,11 @@ class StageGraph:
         return {**dict.fromkeys((stage.name for stage in self.stages if stage.host), HOST), **places}
 
     def bytes_of(self, name: str, rows: int, item_bytes: int = 4) -> int:
-        """Bytes of what a stage hands on for a batch of `rows`."""
         stage = self.by_name[name]
         return rows * prod(stage.output) * (ID_BYTES if stage.integers else item_bytes)
 
     def crossings(self, places: Places, rows: int, item_bytes: int = 4) -> list[Crossing]:
-        """What travels between `places` (the host's too) in one step, in order of the forward pass; once to each device that reads it."""
+        """What travels between places (of all stages: `check` adds the host's) in one step, in order; once to each device that reads it."""
         return [
             Crossing(stage.name, places[stage.name], end, self.bytes_of(stage.name, rows, item_bytes), not stage.integers)
             for stage in self.stages
@@ -121,7 +116,7 @@ class StageGraph:
         ]
 
     def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
-        """Bytes that one step moves, by kind (`placements.traffic.KINDS`), forward and back; feeding the batch is not counted."""
+        """Bytes that one step moves, by kind (`placements.traffic.KINDS`), gradients back included; feeding the batch is not placement."""
         kinds: dict[str, int] = {}
         for one in self.crossings(places, rows, item_bytes):
             there = "host_to_device" if one.start == HOST else "device_to_host" if one.end == HOST else "device_to_device"
@@ -134,10 +129,8 @@ class StageGraph:
 
 @dataclass(frozen=True)
 class Staged:
-    """How a workload offers itself to placements of its stages.
-
+    """How a workload offers itself to placements of its stages. arrays: a batch's, by the names that the stages read.
     graph: a model's stages; `strings`: whether its words arrive as strings, which the host looks up first.
-    arrays: a batch's arrays by the names that the stages read.
     """
 
     graph: Callable[[Any, bool], StageGraph]

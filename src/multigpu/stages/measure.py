@@ -1,12 +1,6 @@
-"""Measure a model's stages, search their best placement, and measure what was found, in one command.
+"""`multigpu stages`: measure a model's stages, search their best placement, and measure what was found, which is also traced once.
 
-    python -m multigpu stages workload=deepconn model=deepconn batch_size=32 --devices 2 --repeats 5
-
-What is found is then measured, and traced once; unless it is one of those written by hand, whose Records and traces are its own.
-
-Words `field=value` are fields of a Run, as of `measure`; the placement is the command's own. Bad input ends with exit code 2 and
-one sentence. A model's stages are measured once on a machine; `--again` measures them anew. The placements written by hand are
-measured too: they tell which model of the host holds (see `cost`), before the search relies on it.
+Not measured twice is what was written by hand: those placements are measured first, and tell which model of the host holds (see `cost`).
 """
 
 import importlib
@@ -43,8 +37,6 @@ OWN = {"placement", "devices", "processes", "scaling", "stage_devices", "traced_
 """Fields that the command chooses."""
 BATCH = 32
 """Document 003's."""
-WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
-"""Steps of a traced Run, as in the grid `inside_model_traces`."""
 CALLS = 50
 """Behind every cost."""
 COPY_SIZES = (4, 1 << 16, 1 << 20, 1 << 24)
@@ -96,10 +88,8 @@ def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
 
 
 def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str, float] | None = None) -> StageRecord:
-    """The Record with the placement that its costs and these measured steps lead to.
-
-    The model of the host is the one that misses the measured steps least; without any, the framework's own. What is priced lowest is
-    found, until such a one was measured (`found_s`): then the fastest that was, which takes no longer than any written by hand.
+    """The Record with the placement that its costs and these measured steps lead to, by the model of the host that misses them least.
+    What is priced lowest is found, until such a one was measured (`found_s`): then the fastest that was.
     """
     run, graph, found_s = record.run, graph_of(record.run), found_s or {}
     pricing = Pricing(graph, record.costs, run.batch_size, 8 if run.precision == "fp64" else 4)
@@ -109,17 +99,17 @@ def planned(record: StageRecord, by_hand_s: dict[str, float], found_s: dict[str,
     errors = pricing.host_model_errors([(graph.check(places, record.devices), seconds) for places, seconds in timed])
     costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
     pricing = replace(pricing, costs=costs)
-    found = pricing.search(record.devices)
-    best = min(timed, key=lambda one: one[1])[0] if found_s else found.places
+    cheapest, _, tried = pricing.search(record.devices)
+    best = min(timed, key=lambda one: one[1])[0] if found_s else cheapest
     slower = [digits for digits, seconds in found_s.items() if seconds > min(by_hand_s.values(), default=math.inf)]
     placed = [*by_hand.items(), *((REFUTED, searched[digits]) for digits in slower), ("searched", best)]
     more: dict[str, Any] = {"costs": costs, "measured_s": by_hand_s, "found_s": found_s, "host_model_errors": errors}
     more |= {"predictions": [predicted(name, pricing, each) for name, each in placed]}
-    return record.model_copy(update=more | {"tried": found.tried, "complete": True})
+    return record.model_copy(update=more | {"tried": tried, "complete": True})
 
 
 def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False) -> StageRecord:
-    """This machine's latest StageRecord of the Run's model, or a new one, measured in a process of its own (RuntimeError: it died)."""
+    """This machine's latest StageRecord of the Run's model, or one written now, measured in another process (RuntimeError: it died)."""
     if devices < 2:
         raise ValueError(f"stages are spread over at least 2 devices, not {devices}")
     if run.device_type == "cuda" and gpu_count() < devices:
@@ -165,13 +155,14 @@ def print_costs() -> None:
 def found_run(record: StageRecord, **more: Any) -> Run:
     """The Run of the placement that was found."""
     found = record.found
-    fields = record.run.model_dump() | {"placement": "searched", "devices": found.devices, "stage_devices": found.stage_devices} | more
-    return build_run(**fields)
+    placed = {"placement": "searched", "devices": found.devices, "stage_devices": found.stage_devices}
+    return build_run(**record.run.model_dump() | placed | more)
 
 
 def found_runs(record: StageRecord) -> tuple[list[Run], list[Run]]:
     """Runs of the placement found: to be repeated, and to be traced once; none where it is one written by hand."""
-    return ([], []) if record.by_hand else ([found_run(record)], [found_run(record, **WINDOW)])
+    # traced as in the grid `inside_model_traces`
+    return ([], []) if record.by_hand else ([found_run(record)], [found_run(record, traced_steps=20, timed_steps=100)])
 
 
 def describe(record: StageRecord) -> str:
@@ -186,17 +177,8 @@ def describe(record: StageRecord) -> str:
             f" by side, {one.cut_bytes / 2**20:.2f} MiB a step between devices"
         )
     if record.by_hand:
-        lines.append(
-            f"what was found is {record.by_hand}: the Records and traces of that placement are its own, and it is not measured twice"
-        )
+        lines.append(f"what was found is {record.by_hand}: that placement's Records and traces are its own, and it is not measured twice")
     return "\n".join(lines)
-
-
-def _measure_runs(runs: Iterable[Run], launches: Sequence[int], records: RecordStore, quiet: bool) -> None:
-    """Measure each Run in these launches, unless its Records are there."""
-    points = [Point(run, repeat, launch) for run in runs for repeat, launch in enumerate(launches)]
-    if points:
-        print(measure_points(points, records, progress=not quiet), flush=True)
 
 
 @answered
@@ -222,18 +204,24 @@ def main(words: Sequence[str] | None = None) -> int:
     store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
     record = measure_stages(run, arguments.devices, store, arguments.again)
     launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
-    _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
+
+    def measure_runs(runs: Iterable[Run], launches: Sequence[int]) -> None:
+        points = [Point(run, repeat, launch) for run in runs for repeat, launch in enumerate(launches)]
+        if points:
+            print(measure_points(points, records, progress=not arguments.quiet), flush=True)
+
+    measure_runs(hand_written(run, arguments.devices).values(), launches)
     by_hand_s = measured_s(hand_written(run, arguments.devices), record.machine.name, records)
     proposed = planned(record, by_hand_s)
     if arguments.repeats:  # what is priced lowest is measured before it is called best
-        _measure_runs(found_runs(proposed)[0], launches, records, arguments.quiet)
+        measure_runs(found_runs(proposed)[0], launches)
     new = {each.stage_devices or "": each for each in found_runs(proposed)[0]}
     again = planned(record, by_hand_s, record.found_s | measured_s(new, record.machine.name, records))
     if again != record:
         record = again.model_copy(update={"attempt": len(store.attempts(record.machine.name, record.key))})
         store.write(record)
     print(describe(record), flush=True)
-    _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
+    measure_runs(found_runs(record)[1], launches[:1])
     return 0
 
 

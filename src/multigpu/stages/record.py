@@ -9,8 +9,6 @@ from multigpu.store import Store
 
 STAGE_TIMING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
-
-
 REFUTED = "refuted"
 """A placement that was priced lowest and took longer than one written by hand."""
 
@@ -28,7 +26,6 @@ class Predicted(Data):
 
 class StageRecord(Kept):
     """Measured costs of one model's stages and what a search made of them.
-
     run: of the whole model on one device. repeats: calls behind every cost.
     measured_s: seconds a step of the placements written by hand that had Records on this machine, medians. found_s: of those that
         searches found, by their stages' devices. host_model_errors: how far each model of the host missed all of these
@@ -52,24 +49,13 @@ class StageRecord(Kept):
 
     @property
     def found(self) -> Predicted:
-        """The best placement."""
         return self.predictions[-1]
 
     @property
-    def written(self) -> list[Predicted]:
-        """The placements written by hand."""
-        return [one for one in self.predictions[:-1] if one.name != REFUTED]
-
-    @property
-    def refuted(self) -> list[Predicted]:
-        """What was priced lowest once, and took longer than a placement written by hand."""
-        return [one for one in self.predictions[:-1] if one.name == REFUTED]
-
-    @property
     def by_hand(self) -> str | None:
-        """The placement written by hand that puts every stage where the best one does; None where there is none."""
-        same = (one.name for one in self.written if one.stage_devices == self.found.stage_devices)
-        return next(same, None)
+        """The placement written by hand that puts every stage where the best one does, if there is one."""
+        by_hand = (one for one in self.predictions[:-1] if one.name != REFUTED)
+        return next((one.name for one in by_hand if one.stage_devices == self.found.stage_devices), None)
 
     def measured(self, one: Predicted) -> float | None:
         """Seconds a step of a priced placement, or of the one written by hand that puts every stage where it does; None: not measured."""

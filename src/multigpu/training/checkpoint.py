@@ -31,19 +31,17 @@ def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict
 
 
 def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
-    """Step and content, checked byte by byte, no framework needed. ValueError: unreadable, damaged, or of another run than `training`."""
+    """Step and content of a checkpoint, checked byte by byte; a ValueError where it is unreadable, damaged or of another run."""
     try:
         with open(path, "rb") as file:
-            first, content = file.readline(), file.read()
-        header = json.loads(first)
-        known = header["format"] == FORMAT
-        expected, size, digest, step = header["sha256"], header["bytes"], header["digest"], int(header["step"])
+            header, content = json.loads(file.readline()), file.read()
+        form, expected, size, digest, step = header["format"], header["sha256"], header["bytes"], header["digest"], int(header["step"])
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is no checkpoint of this program: delete it to start anew") from None
-    if not known:
-        raise ValueError(f"{path} has the format {header['format']!r}, and this version reads {FORMAT!r}: delete it to start anew")
+    if form != FORMAT:
+        raise ValueError(f"{path} has the format {form!r}, and this version reads {FORMAT!r}: delete it to start anew")
     if len(content) != size or hashlib.sha256(content).hexdigest() != expected:
         raise ValueError(f"{path} is damaged ({len(content)} of {size} bytes, or other ones than were written): delete it to start anew")
     if digest != training.digest:

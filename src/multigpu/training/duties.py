@@ -1,10 +1,14 @@
-"""The five duties of document 004: what N replicas do beside a step, a method each, and the evidence of it on every rank."""
+"""The five duties of document 004: what N replicas must do beside a step, so that they train one model.
+Each is one method, so that it can be broken by itself; what replicas left behind is the evidence, the same on every rank.
+"""
 
 import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,9 @@ class Duties:
     """What a process does for its replica, or for all of them."""
 
     def start(self, trainer: Trainer) -> None:
-        """1. Identical initial weights: before training every replica takes rank 0's variables and running statistics."""
+        """1. Identical initial weights: every replica takes rank 0's variables and running statistics, before training alone.
+        Placements with one master a variable have nothing to send.
+        """
         first, *others = (replica.copies() for replica in replicas_of(trainer))
         with torch.no_grad():
             for other in others:
@@ -66,20 +72,9 @@ def start_fault(hashes: Sequence[str], replicated: bool) -> str | None:
     return None
 
 
-def writers_fault(files: Sequence[Sequence[str]], evaluations: Sequence[int]) -> str | None:
-    """Why not one rank alone evaluated, checkpointed and logged, or None."""
-    busy = [rank for rank, (names, count) in enumerate(zip(files, evaluations, strict=True)) if names or count]
-    if len(busy) > 1:
-        what = sorted({name for names in files for name in names})
-        return f"ranks {busy} evaluated or wrote files ({', '.join(what)}): one rank evaluates, checkpoints and logs"
-    return None
-
-
 class CoverageAudit:
-    """Which replica read which item, epoch by epoch; the same on every rank.
-
-    Shards are disjoint when no item is read by two replicas, but for what fills up the last joined batch of an epoch. An epoch of which a
-    predecessor read a part is judged by what is known of it.
+    """Which replica read which item, epoch by epoch; the same on every rank. Of an epoch that a predecessor began, what is known is judged.
+    Shards are disjoint when no item is read by two replicas, but for what fills up the last joined batch of an epoch.
     """
 
     def __init__(self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
@@ -114,12 +109,10 @@ class CoverageAudit:
         )
 
     def audits(self) -> list[EpochAudit]:
-        """Of every epoch that ran, in order; the last may be incomplete."""
         known = self.done | {epoch: self._audit(epoch) for epoch in self.seen}
         return [known[epoch] for epoch in sorted(known)]
 
     def fault(self) -> str | None:
-        """Why the shards are not disjoint or do not cover the data set, or None."""
         for audit in self.audits():
             if audit.shared > audit.allowed:
                 return (
@@ -146,7 +139,7 @@ class Evidence:
         return self.coverage.audits() if self.coverage else []
 
     def fault(self, parts: Sequence[dict[str, Any]], first: int, stop: int) -> str | None:
-        """The first duty that was not done in steps first .. stop - 1, in one sentence, or None."""
+        """The first duty that was not done in steps first .. stop - 1, or None."""
         sums = [part["checksum"] for part in parts]
         if any(other != sums[0] for other in sums):
             self.agree = False
@@ -161,12 +154,14 @@ class Evidence:
                 wanted = self.schedule.rate(step)
                 if not math.isclose(rate, wanted, rel_tol=1e-6):
                     return f"replica {rank} took step {step} at the rate {rate:g}, and the schedule of this run asks for {wanted:g}"
-        return writers_fault([part["files"] for part in parts], [part["evaluations"] for part in parts])
+        busy = [rank for rank, part in enumerate(parts) if part["files"] or part["evaluations"]]
+        if len(busy) > 1:
+            what = sorted({name for part in parts for name in part["files"]})
+            return f"ranks {busy} evaluated or wrote files ({', '.join(what)}): one rank evaluates, checkpoints and logs"
+        return None
 
 
 _watched: dict[Path, list[str]] = {}
-_installed = False
-
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC
 
 
@@ -185,17 +180,17 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
                 names.append(name)
 
 
-class FileWatch:
-    """Names of the files below `folder` that this process opened for writing since now."""
+@cache
+def _install() -> None:
+    sys.addaudithook(_hook)  # cannot be taken back, so it is one for all watches
 
-    def __init__(self, folder: Path) -> None:
-        global _installed
-        if not _installed:
-            sys.addaudithook(_hook)  # cannot be taken back, so it is one for all watches
-            _installed = True
-        self.folder = Path(os.path.abspath(folder))
-        self.names = _watched[self.folder] = []
 
-    def close(self) -> None:
-        """Watch no longer."""
-        _watched.pop(self.folder, None)
+@contextmanager
+def files_written(folder: Path) -> Iterator[list[str]]:
+    """Names of the files below `folder` that this process opens for writing."""
+    _install()
+    folder = Path(os.path.abspath(folder))
+    names: list[str] = []
+    _watched[folder] = names
+    yield names
+    _watched.pop(folder, None)

@@ -4,18 +4,14 @@ A workload that can be scored has a module `multigpu.workloads.<name>.evaluate` 
 
     def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]
 
-It is called on one rank only, before the first step, every `evaluate_every` steps and after the last, and never takes part in a
-collective.
+It is called on one rank only, under `torch.inference_mode()` and the Run's autocast, before the first step, every `evaluate_every` steps
+and after the last, and never takes part in a collective; what is costly to prepare belongs into a cache of the module.
 
-module: the workload's own module (`engines.torch.trainer.build_module(run)`) in eval mode on `device`, holding the current weights and
-    rank 0's running statistics, in the precision's type of variables; nothing that happens to it reaches training.
-run: the Run that trains (`run.inputs`, `run.data`, `run.description`, `run.precision`, `run.seed`).
-source: what this rank trains from; a source with a held-out part offers it in a way that its workload knows (images: `held_out()`).
-Returns scores by name, floats (not finite only where the model is not). Names that the analysis knows, with their direction: `loss`
-    (mean over the held-out terms, less is better), `accuracy` (0 to 1, more is better), `bleu` (0 to 100, more is better). Others are
-    kept and listed.
-Called under `torch.inference_mode()` and the Run's autocast. What is costly to prepare (held-out batches, a reference translation)
-    belongs into a cache of the module: one process calls it many times.
+module: the workload's own (`engines.torch.trainer.build_module(run)`) in eval mode on `device`, holding the current weights and rank 0's
+    running statistics, in the precision's type of variables; nothing that happens to it reaches training.
+source: what this rank trains from; what it holds out (`held_out()`) has a form that its workload knows.
+Returns scores by name, floats (not finite only where the model is not). Names that the analysis knows: `loss` (mean over the held-out
+    terms, less is better), `accuracy` (0 to 1), `bleu` (0 to 100). Others are kept and listed.
 Raises ValueError, one sentence, where the Run's inputs hold nothing out; such a Run is then refused before its first step.
 """
 
@@ -47,7 +43,6 @@ class Scorer:
         self.module.eval()
 
     def score(self, values: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> dict[str, float]:
-        """Scores of a model with these variables and running statistics."""
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(values[name])

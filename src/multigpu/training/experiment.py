@@ -1,4 +1,4 @@
-"""Training to the end of a budget as an experiment; a launch that is killed starts again from its checkpoint. Imports no framework."""
+"""Training to the end of a budget as an experiment: a process that is killed is started again, from its checkpoint. No framework."""
 
 import importlib
 import shutil
@@ -20,7 +20,7 @@ from multigpu.training.run import TrainingRun
 
 
 class TrainingItem(Due):
-    """One TrainingRun to train; `run` is its Run. folder: of its checkpoint and log, which stay if `keep`."""
+    """One TrainingRun to train; `run` is its Run. folder: where it checkpoints and logs; keep: whether a finished run leaves that there."""
 
     run: Run
     training: TrainingRun
@@ -30,7 +30,6 @@ class TrainingItem(Due):
 
     @classmethod
     def of(cls, training: TrainingRun, repeat: int = 0, **more: Any) -> Self:
-        """One to train, which `train` gives its folder."""
         return cls(run=training.run, training=training, repeat=repeat, **more)
 
     @property

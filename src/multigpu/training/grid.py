@@ -1,4 +1,4 @@
-"""The grids of training, files of `grids/training/` whose points have fields of a TrainingRun and of its Run. Imports no framework."""
+"""The grids of training (`grids/training/`): what is trained for which question, what matters most first. Imports no framework."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,8 +20,8 @@ TABLES = {"embeddings", "lookup"}
 
 
 def joined_placements(unit: str = "images") -> list[str]:
-    """Placements in PyTorch whose curves are compared with `ddp`'s: those that should follow it, `ddp` first, and independent replicas,
-    which need not. unit: of the model: a loss over all replicas' predictions needs one prediction an image.
+    """Placements in PyTorch whose curves are compared with `ddp`'s: `ddp` first, those that should follow it, and independent replicas.
+    unit: of the model: a loss over all replicas' predictions needs one prediction an image.
     """
     found = [
         name
@@ -35,13 +35,13 @@ def joined_placements(unit: str = "images") -> list[str]:
 
 
 def placed(name: str) -> dict[str, str]:
-    """Fields of a Run under this placement in PyTorch: a process a device, or one for all of them where it has no other shape."""
+    """Fields of a Run under this placement in PyTorch: a process a device, or one for all where it has no other shape."""
     shapes = {engine.processes for engine in find_placement(name).engines if engine.framework == "torch"}
     return {"placement": name} if "per_device" in shapes else {"placement": name, "processes": "one"}
 
 
 def told_apart(names: list[str], model: str) -> list[str]:
-    """Without what differs from a later placement only in where tables live, if the model has none: a CNN's `exp3` is its `exp4`."""
+    """Without those that differ from a later one in nothing but where tables live, if the image model has none (exp3 is exp4)."""
     if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
         return names
     rows = {name: find_placement(name).model_dump_json(exclude=NAMING | TABLES) for name in names}
@@ -50,9 +50,7 @@ def told_apart(names: list[str], model: str) -> list[str]:
 
 
 def staged_twins() -> dict[str, str]:
-    """Every placement that computes with variables one step old -> the joined one that differs from it in nothing else, for a model
-    without tables: what staging does to training is the difference of their curves.
-    """
+    """Every placement that computes with variables one step old -> the joined one that differs from it in nothing else but tables."""
     left_out = NAMING | TABLES | {"staged", "semantics"}
     rows = {name: row.model_dump_json(exclude=left_out) for name, row in placements().items()}
     staged = sorted(name for name, row in placements().items() if row.staged)
@@ -60,9 +58,6 @@ def staged_twins() -> dict[str, str]:
 
 
 TRAININGS = FOLDER / "training"
-IMAGES = "resnet20"
-"""Of CIFAR's size: none of them has a table."""
-
 
 Planned = Expanded[TrainingRun]
 """An entry: what is trained (`built`), its seconds with start-up shared, and in `settings` the question."""
@@ -87,7 +82,7 @@ KIND = Kind(
         "devices": {"joined_over": lambda _: [joined_over()]},
         "placement": {
             "joined": lambda _: joined_placements(),
-            "joined_images": lambda _: told_apart(joined_placements(), IMAGES),
+            "joined_images": lambda _: told_apart(joined_placements(), "resnet20"),
             "joined_words": lambda _: joined_placements(unit="words"),
             "staged_and_twins": lambda _: [name for pair in staged_twins().items() for name in pair],
         },
@@ -97,14 +92,14 @@ KIND = Kind(
 
 
 def read_grid(name: str) -> list[Planned]:
-    """The entries of a file of `grids/training/`, what several train where the last of them stands, as the first says it."""
+    """The entries of a file of `grids/training/`; what several train stands where the last of them does, as the first says it."""
     found = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
     return [*{entry.built.digest: entry for entry in found}.values()][::-1]
 
 
 def headline() -> list[Planned]:
-    """The headline of `training`: what claims need (rules for the rate, precisions and batches, every seed), one run of all else, every
-    placement on as many GPUs as share a batch (`joined_over`), and on one `ddp`, whose step their efficiency is counted from.
+    """What claims need of `training` (rules for the rate, precisions, batches, every seed), one run of all else, and every placement
+    on as many GPUs as share a batch, with `ddp` on one, whose step efficiency is counted from.
     """
 
     def kept(training: TrainingRun) -> bool:
@@ -120,11 +115,6 @@ GRIDS: dict[str, Callable[[], list[Planned]]] = {
 }
 
 
-def default_grid() -> str:
-    """The grid that fits this machine."""
-    return "training" if gpu_count() else "training_cpu"
-
-
 def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:
     """The entries that have these values in the fields of their TrainingRun or its Run; a ValueError if none has."""
     own = TrainingRun.model_fields
@@ -132,7 +122,7 @@ def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Pla
 
 
 def find_grid(name: str) -> list[Planned]:
-    """The entries of a grid, those that need more GPUs than are here left out; a ValueError that names all if there is no such grid."""
+    """The entries of a grid that this machine's GPUs allow; a ValueError that names all if there is no such grid."""
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     here = gpu_count()

@@ -34,7 +34,6 @@ class History(Data):
     diverged: str = ""
 
     def add(self, training: TrainingRun, parts: list[dict[str, Any]], stop: int) -> None:
-        """What every replica knows of the latest steps."""
         losses = joined_losses(training.run, parts)
         slowest = max(parts, key=lambda part: part["wall_s"])
         self.loss += losses
@@ -48,22 +47,23 @@ class History(Data):
 
     def points(self, every: int) -> tuple[list[float], list[float], list[float]]:
         """Loss, seconds and rate of each `every` steps."""
-        count = len(self.loss)
-        ends = [min(start + every, count) for start in range(0, count, every)]
-        starts = [0, *ends[:-1]]
-        loss = [sum(self.loss[a:b]) / (b - a) for a, b in zip(starts, ends, strict=True)]
-        return loss, [self.seconds[b - 1] for b in ends], [self.rate[b - 1] for b in ends]
+        parts = [slice(start, start + every) for start in range(0, len(self.loss), every)]
+        loss = [sum(self.loss[part]) / len(self.loss[part]) for part in parts]
+        return loss, [self.seconds[part][-1] for part in parts], [self.rate[part][-1] for part in parts]
 
 
 def figures(value: Any, digits: int = 7) -> Any:
-    """A number, or those of a list, with so many significant digits, as Records keep it."""
+    """A number, or those of a list, with so many significant digits."""
     return [figures(each, digits) for each in value] if isinstance(value, list) else float(f"{value:.{digits}g}")
 
 
+def _figures_of(each: Evaluation) -> dict[str, Any]:
+    return {"seconds": figures(each.seconds, 6), "scores": {name: figures(value) for name, value in each.scores.items()}}
+
+
 def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
-    """The Record's measurement from every replica's numbers. DidNotTrain: a duty was not done, or the steps were no training."""
-    fault = next((part["fault"] for part in parts if part["fault"]), None)
-    if fault:
+    """The Record's measurement; DidNotTrain, which says why, where a duty was not done or the steps were no training."""
+    if fault := next((part["fault"] for part in parts if part["fault"]), None):
         raise DidNotTrain(fault)
     first, history = parts[0], History.model_validate_json(parts[0]["history"])
     agree = first["agree"]
@@ -79,15 +79,7 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
         loss=figures(loss),
         seconds=figures(seconds, 6),
         rate=figures(rate),
-        evaluations=[
-            Evaluation(
-                step=each.step,
-                samples=each.samples,
-                seconds=figures(each.seconds, 6),
-                scores={name: figures(value) for name, value in each.scores.items()},
-            )
-            for each in history.scored
-        ],
+        evaluations=[each.model_copy(update=_figures_of(each)) for each in history.scored],
         start_hashes=history.start_hashes,
         end_hashes=[part["end_hash"] for part in (parts if copies else parts[:1])],
         replicas_agree=agree,

@@ -1,4 +1,4 @@
-"""Train what has no Record yet, by grid or by fields; what was interrupted goes on from its checkpoint. Imports no framework."""
+"""Train what has no Record yet: a grid, or one run by its fields; interrupted ones from their checkpoints. Imports no framework."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_environment, sweep
 from multigpu.measure.timed import check_devices
 from multigpu.training.experiment import TRAINING, TrainingItem, folder_of
-from multigpu.training.grid import GRIDS, Planned, default_grid, find_grid, restricted
+from multigpu.training.grid import GRIDS, Planned, find_grid, restricted
 from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import FIELDS, build_training_run
 
@@ -34,7 +34,10 @@ def train(
     hook: str | None = None,
     company: Company | None = None,
 ) -> Summary:
-    """Train what has no Record; else as `sweep`. checkpoints: root of the runs' folders. keep: finished runs' and their logs stay."""
+    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay. All else: as `sweep`.
+    checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from, one that cannot be used is a ValueError
+    before anything starts. keep: leave the last checkpoint and the log of finished runs.
+    """
     root = checkpoints.resolve()
     items = [item.model_copy(update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}) for item in chosen]
     return sweep(TRAINING, items, store, retry, progress, hook, company=company)
@@ -89,7 +92,9 @@ def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
     if arguments.fields and not arguments.grid:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields, FIELDS)}
         return [TrainingItem.of(build_training_run(**fields))]
-    planned = restricted(find_grid(arguments.grid or default_grid()), parse_fields(arguments.fields, FIELDS))
+    planned = restricted(
+        find_grid(arguments.grid or ("training" if gpu_count() else "training_cpu")), parse_fields(arguments.fields, FIELDS)
+    )
     if arguments.budget_s is not None:
         chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
     else:

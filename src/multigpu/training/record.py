@@ -11,7 +11,7 @@ MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": F
 
 
 class Evaluation(Data):
-    """The model on held-out data after `step` steps and `samples` items of all replicas. seconds: of training alone until then."""
+    """The model after `step` steps, on held-out data. samples: that all replicas had trained on. seconds: of training until then."""
 
     step: int
     samples: int
@@ -20,10 +20,8 @@ class Evaluation(Data):
 
 
 class EpochAudit(Data):
-    """What replicas read in one epoch, by item.
-
-    steps: of the epoch that ran. distinct: items read by any replica. shared: items read by more than one, and `allowed`: how many
-    the filling up of the last step explains. complete: whether the whole epoch ran (only then must all `items` have been read).
+    """What replicas read in one epoch, by item. steps: that ran; complete: all of them, so that all `items` must have been read.
+    distinct: items read by any replica. shared: by more than one, and `allowed`: how many the filling up of the last step explains.
     """
 
     epoch: int
@@ -37,21 +35,17 @@ class EpochAudit(Data):
 
 class TrainingMeasurement(Data):
     """How far the budget brought the model.
-
     loss: a point for each `log_every` steps: the mean of the joined batches' mean losses (independent replicas: over all of them).
-    seconds: at each point, since the first step, barriers included, evaluations and checkpoints left out; the slowest replica's.
-        Time of an interrupted run's lost steps is not in it. rate: at each point's last step, as the optimizers held it.
+    seconds: at each point, since the first step, barriers included, evaluations and checkpoints left out; the slowest replica's, without an
+    interrupted run's lost steps. rate: at each point's last step, as the optimizers held it.
     samples, units: items, and words, images or reviews, of all replicas.
-    start_hashes: sha256 of the weights each replica began to train with, after the broadcast. end_hashes: those at the end (of one
-        replica where variables have one master).
-    replicas_agree: whether all replicas held the same bits at every stop, of their copies or of what they staged (None where they need
-        not).
-    epochs: audits; empty where the input has no items.
-    evaluations_by_rank: how often each rank scored the model. files_by_rank: names of the files that each rank opened for writing (rank 0
-        answers for one process that has all devices).
-    resumed_at: steps at which a checkpoint was taken up.
-    train_s, evaluation_s, checkpoint_s: of the process that ended the run and its predecessors' checkpointed part. energy_j: by GPU,
-        over the process that ended the run.
+    start_hashes: sha256 of the weights each replica began to train with, after the broadcast. end_hashes: those at the end (of one replica
+    where variables have one master).
+    replicas_agree: whether all held the same bits at every stop, of their copies or of what they staged (None where they need not).
+    epochs: audits; empty where the input has no items. evaluations_by_rank, files_by_rank: how often each scored the model, and names of
+    the files it opened for writing (rank 0 answers for one process that has all devices).
+    resumed_at: steps at which a checkpoint was taken up. train_s, evaluation_s, checkpoint_s: of the process that ended the run and its
+    predecessors' checkpointed part. energy_j: by GPU, of the process that ended the run.
     """
 
     steps: int
@@ -83,7 +77,6 @@ class TrainingMeasurement(Data):
     flags: list[str] = []
 
     def final(self, score: str) -> float | None:
-        """The last evaluation's score, or None."""
         return self.evaluations[-1].scores.get(score) if self.evaluations else None
 
     def reached(self, score: str, value: float) -> Evaluation | None:

@@ -18,7 +18,6 @@ HALVINGS = 10
 
 class Schedule(NamedTuple):
     """rate(step) for step 0, 1, ...
-
     law: "constant"; "warmup": linear from `start` to `peak` over `length` steps, then constant; "luong10": `peak` for the first half
         of `length` steps, then ten halvings at equal distances, the last one holding on.
     start, peak: rates. length: in steps of one device (ignored by "constant").
@@ -32,7 +31,6 @@ class Schedule(NamedTuple):
     pace: float = 1.0
 
     def rate(self, step: int) -> float:
-        """The rate of `step`."""
         at = step * self.pace
         if self.law == "warmup" and at < self.length:
             return self.start + (self.peak - self.start) * at / self.length
@@ -50,17 +48,15 @@ DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
 
 class TrainingRun(Asked):
     """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
-
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps and timed_steps have no meaning here.
     steps, epochs: the budget; one of them. An epoch is the source's own: every item once (the last step filled up).
-    base_rate: None: the rule's own. scaling of it: "linear": base k n / reference_batch (document 002), "none".
-    schedule: see `Schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
-        10,000, in steps of one device.
+    base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch (document 002), "none".
+    schedule: see `Schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", in steps of one
+    device.
     clip_norm: the largest norm of all gradients together, merged, that a step applies as it is (004: 5); None: whatever it is.
-    adjust_to_devices: whether the schedule advances by the devices' joined progress (with N devices under weak scaling, N steps of one
-        device at once), or is unaware of them (as 004 warns of).
-    evaluate_every, checkpoint_every: steps; None: at the end only, and never.
-    log_every: steps whose mean loss is one point of the curve.
+    adjust_to_devices: whether the schedule advances by the devices' joined progress (under weak scaling N steps of one device at once), or
+    is unaware of them (as 004 warns of).
+    evaluate_every, checkpoint_every: steps; None: at the end only, and never. log_every: steps whose mean loss is one point of the curve.
     """
 
     framework: ClassVar[str] = "torch"
@@ -139,7 +135,6 @@ class TrainingRun(Asked):
         return Schedule(self.schedule, peak, length=self.schedule_steps, pace=pace)
 
     def budget(self, steps_per_epoch: int | None) -> int:
-        """Steps of all replicas."""
         if self.steps:
             return self.steps
         assert self.epochs and steps_per_epoch

@@ -17,7 +17,7 @@ from multigpu.measure.experiment import Seat
 from multigpu.measure.machine import total_energy_j
 from multigpu.measure.timing import Window, run_window
 from multigpu.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from multigpu.training.duties import Duties, Evidence, FileWatch, start_fault
+from multigpu.training.duties import Duties, Evidence, files_written, start_fault
 from multigpu.training.evaluation import Scorer
 from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import History
@@ -29,10 +29,8 @@ LONGEST_SEGMENT = 200
 
 
 class TrainingSession(Session):
-    """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas.
-
-    Lists of what a replica has are by rank, of those in this process. The seat's `stage` is told "build", "start" (variables stand, nothing
-    is broadcast), "step" and "checkpoint".
+    """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas, by rank.
+    The seat's `stage` is told "build", "start" (variables stand, nothing is broadcast), "step" and "checkpoint".
     """
 
     def __init__(self, item: TrainingItem, seat: Seat, threads: int, duties: Duties) -> None:
@@ -55,19 +53,14 @@ class TrainingSession(Session):
         self.rate_of = duties.rates(training, self.per_epoch)
         leading = [place for place, rank in enumerate(ranks) if duties.leads(rank)]
         self.leads = bool(leading)
-        self.watch = FileWatch(self.folder)
-        self.context.closing.callback(self.watch.close)
+        self.written = self.context.closing.enter_context(files_written(self.folder))
         scored = leading if training.evaluate_every else []
         self.scorers = {place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored}
-        self.read: list[list[list[int]]] = [[] for _ in ranks]
-        self.applied: list[list[Any]] = []
-        self.units: list[int] = []
-        self.evaluations = [0 for _ in ranks]
+        self.units, self.evaluations = [0 for _ in ranks], [0 for _ in ranks]
         return self.trainer
 
     @property
     def replicas(self) -> list[Tower]:
-        """Those of this process."""
         return replicas_of(self.trainer)
 
     def _hashes(self) -> list[str]:
@@ -77,10 +70,8 @@ class TrainingSession(Session):
     def _energy(self) -> list[float | None]:
         return [total_energy_j(device.index) if device.cuda else None for device in self.devices.each]
 
-    # --- the start ------------------------------------------------------------------------------------------------------------
-
     def warm_up(self) -> None:
-        """Take up the checkpoint (ValueError: unusable, or nothing is held out), or begin with equal weights (DidNotTrain: they differ)."""
+        """Take up the checkpoint, if there is one (unusable: a ValueError), or begin with equal weights (else DidNotTrain)."""
         self.stage("start")
         held = self._checkpoint_of_all()
         self.at, self.history = 0, History()
@@ -118,8 +109,6 @@ class TrainingSession(Session):
             raise ValueError(found)
         return found
 
-    # --- training -------------------------------------------------------------------------------------------------------------
-
     def step(self, index: int) -> list[torch.Tensor]:
         self.stage("step")
         self.duties.apply_rate(self.trainer, self.rate_of(index))
@@ -143,7 +132,9 @@ class TrainingSession(Session):
         fault: str | None = None
         while self.at < self.total and not fault and not self.history.diverged:
             stop = self._next_stop()
-            self.units, self.applied, self.read = [0 for _ in self.devices.ranks], [], [[] for _ in self.devices.ranks]
+            self.units = [0 for _ in self.devices.ranks]
+            self.applied: list[list[Any]] = []
+            self.read: list[list[list[int]]] = [[] for _ in self.devices.ranks]
             window = run_window(self.step, self.at, stop - self.at, self.devices, barrier)
             fault = self._account(window, stop)
             if fault or self.history.diverged:
@@ -160,30 +151,24 @@ class TrainingSession(Session):
 
     def _account(self, window: Window, stop: int) -> str | None:
         """Put together what all replicas know of the steps up to `stop`; why they were no joint training, or None."""
-        mine = []
-        for place, replica in enumerate(self.replicas):
-            marks = [step[place] for step in self.applied]
-            mine.append(
-                {
-                    "losses": torch.stack([step[place] for step in window.results]).double().cpu().tolist(),
-                    "steps": window.step_time_s,
-                    "wall_s": window.wall_s,
-                    "rates": [float(mark) for mark in marks if mark is not None],
-                    "units": self.units[place],
-                    "checksum": checksum(replica.weights()),
-                    "read": self.read[place],
-                    "files": self._files(place),
-                    "evaluations": self.evaluations[place],
-                }
-            )
+        mine = [
+            {
+                "losses": torch.stack([step[place] for step in window.results]).double().cpu().tolist(),
+                "steps": window.step_time_s,
+                "wall_s": window.wall_s,
+                "rates": [float(step[place]) for step in self.applied if step[place] is not None],
+                "units": self.units[place],
+                "checksum": checksum(replica.weights()),
+                "read": self.read[place],
+                "files": [] if place else self.written,  # a process's first replica answers for it
+                "evaluations": self.evaluations[place],
+            }
+            for place, replica in enumerate(self.replicas)
+        ]
         parts = list(chain.from_iterable(told.everyone(mine)))
         first, self.at = self.at, stop
         self.history.add(self.training, parts, stop)
         return self.evidence.fault(parts, first, stop)
-
-    def _files(self, place: int) -> list[str]:
-        """What this process wrote; its first replica answers for it."""
-        return [] if place else self.watch.names
 
     def _evaluate(self) -> None:
         """Score the model on the leading replica; every replica gives what it holds of it."""
@@ -219,8 +204,6 @@ class TrainingSession(Session):
         with open(self.folder / "log.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
 
-    # --- the end --------------------------------------------------------------------------------------------------------------
-
     def _part(self, place: int, fault: str | None, end_hash: str, after: float | None) -> dict[str, Any]:
         replica, device, before = self.replicas[place], self.devices.each[place], self.energy_before[place]
         found = device.state()
@@ -232,7 +215,7 @@ class TrainingSession(Session):
             "agree": self.evidence.agree if replica.keeps_copies else None,
             "end_hash": end_hash,
             "evaluations": self.evaluations[place],
-            "files": self._files(place),
+            "files": [] if place else self.written,
             "peak_memory_gib": device.peak_memory_gib(),
             "energy_j": after - before if after is not None and before is not None else None,
             "state": found.model_dump() if found else None,

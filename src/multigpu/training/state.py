@@ -1,6 +1,4 @@
-"""The replicas of one TrainingRun that one process works on (its own, or all of them where one thread dispatches for all devices), and what
-each holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers.
-"""
+"""The replicas of one TrainingRun in one process, and what each holds between two steps, whatever its placement."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -49,11 +47,9 @@ class Tower:
         return self.trainer.optimizers_of(self.rank)
 
     def groups(self) -> list[dict[str, Any]]:
-        """Of all its optimizers: parameters and their rate."""
         return [group for optimizer in self.optimizers() for group in optimizer.param_groups]
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:
-        """As `Trainer.owned`."""
         return self.trainer.owned(self.rank)
 
     def full_values(self) -> dict[str, Tensor]:
@@ -68,16 +64,14 @@ class Tower:
         return [value for _, value in self.owned()] + buffers
 
     def staged(self) -> list[Tensor]:
-        """What this replica fetched during its last step, one update older than the masters, and computes the next one with."""
+        """Where variables are staged: what the next step is computed with, the same on all replicas, one update older than the masters."""
         if not isinstance(self.trainer, ServerTrainer):
             return []
         return [store.fetched for store in self.trainer.stores if isinstance(store, StagedDeviceStore | StagedHostStore)]
 
     def weights(self) -> list[Tensor]:
-        """Variables, or staged copies of them, that must be equal on all replicas; running statistics are each one's own once it trains."""
+        """Variables, or staged copies of them, that must be equal on all replicas (running statistics differ once they train)."""
         return [value for _, value in self.owned()] if self.replicated else self.staged()
-
-    # --- its rate and its gradients ---------------------------------------------------------------------------------------------
 
     def make_rates_tensors(self) -> None:
         """Keep rates on the device, where a captured step reads them at every replay. Before the first capture."""
@@ -98,9 +92,7 @@ class Tower:
         return next((rate.clone() if isinstance(rate, Tensor) else float(rate) for rate in rates), None)
 
     def clip_updates(self, most: float) -> None:
-        """From now on every update takes gradients whose joint norm is at most this: larger ones shrink together (004:
-        `max_gradient_norm`). Gradients are merged by then, so that every replica shrinks them alike.
-        """
+        """From now on merged gradients whose joint norm is larger than this shrink together to it (004: `max_gradient_norm`)."""
         for optimizer in self.optimizers():
             every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -109,14 +101,8 @@ class Tower:
 
             optimizer.register_step_pre_hook(clip)
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------------------
-
     def take(self) -> dict[str, Any]:
-        """All that this replica must get back to go on as if nothing had happened; tensors on the CPU.
-
-        Of copies that are equal on all replicas, staged ones too, rank 0's are enough; running statistics, random numbers and stretches of
-        optimizer states are each replica's own.
-        """
+        """All that this replica must get back to go on as if nothing had happened, on the CPU; of equal copies rank 0's are enough."""
         held: dict[str, Any] = {
             "buffers": _on_cpu(dict(self.module.named_buffers())),
             "random": torch.get_rng_state(),
@@ -134,7 +120,7 @@ class Tower:
         return held
 
     def put_back(self, replicas: list[dict[str, Any]]) -> None:
-        """Undo whatever happened since `take`; replicas: what every replica took, by rank."""
+        """Undo whatever happened since `take`. replicas: what every replica took, by rank."""
         mine = replicas[self.rank]
         source = replicas[0] if self.replicated else mine
         with torch.no_grad():
@@ -145,9 +131,7 @@ class Tower:
             for copy, taken in zip(self.staged(), replicas[0].get("staged", []), strict=True):
                 copy.copy_(taken)
         for optimizer, state in zip(self.optimizers(), (source if self.shares_slots else mine)["optimizers"], strict=True):
-            optimizer.load_state_dict(
-                _on_cpu(state)
-            )  # a copy: a CPU's optimizer keeps the tensors that it is given, and towers share a source
+            optimizer.load_state_dict(_on_cpu(state))  # a copy: a CPU's keeps the tensors that it is given, and towers share a source
         scale = getattr(self.trainer, "scale", None)
         if scale is not None:
             for name in SCALE:
