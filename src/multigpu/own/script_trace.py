@@ -66,7 +66,6 @@ class ScriptTrace:
 
     @property
     def mean(self) -> dict[str, float]:
-        """Shares over all ranks."""
         return {part: fmean(shares[part] for shares in self.shares.values()) for part in PARTS}
 
     @property

@@ -100,7 +100,6 @@ class Placement(Data):
 
     @property
     def slots(self) -> Home:
-        """Where optimiser state lives: where the update runs."""
         return self.update
 
     @property
@@ -116,7 +115,6 @@ class Placement(Data):
 
     @property
     def merges_gradients(self) -> bool:
-        """Whether an update takes all replicas' gradients."""
         return self.merge not in ("average", "none")
 
     @property

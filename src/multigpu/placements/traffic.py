@@ -35,7 +35,6 @@ class Assigned:
 
     @property
     def by_row(self) -> bool:
-        """Whether rows travel instead of the whole table."""
         return self.variable.kind == "embedding" and self.lookup != REPLICA
 
 
@@ -50,9 +49,7 @@ def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
 
 
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
-    """Where each of variables laid end to end begins, to be cut into equal stretches, one a device, and how long all are, in elements.
-    Each begins at a multiple of 16 bytes, and the end is filled up until every stretch does. What fills gaps travels too.
-    """
+    """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all are, filled up to be cut, in elements."""
     step = max(1, BOUNDARY // item_bytes)
     starts, end = [], 0
     for count in elements:

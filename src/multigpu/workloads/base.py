@@ -54,9 +54,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `adam` ignores momentum; `sgd` with momentum is v <- m v + g, w <- w - rate v (no dampening). `adamw`, in PyTorch
-    alone, is `adam` whose weight decay is no part of the gradient.
-    """
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch alone: its decay is not in the gradient."""
 
     name: Literal["sgd", "adam", "adamw"]
     rate: float

@@ -101,7 +101,6 @@ class Window(Layer):
         return same_pads((shape[1], shape[2]), self.kernel, self.stride) if self.pads == "same" else self.pads
 
     def positions(self, shape: Shape) -> tuple[int, int]:
-        """How many times the kernel fits, downwards and across."""
         top, bottom, left, right = self.pads_for(shape)
         height, width = shape[1] + top + bottom, shape[2] + left + right
         down, across = self.sides
@@ -123,9 +122,7 @@ transforms a tile of 32 x 32 takes about 2.8 a result, whatever the window.
 
 @dataclass(frozen=True)
 class Convolution(Window):
-    """To `filters` channels, pads being zeros. Weights [filters, channels, height, width] start normal with variance
-    `gain` / fan-in, biases at 0. 2 is He's law, for the ReLU that follows; 1 is tf_cnn_benchmarks' (cut off at two deviations there).
-    """
+    """Weights [filters, channels, height, width] start normal with variance `gain` / fan-in: 2 is He's, 1 tf_cnn_benchmarks'; biases 0."""
 
     kind: ClassVar[str] = "conv"
     touches: ClassVar[tuple[int, int]] = (3, 3)  # of the product, the gradient of what it reads and that of its weights

@@ -116,7 +116,6 @@ class Norm(nn.BatchNorm2d):
         self.running_var.fill_(1)  # type: ignore[union-attr]
 
     def reset_buffers(self) -> None:
-        """The running statistics anew, and the ones."""
         self.reset_running_stats()
         if "weight" in self._buffers:
             self.weight.fill_(1)

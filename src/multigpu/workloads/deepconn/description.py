@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -53,9 +53,7 @@ class DeepconnConfig:
 
 
 def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
-    """The table; of each tower a convolution [filters, embedding, width] and a dense kernel [outputs, inputs] with biases; the machine's.
-    Starts: the document names none, so Glorot's uniform law as TensorFlow; biases at 0; pairwise weights normal (0.01), as libFM's.
-    """
+    """The table; of each tower a convolution [filters, embedding, width] and a dense kernel [outputs, inputs]; libFM's weights (0.01)."""
 
     def glorot(fan_in: int, fan_out: int) -> Init:
         return Init("uniform", sqrt(6 / (fan_in + fan_out)))
@@ -166,36 +164,28 @@ Compute = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Any]
 """From the stage's variables, the outputs that it reads and the arrays that it reads to its own output."""
 
 
-class Layers(NamedTuple):
-    """What the stages compute in one framework, for B rows; pool and flatten take what conv gives, in any order of axes.
+Layer = Callable[..., Any]
+
+
+def stages_of(*, embed: Layer, conv: Layer, pool: Layer, flatten: Layer, dense: Layer, error: Layer) -> dict[str, Compute]:
+    """Stage -> what it computes in one framework, of these layers, for B rows; pool and flatten take what conv gives, in any order of axes.
     embed: of the table and ids. conv: with tanh, of (B, length, embedding), kernel and bias. flatten: to (B, flat), position by position.
     dense: with ReLU. error: of all variables, both towers' outputs and the ratings, the sum of the squared errors.
     """
 
-    embed: Callable[[Any, Any], Any]
-    conv: Callable[[Any, Any, Any], Any]
-    pool: Callable[[Any], Any]
-    flatten: Callable[[Any], Any]
-    dense: Callable[[Any, Any, Any], Any]
-    error: Callable[[Mapping[str, Any], Any, Any, Any], Any]
-
-
-def stages_of(layers: Layers) -> dict[str, Compute]:
-    """Stage -> what it computes. The last one returns the sum of the squared errors."""
-
-    def weighted(layer: Callable[[Any, Any, Any], Any], name: str) -> Compute:
+    def weighted(layer: Layer, name: str) -> Compute:
         return lambda values, inputs, arrays: layer(inputs[0], values[f"{name}_kernel"], values[f"{name}_bias"])
 
-    def plain(layer: Callable[[Any], Any]) -> Compute:
+    def plain(layer: Layer) -> Compute:
         return lambda values, inputs, arrays: layer(inputs[0])
 
     found: dict[str, Compute] = {}
     for tower in TOWERS:
         # ids arrive with the batch, or from the stage that looks strings up
-        found[f"{tower}_embed"] = lambda values, inputs, arrays: layers.embed(values[TABLE], (arrays or inputs)[0])
-        found |= {f"{tower}_conv": weighted(layers.conv, f"{tower}_conv"), f"{tower}_pool": plain(layers.pool)}
-        found |= {f"{tower}_flatten": plain(layers.flatten), f"{tower}_dense": weighted(layers.dense, f"{tower}_dense")}
-    return found | {"rating": lambda values, inputs, arrays: layers.error(values, inputs[0], inputs[1], arrays[0])}
+        found[f"{tower}_embed"] = lambda values, inputs, arrays: embed(values[TABLE], (arrays or inputs)[0])
+        found |= {f"{tower}_conv": weighted(conv, f"{tower}_conv"), f"{tower}_pool": plain(pool)}
+        found |= {f"{tower}_flatten": plain(flatten), f"{tower}_dense": weighted(dense, f"{tower}_dense")}
+    return found | {"rating": lambda values, inputs, arrays: error(values, inputs[0], inputs[1], arrays[0])}
 
 
 def through_tower(stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any) -> Any:

@@ -31,12 +31,10 @@ class NmtConfig:
 
     @property
     def decoder_cells(self) -> int:
-        """One for every encoder cell, since each starts from one's last state."""
         return 2 * self.encoder_layers
 
     @property
     def stacks(self) -> dict[str, int]:
-        """Stack of LSTM cells -> how many cells, in the order of the variables."""
         return {"encoder_forward": self.encoder_layers, "encoder_backward": self.encoder_layers, "decoder": self.decoder_cells}
 
     def cell_names(self, stack: str) -> list[str]:
@@ -99,9 +97,7 @@ STATES = ("hidden", "cell")
 
 
 def sections(config: NmtConfig) -> tuple[Section, ...]:
-    """11 sections with two encoder layers, in an order in which they can run: two look-ups, eight cells, the projection with the loss.
-    An encoder cell hands its outputs up and its last state to the decoder's cell that starts from it; padded positions travel too.
-    """
+    """11 with two encoder layers, in an order in which they can run: look-ups, cells (last states to the decoder's), the projection."""
     n = config.units
     cell_work = {"source": {"source_embedding": 16 * n * n}, "target": {"target_embedding": 16 * n * n}}
     found = [Section("source_embedding", ("source_embedding",), (), {"source_rows": {"source_embedding": n}}, {"rows": 0})]

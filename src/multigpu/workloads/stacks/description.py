@@ -50,9 +50,7 @@ class StackConfig:
 
 
 def layer_variables(config: StackConfig, layer: int) -> tuple[Variable, ...]:
-    """Of one layer of the body: dense [outputs, inputs], convolution [filters, channels, 3, 3], LSTM [4, units, inputs] and [4, units,
-    units] in the order i, f, g, o; and a bias. Glorot's uniform law; ReLU layers start sqrt(2) as wide (He); biases at 0.
-    """
+    """One layer's variables; LSTM gates in the order i, f, g, o. Glorot's uniform law; ReLU layers start sqrt(2) as wide; biases at 0."""
     before, after = config.inputs_of(layer), config.width
     gain = sqrt(2) if config.activation == "relu" and config.kind != "recurrent" else 1.0
 
@@ -87,9 +85,7 @@ def layer_flops(config: StackConfig, layer: int) -> int:
 
 
 def memory_passes(config: StackConfig) -> float:
-    """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`).
-    A layer touches both its ends three times, the first one twice (nobody needs its input's gradient); the head reads one place.
-    """
+    """Numbers read or written for one row at least (`Model.memory_passes_per_unit`): nobody needs the gradient of the input."""
     ends = [config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)]
     body = LSTM_PASSES * config.layers * config.places * config.width if config.kind == "recurrent" else 3 * sum(ends) - ends[0]
     return float(body + 3 * (config.width + config.classes))
