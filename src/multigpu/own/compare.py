@@ -50,9 +50,7 @@ class OutOfTime(Exception):
 
 
 class Budget(tqdm):
-    """A progress bar that ends a launch where the next Run would no longer fit, as long as it took before or else the shortest so far.
-    ends_s: when all ends; share_s: when this launch leaves the rest to the next, if a Run of it was measured.
-    """
+    """A progress bar that ends a launch where the next Run would not fit. ends_s: when all ends; share_s: when this launch should."""
 
     def __init__(self, total: int, progress: bool) -> None:
         self.ends_s, self.share_s = 0.0, 0.0

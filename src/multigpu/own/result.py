@@ -171,7 +171,6 @@ class Result:
         return Estimate(step_s, step_s * rate.value / rate.high, step_s * rate.value / rate.low, rate.keys)
 
     def _asked(self, name: str | None) -> Placed:
-        """The placement of this name; None: the fastest on several devices, or one device where no more were compared."""
         placed = self[name] if name else self.fastest or (self[ONE] if ONE in self.names else None)
         if placed is None:
             raise Missing("nothing was measured within the budget: give more of it")
@@ -182,7 +181,6 @@ class Result:
         return step_parts(causes_frame(traced), float(placed.row["step_time_s"]), wait_of(timed)) if traced else None
 
     def _traced(self, placed: Placed, more: Estimate) -> list[tuple[str, Estimate]]:
-        """What a placement takes more, divided as its traced step waited."""
         waits = {name: value for name, value in (self._parts(placed) or {}).items() if name != "compute" and value > 0}
         whole = sum(waits.values())
         if not whole or more.value <= 0:
@@ -191,9 +189,7 @@ class Result:
         return [(PART_NAMES[name], more / (whole / value)) for name, value in parts]
 
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
-        """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
-        Where one GPU alone was measured: of `ddp`, with the published speed of links (`hidden_by_half`). Missing: nothing to fit.
-        """
+        """Samples/s on more devices like these in one machine, fitted to its steps; of one GPU by published links. Missing: no fit."""
         placed = self._asked(name) if name or self.fastest else self.best or self._asked(name)
         run = placed.run
         alone = called(run.model_copy(update={"devices": 1}))

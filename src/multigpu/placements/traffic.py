@@ -17,9 +17,8 @@ BOUNDARY = 16
 """Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code needs (`engines.torch.stores`)."""
 
 KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce", "all_gather", "reduce_scatter")
-"""Kinds of traffic. Copies count the bytes that travel; collectives count the bytes every replica hands to them (what then travels
-depends on the library's algorithm: a ring sends 2 (P-1)/P times as much as an all_reduce is handed, P-1 times what each device brings to
-an all_gather, (P-1)/P of what each brings to a reduce_scatter)."""
+"""Kinds of traffic. Copies count the bytes that travel; collectives those that every replica hands to them (of which a ring sends 2 (P-1)/P
+times an all_reduce's, P-1 times what each device brings to an all_gather, (P-1)/P of what each brings to a reduce_scatter)."""
 
 ID_BYTES = 8
 

@@ -113,11 +113,8 @@ class Window(Layer):
 
 
 LEAST_PRODUCTS = 2
-"""Products that a convolution's result takes at least for each pair of channels, in place of one for each weight of its window.
-
-cuDNN's largest tile by Winograd's algorithm, 4 x 4 results of 3 x 3 windows, takes 36 for 16 (Lavin and Gray 2016); by Fourier
-transforms a tile of 32 x 32 takes about 2.8 a result, whatever the window.
-"""
+"""Products that a convolution's result takes at least for each pair of channels, in place of one for each weight of its window: cuDNN's
+largest tile by Winograd's algorithm, 4 x 4 of 3 x 3, takes 36 for 16 (Lavin and Gray 2016); by Fourier transforms 32 x 32 take 2.8 each."""
 
 
 @dataclass(frozen=True)

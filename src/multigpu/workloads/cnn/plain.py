@@ -44,9 +44,7 @@ def alexnet(classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Netwo
 
 
 def alexnet_cifar(classes: int = 11, shrink: int = 1) -> Network:
-    """Two convolutions and three dense layers, for 32 pixels; no dropout: TensorFlow's first tutorial, after Krizhevsky's cuda-convnet.
-    Normalised over channels in both layouts (tf_cnn_benchmarks: the last axis), and every layer starts by its kind's law.
-    """
+    """Two convolutions and three dense layers, for 32 pixels: TensorFlow's first tutorial, normalised over channels in both layouts."""
     response = LocalResponseNorm(radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
     filters = thin(64, shrink)
     return (

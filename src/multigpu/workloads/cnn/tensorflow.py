@@ -65,11 +65,9 @@ class Pass:
         return tf.cast(self.values[name], self.form.compute)
 
     def axes(self, height: Any, width: Any, batch: Any, channels: Any) -> list[Any]:
-        """Something for each axis of an image batch, in the layout's order."""
         return [batch, channels, height, width] if self.first else [batch, height, width, channels]
 
     def padding(self, layer: L.Window, shape: L.Shape) -> Any:
-        """The library's name of these pads, or the pads."""
         top, bottom, left, right = pads = layer.pads_for(shape)
         if pads == L.NO_PADS:
             return "VALID"

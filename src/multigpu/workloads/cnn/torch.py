@@ -101,16 +101,12 @@ class Cnn(nn.Sequential):
         """Compile stretches of layers: equal blocks share their code, and backward hands out gradients stretch by stretch, for merging."""
         stretches: list[list[nn.Module]] = [[]]
         for layer in self:
-            if isinstance(layer, STRETCH_BEGINS) and stretches[-1]:
+            if isinstance(layer, (T.Residual, T.Concat, nn.Flatten, T.Mean, nn.MaxPool2d, nn.AvgPool2d)) and stretches[-1]:
                 stretches.append([])
             stretches[-1].append(layer)
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)  # every stretch runs one method's code
         # Sequential.compile() would leave the library's own layers out: their frames are the library's, which it does not trace
         self.compiled = [torch.compile(nn.Sequential(*stretch), dynamic=False) for stretch in stretches]  # no submodules: a plain list
-
-
-STRETCH_BEGINS = (T.Residual, T.Concat, nn.Flatten, T.Mean, nn.MaxPool2d, nn.AvgPool2d)
-"""Layers that begin a new stretch of what is compiled together."""
 
 
 OVERWRITABLE = (L.Convolution, L.BatchNorm, L.Dense, L.Residual, L.Concat)

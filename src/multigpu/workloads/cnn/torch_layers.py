@@ -122,9 +122,7 @@ class Norm(nn.BatchNorm2d):
 
 
 class ResponseNorm(nn.Module):
-    """Local response normalisation, (B, C, H, W) -> (B, C, H, W): sums over channels are a 1x1 convolution with a band of ones, which has
-    fast kernels in every layout and type; the library's pools over five dimensions, channels first and in float32.
-    """
+    """Local response normalisation, (B, C, H, W): sums by a 1x1 convolution with a band of ones, fast in every layout and type."""
 
     band: Tensor
 

@@ -21,9 +21,6 @@ TABLE = "word_embeddings"
 TOWERS = ("user", "item")
 """What the names of each tower's variables begin with, in the order in which their texts stand in a row."""
 
-EPOCH_ROWS = 26_352
-"""Rows of document 003's training set: Amazon Instant Video's reviews but for those of held-out users and their items."""
-
 
 @dataclass(frozen=True)
 class DeepconnConfig:
@@ -91,8 +88,7 @@ def forward_flops_per_review(config: DeepconnConfig) -> float:
 
 def memory_passes_per_review(config: DeepconnConfig) -> float:
     """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`), of both towers.
-    A word's row is read and written, its gradient read and added (4); a convolution and a dense layer touch both ends three times; tanh
-    reads its output and a gradient backward and writes one (3); the maximum touches both ends twice, and once more where it was.
+    A word's row, its gradient and the sum (4); both ends of a convolution and a dense layer (3); tanh (3); the maximum (2, then 1).
     """
     words, windows = config.length * config.embedding, config.positions * config.filters
     return float(
@@ -101,8 +97,8 @@ def memory_passes_per_review(config: DeepconnConfig) -> float:
 
 
 def epoch_steps(joined_batch: int) -> int:
-    """Steps of one pass over the document's rows, the last one smaller: 824 at its batch of 32."""
-    return -(-EPOCH_ROWS // joined_batch)
+    """Steps of a pass over document 003's rows, Amazon Instant Video's but for held-out users: 824 at its batch of 32."""
+    return -(-26_352 // joined_batch)
 
 
 def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
@@ -200,10 +196,9 @@ QUICK = Optimizer("adam", rate=3e-3)
 """For models that are to have learnt something after a few hundred steps."""
 
 VOCABULARY = 80_000
-"""Neither the document nor its code says how many words its table holds (all different ones, lower case). Its single-GPU profile
-does, roughly: Adam's passes over the whole table take 187 us (one array read, one written) and 279 us (two read, one written), so
-93 us an array, about 16 MB or 80,000 rows at 170 GB/s. That rate is assumed: the document names no card, its repository's profiles
-list Tesla K80 (data/README.md), whose memory is rated 240 GB/s a GPU before error correction and the losses of any real access."""
+"""Nothing says how many words the document's table holds. Its single-GPU profile does, roughly: Adam's passes over the whole table take
+187 us (one array read, one written) and 279 us (two read, one written), so 93 us an array, about 16 MB or 80,000 rows at 170 GB/s, which
+is assumed: its repository's profiles list Tesla K80 (data/README.md), rated 240 GB/s a GPU before error correction and losses."""
 
 SMALL = DeepconnConfig(vocabulary=500, length=60, embedding=16, filters=8, dense=16)
 TINY = DeepconnConfig(vocabulary=50, length=12, embedding=6, filters=3, dense=5)

@@ -78,18 +78,14 @@ def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
     return source_share * source + (1 - source_share) * target
 
 
-LOGIT_PASSES = 5
-"""Logits are written, read by the loss, which leaves their gradients in their place, and read by two products."""
-
-
 def memory_passes_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
     """Numbers that a training step reads or writes for one word at least (`Model.memory_passes_per_unit`); the share as above.
     A word is looked up (a row read, one written, its gradient read and added to the table's: 4) and passes its cells; a target word also
-    the projection, which reads the decoder's output, writes its gradient and reads the output again (3) beside the logits.
+    the projection, which reads the decoder's output, writes its gradient and reads the output again (3) beside logits (5).
     """
     n = config.units
     source = 4 * n + 2 * config.encoder_layers * LSTM_PASSES * n
-    target = 4 * n + config.decoder_cells * LSTM_PASSES * n + 3 * n + LOGIT_PASSES * config.target_vocabulary
+    target = 4 * n + config.decoder_cells * LSTM_PASSES * n + 3 * n + 5 * config.target_vocabulary
     return source_share * source + (1 - source_share) * target
 
 

@@ -124,9 +124,8 @@ def persistent(
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out.
-    forwards, backwards: (words,) positions t x B + b in a time-major batch (T, B), reading each sentence from its first or last word.
-    unsort: (B,) undoes the sorting. batch_sizes: (T,) on the host, where the library wants it; the others are on the device.
+    """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out; on the device but batch_sizes.
+    forwards, backwards: (words,) positions t x B + b in (T, B), from each sentence's first or last word. unsort: (B,) undoes the sorting.
     """
 
     forwards: Tensor

@@ -81,9 +81,7 @@ def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class Cells:
-    """A stack of LSTM cells, lowest first, gates i, f, g, o; dropout as in PyTorch.
-    kernels: of each, for cuDNN all weights of its input and then all of its hidden state, in any shape; else [inputs + units, 4 units].
-    """
+    """Lowest first, gates i, f, g, o. kernels: for cuDNN all weights of input and then of hidden state, else [inputs + units, 4 units]."""
 
     kernels: list[tf.Tensor]
     biases: list[tf.Tensor]

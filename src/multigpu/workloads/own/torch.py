@@ -199,7 +199,6 @@ class Loaded(Streamed):
             )
 
     def _indices(self, first: int) -> Iterator[list[int]]:
-        """What the replica reads in step `first` and all that follow."""
         joined = self.rows * self.replicas
         steps = len(self.source.dataset) // joined
         for step in itertools.count(first):

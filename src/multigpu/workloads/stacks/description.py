@@ -21,9 +21,7 @@ WINDOW = 3
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Sizes of one stack. inputs: features, channels or inputs a position. width: units or filters of each of `layers` layers.
-    positions: pixels a side, positions of a sequence, or 1. activation: of dense layers and convolutions; recurrent ones are LSTMs.
-    """
+    """Sizes of one stack; a recurrent layer is an LSTM. inputs: features or channels. positions: pixels a side, positions, or 1."""
 
     kind: Kind
     inputs: int
@@ -144,9 +142,8 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
 SGD = Optimizer("sgd", rate=0.05)
 
 SPEECH = StackConfig("dense", inputs=440, width=2560, layers=4, classes=8192, activation="sigmoid")
-"""Document 002 names "42M parameters" and a fully connected speech model, and no sizes. Its figure comes from DistBelief (Dean and
-others, Large Scale Distributed Deep Networks, 2012, section 5), which names them: 11 frames of 40 energies in, four hidden layers of
-2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters."""
+"""Document 002's "42M parameters" come from DistBelief (Dean and others, Large Scale Distributed Deep Networks, 2012, section 5): 11 frames
+of 40 energies in, four hidden layers of 2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters."""
 
 MODELS: Mapping[str, Model] = Later(
     {
