@@ -38,9 +38,7 @@ def sentences(n: int, generator: torch.Generator) -> list[Tensor]:
 
 
 class LanguageModel(nn.Module):
-    """A transformer's layer and an LSTM, with dropout, a buffer and tied output layers, which reads all but the last word of what it is
-    given, and gives its own loss.
-    """
+    """A transformer's layer and an LSTM, with dropout, a buffer, tied output layers and a loss of its own, of all but the last word."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""What a comparison may spend: launches and Runs of known lengths, on a made-up clock, against the bar that ends them; and a user's model
-beside the published job nearest to it, on the committed Records.
-"""
+"""What a comparison may spend, on a made-up clock; and a user's model beside the published job nearest to it, on committed Records."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -63,14 +61,6 @@ def test_a_budget_is_exceeded_by_one_run_at_most(clock: SimpleNamespace, budget_
     assert "one" in measured and (budget_s < 300 or len(measured) == 15)
     if budget_s >= 2 * opening_s + 8:
         assert "ddp" in measured, "one device's repeats may not use up what its rivals need"
-
-
-def test_a_launch_that_would_end_too_late_is_not_begun(clock: SimpleNamespace) -> None:
-    bar = Budget(9, False)
-    bar.ends_s = clock.now + 30
-    assert list(launched(clock, bar, 2, 16.0, [("one", 1.0)])) == ["one"]
-    with pytest.raises(OutOfTime):
-        bar.begin(1)  # the first one took 16 s to begin, and 14 s are left
 
 
 def found(model: str) -> Any:

@@ -1,6 +1,7 @@
 """Models of users through `compare` on two CPU processes: each placement equals one process, and moves the bytes that its row predicts."""
 
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -28,15 +29,13 @@ from tests.factory import make_machine
 
 MODELS = Path(__file__).parent / "models.py"
 PLACEMENTS = ("ddp", "exp2", "exp4")
-BUDGET_S = 50
-"""On two idle cores a comparison ends within 20 s; they may be shared."""
+BUDGET_S = 50  # on two idle cores a comparison ends within 20 s; they may be shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 JOBS = ("resnet", "language", "recommender")
-SHOWN, SHOWN_RUNS = "recommender", ("ddp", "independent")
-"""The job that the notebook shows, and the placements of which it asks for five repeats."""
+SHOWN, SHOWN_RUNS = "recommender", ("ddp", "independent")  # in the notebook, which asks for five repeats
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +183,16 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
     told = {cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"}
     shown = told["compare"][-1]["data"]["text/html"]
     assert "Fastest:" in shown and ">ddp</td>" in shown and "8 devices:" in told["forecast"][0]["text"]
+
+
+def test_the_readmes_example_is_the_one_that_the_notebook_runs_and_ends_with_the_answer(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (paths.REPOSITORY / "README.md").read_text(), re.DOTALL)
+    printed = next(block for block in blocks if "multigpu.Job(" in block)
+    assert printed == (paths.REPOSITORY / "examples" / "my_model.py").read_text() and printed.count("\n") <= 30
+    (tmp_path / "my_model.py").write_text(printed)
+    ended = subprocess.run([sys.executable, "my_model.py"], cwd=tmp_path, capture_output=True, text=True, timeout=115, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    *lines, last = ended.stdout.splitlines()
+    assert "samples/s" in lines[0] and any("computing, as on one device" in line for line in lines)
+    assert re.fullmatch(r"on 8 devices: [\d.,]+( [KM])? samples/s \(.+\)", last)
+    assert (tmp_path / "multigpu-compare" / "index.html").read_text().count("<tr>") > 3

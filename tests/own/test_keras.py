@@ -14,8 +14,7 @@ from tests.own.test_bad_jobs import refused
 from tests.refusals import refused as told
 
 PLACEMENTS = ("mirrored_nccl", "exp2", "exp4")
-BUDGET_S = 150
-"""Three processes import Keras, one after the other; the computer may be shared."""
+BUDGET_S = 150  # three processes import Keras, one after the other; the computer may be shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("tf")]
 

@@ -12,8 +12,7 @@ from multigpu.own.script_trace import PARTS, explain_trace, told
 
 KERNEL, NCCL = "void at::native::gemm_kernel<float>(float)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 DATA = Path(__file__).parents[1] / "data"
-Stretch = tuple[str, float, float]
-"""What it is, when it begins and how long it takes, in µs of a step."""
+Stretch = tuple[str, float, float]  # what it is, when it begins and how long it takes, in µs of a step
 
 
 def write(path: Path, stretches: list[Stretch], step_us: float, rank: int = 0, steps: int = 3) -> Path:

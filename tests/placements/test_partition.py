@@ -97,9 +97,7 @@ def test_a_workload_that_a_framework_lacks_is_refused_in_one_sentence(monkeypatc
 
 
 def test_the_least_time_of_a_hybrids_collectives_is_that_of_its_smallest_group():
-    handed = {"all_reduce": 8e9}
-    assert communication_time_s(handed, 4, 1e9, 1e9) == pytest.approx(2 * 3 / 4 * 2)
-    assert communication_time_s(handed, 4, 1e9, 1e9, group=2) == pytest.approx(2.0)
+    assert communication_time_s({"all_reduce": 8e9}, 4, 1e9, 1e9, group=2) == pytest.approx(2.0)
     assert communication_time_s({"all_gather": 8e9}, 4, 1e9, 1e9) == pytest.approx(6.0)
     assert communication_time_s({"reduce_scatter": 8e9}, 4, 1e9, 1e9) == pytest.approx(1.5)
 

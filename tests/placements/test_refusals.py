@@ -11,9 +11,8 @@ from multigpu.placements.refusals import HOST_IN_THE_MIDDLE, IN_LAYERS, NOT_BUIL
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SPLIT
 from multigpu.placements.traffic import HOST, assign
-from multigpu.run import Execution, build_run
+from multigpu.run import Execution
 from multigpu.workloads import find_model
-from tests.refusals import refused
 
 EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]
 
@@ -27,12 +26,9 @@ def test_no_part_of_a_row_is_on_the_host_unseen(row: Placement) -> None:
         assert row.uses_host is any(HOST in (each.home, each.lookup, each.update) for each in assigned)
 
 
-COMBINED = list(product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)))
-
-
 @pytest.mark.parametrize("row", EVERY, ids=lambda row: row.name)
 def test_every_refusal_has_a_reason_and_says_what_is_allowed(row: Placement) -> None:
-    for framework, processes, execution in COMBINED:
+    for framework, processes, execution in product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)):
         found = refusal(row, framework, processes, execution)
         possible = any((e.framework, e.processes) == (framework, processes) and execution in e.executions for e in row.engines)
         assert (found is None) == possible
@@ -66,7 +62,6 @@ def test_what_prevents_a_form_of_execution(names: tuple[str, ...], processes: st
     ("name", "asked", "field", "allowed", "why"),
     [
         ("make_parallel", ("torch", "per_device", "eager"), "processes", ("one",), "one over all replicas"),
-        ("make_parallel", ("torch", "per_device", "captured"), "processes", ("one",), "one over all replicas"),
         ("ddp", ("torch", "one", "eager"), "processes", ("per_device",), "while backward runs"),
         ("exp2", ("tensorflow", "one", "captured"), "execution", ("graph", "eager", "xla"), "a form of execution of PyTorch"),
         ("exp2", ("torch", "per_device", "graph"), "execution", ("eager", "compiled"), "a form of execution of TensorFlow"),
@@ -75,9 +70,3 @@ def test_what_prevents_a_form_of_execution(names: tuple[str, ...], processes: st
 def test_what_is_refused_is_told_first(name: str, asked: tuple[str, str, str], field: str, allowed: tuple[str, ...], why: str) -> None:
     found = refusal(find_placement(name), *asked)
     assert found is not None and (found.field, found.allowed) == (field, allowed) and why in found.why
-
-
-def test_a_run_is_refused_in_one_sentence() -> None:
-    fields = {"workload": "nmt", "model": "nmt000", "processes": "one", "execution": "captured", "devices": 4, "batch_size": 8}
-    said = refused(".", build_run, placement="exp4", **fields)
-    assert said == f"placement 'exp4' does not run 'captured' in 'torch' with processes 'one': {ONE_POOL}; it runs eager"

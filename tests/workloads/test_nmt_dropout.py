@@ -43,9 +43,8 @@ def test_dropout_acts_in_training_only() -> None:
         assert float(module(batch)) == float(module(batch)) == float(plain(batch)) != first
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_replicas_share_weights_and_not_masks(seed: int) -> None:
-    run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", devices=3, batch_size=2, sequence_length=3, seed=seed)
+def test_replicas_share_weights_and_not_masks() -> None:
+    run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", devices=3, batch_size=2, sequence_length=3, seed=3)
     masks, weights = [], []
     for rank in (0, 1, 2, 1):
         Device(run, rank, threads=1)
@@ -56,8 +55,7 @@ def test_replicas_share_weights_and_not_masks(seed: int) -> None:
     assert all(torch.equal(value, other[variable]) for other in weights for variable, value in weights[0].items())
 
 
-TIMES, ROWS, FEATURES = 40, 50, 20
-"""Of what TensorFlow drops: positions, sentences, units."""
+TIMES, ROWS, FEATURES = 40, 50, 20  # of what TensorFlow drops: positions, sentences, units
 
 
 @pytest.fixture

@@ -62,16 +62,12 @@ def test_sentences_translated_together_are_translated_as_each_alone():
     assert greedy(module, sources, longest=4) == [answer[:4] for answer in expected]
 
 
-@pytest.mark.parametrize(
-    ("sources", "more", "sentence"),
-    [
-        ([[3], []], {}, "sentence 1 is empty: there is nothing to translate"),
-        ([[3]], {"longest": 0}, "longest 0 is too few: at least 1 is needed"),
-        ([[3]], {"batch_size": 0}, "batch_size 0 is too few: at least 1 is needed"),
-    ],
-)
-def test_what_cannot_be_translated_is_refused(sources: list[list[int]], more: dict[str, int], sentence: str):
-    refused(sentence, greedy, make_module(), sources, **more)
+def test_what_cannot_be_translated_or_scored_is_refused():
+    refused("sentence 1 is empty: there is nothing to translate", greedy, make_module(), [[3], []])
+    for name in ("longest", "batch_size"):
+        refused(f"{name} 0 is too few: at least 1 is needed", greedy, make_module(), [[3]], **{name: 0})
+    why = "inputs 'lengths_000' hold nothing out to score with: choose one of pieces, pieces_package, pieces_short"
+    refused(why, scores, make_module(), make_run([2], "lengths_000"), SimpleNamespace(), CPU)
 
 
 def test_bleu():
@@ -101,18 +97,6 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run, pieces_module.pieces(run, run.description)
 
 
-def test_scores_of_a_model_that_knows_nothing_are_those_of_chance(planted: Any):
-    run, source = planted
-    module = make_module(entries=60)
-    with torch.no_grad():
-        module.projection.zero_()
-    with torch.inference_mode():
-        found = scores(module, run, source, CPU)
-    # every piece is as likely as any other of 60
-    assert found["loss"] == pytest.approx(math.log(60)) and found["perplexity"] == pytest.approx(60)
-    assert found["bleu"] < 1 and found["bleu_training"] < 1
-
-
 def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(monkeypatch: pytest.MonkeyPatch):
     module = make_module(scale=0.5)
     sources, targets = [[3, 4], [5], [6, 7, 8], [9]], [[3], [4, 5, 6], [7, 8], [9, 10, 11, 12]]
@@ -123,9 +107,10 @@ def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(monkeypatch:
 
 def test_a_trained_model_knows_its_pairs_by_heart_and_translates_others_better_than_a_copy(planted: Any):
     run, source = planted
-    module = make_module(units=48, entries=60)
+    module, held = make_module(units=48, entries=60), source.held_out()
+    (knows_nothing := make_module(entries=60)).projection.data.zero_()  # every piece is as likely as any other of 60
+    assert held_out_loss(knows_nothing, held.sources, held.targets, CPU) == pytest.approx(math.log(60))
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
-    before = held_out_loss(module, source.held_out().sources, source.held_out().targets, CPU)
     for step in range(300):
         batch = source.batch(step, 0)
         tensors = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
@@ -134,12 +119,5 @@ def test_a_trained_model_knows_its_pairs_by_heart_and_translates_others_better_t
         optimizer.step()
     with torch.inference_mode():
         found = scores(module, run, source, CPU)
-    held = source.corpus.held_out
     assert found["bleu_training"] > 90 > found["bleu"] > 10 + corpus_bleu(held.source_texts, held.references)
-    assert found["loss"] < before
-
-
-def test_an_input_without_held_out_pairs_is_refused():
-    run = make_run([2], "lengths_000")
-    why = "inputs 'lengths_000' hold nothing out to score with: choose one of pieces, pieces_package, pieces_short"
-    refused(why, scores, make_module(), run, SimpleNamespace(), CPU)
+    assert found["loss"] < math.log(60) and found["perplexity"] == pytest.approx(math.exp(found["loss"]))

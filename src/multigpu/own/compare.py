@@ -50,9 +50,7 @@ class OutOfTime(Exception):
 
 
 class Budget(tqdm):
-    """A progress bar that ends a launch where the next Run would no longer fit, as long as it took before or else the shortest so far.
-    ends_s: when all ends; share_s: when this launch leaves the rest to the next, if a Run of it was measured.
-    """
+    """A progress bar that ends a launch where the next Run would not fit. ends_s: when all ends; share_s: when this launch should."""
 
     def __init__(self, total: int, progress: bool) -> None:
         self.ends_s, self.share_s = 0.0, 0.0
@@ -100,9 +98,7 @@ def steps_for(job: Job, described: Described, folder: Path, device_type: str, de
 def asked_runs(
     job: Job, described: Described, folder: Path, names: Sequence[str] | Literal["all"], devices: int, device_type: str, a_repeat_s: float
 ) -> tuple[list[Run], dict[str, str]]:
-    """The Runs of one device and of these placements in the order in which they are measured, on GPUs the former and `ddp` also as one CUDA
-    graph; and why others cannot be. a_repeat_s: what the timed steps of all may take, once each. A ValueError: there are none.
-    """
+    """The Runs of one device and of these placements in their order, on GPUs some as one CUDA graph too; and why others cannot be."""
     every = [name for name, row in placements().items() if any(engine.framework == described.framework for engine in row.engines)]
     for name in names if names != "all" else ():
         find_placement(name)

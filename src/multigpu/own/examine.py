@@ -88,7 +88,6 @@ class Examination:
         return loss
 
     def cut(self, rows: int | None) -> list[np.ndarray]:
-        """The first batch, or so many samples of it."""
         return [array[:rows] for array in self.arrays]
 
     def tried(self) -> tuple[Tried, int | None]:
@@ -141,7 +140,6 @@ class Examination:
                 return
 
     def step_s(self) -> float:
-        """Seconds of a step on one device's batch here."""
         return shortest(lambda: self.step(self.arrays))
 
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
@@ -207,9 +205,7 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
 
 
 def describe(job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True) -> Described:
-    """The job's description, written into a folder with what its variables start with; a JobError names what failed and the user's line.
-    named: "FILE.py:NAME" where the job comes from a file; "" where it is handed to other processes as it is.
-    """
+    """The job's description, written into a folder with its values; a JobError names what failed. named: "FILE.py:NAME" of a file's."""
     code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
     packed = b"" if named else pack(job)
     examination: Examination = importlib.import_module(f"multigpu.own.examine_{framework_of(job)}").Examined(job, replicas)

@@ -47,7 +47,6 @@ class Examined(Examination):
         return made
 
     def _passes(self, arrays: list[np.ndarray], module: OwnStep) -> tuple[tf.Tensor, dict[str, Any], Tensors]:
-        """The mean loss, each variable's gradient, and the states that changed."""
         kind = module.form.dtype
         batch = {str(at): tf.constant(array, kind if array.dtype.kind == "f" else None) for at, array in enumerate(arrays)}
         values = {name: tf.constant(self.values[name], kind) for name in self.shapes}

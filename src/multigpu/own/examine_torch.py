@@ -129,7 +129,6 @@ class Examined(Examination):
         return Tried(value, sum(kept.values()), asked, gradients, random)
 
     def flops(self, arrays: list[np.ndarray]) -> int:
-        """Products of matrices, convolutions, attention and recurrent layers."""
         found = list[int]()
 
         def recurrent(layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:

@@ -46,7 +46,6 @@ class Placed:
 
     @property
     def speedup(self) -> Estimate:
-        """Over one device."""
         return estimate(self.row, "speedup")
 
     def __str__(self) -> str:
@@ -60,11 +59,6 @@ class Placed:
         """
         library = importlib.import_module(f"multigpu.own.wrap_{self.run.framework}")
         return library.wrapped(self.run, self.described, self.folder, module)
-
-
-def times_of(whole: Estimate, share: float) -> Estimate:
-    """So many times the estimate, ends too."""
-    return Estimate(whole.value * share, whole.low * share, whole.high * share, whole.keys)
 
 
 def no_more(part: Estimate, whole: Estimate) -> Estimate:

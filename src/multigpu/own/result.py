@@ -23,7 +23,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.traces import causes_frame
 from multigpu.own.page import page
-from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more, times_of
+from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
 from multigpu.run import Run, build_run
@@ -70,7 +70,6 @@ class Result:
 
     @property
     def names(self) -> list[str]:
-        """What was measured, one device first."""
         return list(self.frame["name"])
 
     @property
@@ -88,7 +87,6 @@ class Result:
         return next((record.measurement.equivalence for record in self._ok(name) if record.measurement), None)
 
     def _ok(self, name: str, traced: bool = False) -> list[Record]:
-        """A placement's Records that hold a measurement: timed, or traced."""
         own = [record for record in self.records if record.status == "ok" and called(record.run) == name]
         return [record for record in own if bool(record.run.traced_steps) == traced]
 
@@ -151,7 +149,7 @@ class Result:
             raise Missing(f"{alone} was not measured within the budget: give more of it")
         one, own = self._step(alone), self._step(placed.name)
         if placed.name == alone and (parts := self._parts(placed)):
-            rows = [(PART_NAMES[part], times_of(own, value / sum(parts.values())), "trace") for part, value in parts.items() if value > 0]
+            rows = [(PART_NAMES[part], own / (sum(parts.values()) / value), "trace") for part, value in parts.items() if value > 0]
         else:
             one = no_more(one, own)
             rows = [("computing, as on one device", one, "one device's step")]
@@ -173,30 +171,25 @@ class Result:
         return Estimate(step_s, step_s * rate.value / rate.high, step_s * rate.value / rate.low, rate.keys)
 
     def _asked(self, name: str | None) -> Placed:
-        """The placement of this name; None: the fastest on several devices, or one device where no more were compared."""
         placed = self[name] if name else self.fastest or (self[ONE] if ONE in self.names else None)
         if placed is None:
             raise Missing("nothing was measured within the budget: give more of it")
         return placed
 
     def _parts(self, placed: Placed) -> dict[str, float] | None:
-        """The parts of a placement's step, s, from a trace of it; None without one."""
         traced, timed = (self._ok(placed.name, traced) for traced in (True, False))
         return step_parts(causes_frame(traced), float(placed.row["step_time_s"]), wait_of(timed)) if traced else None
 
     def _traced(self, placed: Placed, more: Estimate) -> list[tuple[str, Estimate]]:
-        """What a placement takes more, divided as its traced step waited."""
         waits = {name: value for name, value in (self._parts(placed) or {}).items() if name != "compute" and value > 0}
         whole = sum(waits.values())
         if not whole or more.value <= 0:
             return []
         parts = sorted(waits.items(), key=lambda pair: -pair[1])
-        return [(PART_NAMES[name], times_of(more, value / whole)) for name, value in parts]
+        return [(PART_NAMES[name], more / (whole / value)) for name, value in parts]
 
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
-        """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
-        Where one GPU alone was measured: of `ddp`, with the published speed of links (`hidden_by_half`). Missing: nothing to fit.
-        """
+        """Samples/s on more devices like these in one machine, fitted to its steps; of one GPU by published links. Missing: no fit."""
         placed = self._asked(name) if name or self.fastest else self.best or self._asked(name)
         run = placed.run
         alone = called(run.model_copy(update={"devices": 1}))
@@ -230,7 +223,6 @@ class Result:
         return page(self, whole=False)
 
     def write_page(self) -> Path:
-        """The comparison as a page, index.html of its folder; where it lies."""
         path = self.folder / "index.html"
         path.write_text(page(self))
         return path

@@ -1,9 +1,7 @@
 """Traces of any script by PyTorch's profiler, one file a rank: how long its devices computed, and what they waited for when they did not.
-
-Of a window of W seconds, per device: computing; waiting_for_others and communication, collectives beside which nothing is computed; copies
-that are as exposed; and idle, of it input while the host was in a DataLoader, the rest host_dispatch. They add up to W. A collective that
-all ranks join has travelled only once the last of them began it: before that, those that began earlier waited for others. With one rank's
-file alone the two are not told apart, and all of it is called communication.
+Parts of a window add up: computing; waiting_for_others and communication, collectives beside which nothing is computed; copies that are
+as exposed; idle while the host was in a DataLoader (input) or not (host_dispatch). A collective that all ranks join has travelled only
+once the last of them began it: those that began earlier waited. One rank's file alone calls all of it communication.
 """
 
 import gzip
@@ -66,7 +64,6 @@ class ScriptTrace:
 
     @property
     def mean(self) -> dict[str, float]:
-        """Shares over all ranks."""
         return {part: fmean(shares[part] for shares in self.shares.values()) for part in PARTS}
 
     @property

@@ -27,9 +27,7 @@ class Own(Devices):
 
 
 def wrapped(run: Run, described: Described, folder: Path, module: Any) -> keras.Model:
-    """The model under the placement's strategy, from its own values and not compiled: `model.fit` then trains on joined batches.
-    module: a Keras model, of which this is a copy, or what makes one. A ValueError: no strategy of TensorFlow's, devices or Keras model.
-    """
+    """The model, or what makes one, under the placement's strategy, with its values and not compiled; a ValueError: it cannot be had."""
     row = find_placement(run.placement)
     served = [name for name, one in placements().items() if any(e.strategy and e.processes == run.processes for e in one.engines)]
     if row.name not in served:

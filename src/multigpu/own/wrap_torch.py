@@ -25,8 +25,6 @@ from multigpu.workloads.own.description import PREFIX, Described, know
 from multigpu.workloads.own.job import pack
 from multigpu.workloads.own.torch import tensors_of
 
-TIMEOUT_S = 600.0
-
 
 def joined_group(run: Run) -> tuple[int, int]:
     """This process's rank and how many there are, as many as were compared, its group made if there is none; else a ValueError."""
@@ -61,11 +59,10 @@ class Trained:
         job = replace(described.load(folder / "jobs"), model=module.cpu())
         self.run = self._own_run(run, job)
         capacity = {name: table.ids * run.batch_size for name, table in described.tables.items()}
-        context = open_context(self.run, self.rank, threads_for(self.replicas), capacity, shared, TIMEOUT_S)
+        context = open_context(self.run, self.rank, threads_for(self.replicas), capacity, shared, 600.0)
         self.device, self.trainer = context.device, build_trainer(context)
 
     def _own_run(self, run: Run, job: Any) -> Run:
-        """The Run of this very module, described where its values lie: in memory."""
         folder = Path(self.memory.name) / "jobs"
         folder.mkdir()
         know(folder)

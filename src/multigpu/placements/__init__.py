@@ -14,7 +14,6 @@ ADDED: Added[Placement] = Added("placements", Placement, FILES | SPLIT.keys())
 
 @cache
 def _row(file: str) -> Placement | None:
-    """The row of a file here; None of one that holds none."""
     return getattr(importlib.import_module(f"{__name__}.{file}"), "PLACEMENT", None)
 
 

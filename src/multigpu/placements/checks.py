@@ -24,7 +24,6 @@ def check_travel(run: Run, placement: Placement) -> None:
 
 
 def _messages(run: Run, placement: Placement) -> None:
-    """What gradients may travel as."""
     torch_processes, at = (run.framework, run.processes) == ("torch", "per_device"), f"with placement {run.placement!r}"
     if run.wire_dtype is not None and not (placement.merge == "all_reduce" and torch_processes):
         raise ValueError(
@@ -57,7 +56,6 @@ def _messages(run: Run, placement: Placement) -> None:
 
 
 def _half_precision(run: Run, placement: Placement) -> None:
-    """What fp16 needs."""
     if run.precision != "fp16":
         if run.loss_scale is not None:
             raise ValueError(f"loss_scale {run.loss_scale} has no meaning for precision {run.precision!r}: leave it out or choose 'fp16'")
@@ -72,7 +70,6 @@ def _half_precision(run: Run, placement: Placement) -> None:
 
 
 def _micro_steps(run: Run, placement: Placement) -> None:
-    """How a shard may be cut and when its gradients merge."""
     if run.micro_steps is None:
         if run.micro_sync is not None:
             raise ValueError(f"micro_sync {run.micro_sync!r} has no meaning without micro_steps: leave it out, or say into how many")
@@ -101,7 +98,6 @@ def _micro_steps(run: Run, placement: Placement) -> None:
 
 
 def _local_steps(run: Run, placement: Placement) -> None:
-    """How often variables are averaged."""
     every = run.semantics.every
     if run.local_steps is not None and placement.merge != "average":
         raise ValueError(

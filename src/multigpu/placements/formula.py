@@ -50,9 +50,7 @@ def times(coefficient: Powers, replicas: int) -> int:
 
 
 def formula(placement: Placement) -> Formula:
-    """The bytes that one step of the placement (one cycle of steps, where it averages) moves over all replicas, by kinds that move some.
-    A ValueError: what travels depends on which device each variable falls to (no row of the study is so), or where a model is cut.
-    """
+    """Bytes that one step (or cycle) moves over all replicas, by kinds that move some; a ValueError where the variables' devices decide."""
     row, homes = placement, {placement.variables, placement.embeddings}
     if row.travels == "activations":
         raise ValueError(f"{row.name}: what it moves depends on where a model is cut, which `partition.partition_bytes` works out")

@@ -51,9 +51,7 @@ def kept_on(run: Run, rank: int = 0) -> Kept:
 
 
 def most_kept(run: Run) -> int:
-    """Bytes of the device that needs most, activations aside: what it keeps, or where variables are cut what it needs besides for a part of
-    the step (the largest part whole, its gradients, and both once more as they travel), or at the start, with the whole model.
-    """
+    """Bytes of the device that needs most, activations aside: what it keeps, and what cut variables need for a part of the step."""
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)

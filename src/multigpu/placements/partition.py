@@ -31,9 +31,7 @@ def bounds(size: int, parts: int, index: int) -> tuple[int, int]:
 
 
 def stages_of(work: Sequence[float], devices: int) -> list[int]:
-    """The device of each section: consecutive ones together, at least one a device (else a ValueError), so that the largest sum of work is
-    as small as it can be, and among such cuts the sums as even as they can be (least sum of squares).
-    """
+    """The device of each section, consecutive ones together (a ValueError: too few): the largest sum of work least, then their squares."""
     if len(work) < devices:
         raise ValueError(f"{len(work)} sections cannot be spread over {devices} devices: choose at most {len(work)}")
     sums = [0.0, *accumulate(work)]

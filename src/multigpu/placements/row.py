@@ -9,23 +9,19 @@ from multigpu.placements.semantics import Semantics
 from multigpu.schema import Data
 
 Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
-"""Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
-greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements), cut into equal
-stretches, one a device, whichever variables their borders meet (all variables laid end to end: `traffic.laid_out`), or the
+"""Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by greedy least load
+(each variable whole to the device that holds the fewest elements), cut into equal stretches, one a device (`traffic.laid_out`), or the
 device of the model's stage that uses it (placements inside one model: `stage_split`)."""
 
 Merge = Literal[
     "all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "average", "none"
 ]
-"""Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after
-plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere: then nothing
-is, or every so many steps replicas take the mean of their variables ("average")."""
+"""Where gradients are summed: in a collective (all sums to every replica, or a stretch each), on every replica after plain copies, on the
+first device of each half and then of all, at one place, or nowhere: "average" takes the mean of variables every so many steps."""
 
 
 class Engine(Data):
-    """One way in which a framework carries a placement out: by one process that dispatches for all devices, or one a device.
-    executions: forms of execution that it allows. strategy: the framework's own that carries it out; "" where the engine does.
-    """
+    """One way in which a framework carries a placement out. strategy: the framework's own that does; "" where the engine does."""
 
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"
@@ -100,7 +96,6 @@ class Placement(Data):
 
     @property
     def slots(self) -> Home:
-        """Where optimiser state lives: where the update runs."""
         return self.update
 
     @property
@@ -116,7 +111,6 @@ class Placement(Data):
 
     @property
     def merges_gradients(self) -> bool:
-        """Whether an update takes all replicas' gradients."""
         return self.merge not in ("average", "none")
 
     @property

@@ -57,9 +57,8 @@ FACTS: dict[Kind, Facts] = {
 
 
 WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}
-"""How far gradients that travel in 16 bits may lead from the joined batch in three steps (norm of the difference over norm of the
-update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (fp16), and steps of a nonlinear model make more of them.
-"""
+"""How far gradients in 16 bits may lead from the joined batch in three steps (norm of the difference over norm of the update): a sum of P
+gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (fp16), and steps of a nonlinear model make more of them."""
 
 
 class Semantics(Data):

@@ -17,9 +17,7 @@ _WHY_NOT = (
 
 
 class SplitPlacement(Placement):
-    """A row that splits one model instead of its batch: variables, slots and updates live with the stages that use them.
-    split: by which rule the stages are placed ("digits": the Run's `stage_devices` says). at_most: devices it can use.
-    """
+    """A row that splits one model instead of its batch. split: by which rule ("digits": the Run's `stage_devices`). at_most: devices."""
 
     variables: Home = "stage"
     compute: Literal["replica", "stage"] = "stage"

@@ -37,7 +37,6 @@ def step_bytes(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Seque
 
 
 def _moved(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None) -> dict[str, int]:
-    """The bytes of a step whose gradients merge once."""
     placement, variables = find_placement(run.placement), run.description.variables
     if placement.compute in PARTITIONED:
         return partition_bytes(run, lookups)

@@ -17,9 +17,8 @@ BOUNDARY = 16
 """Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code needs (`engines.torch.stores`)."""
 
 KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce", "all_gather", "reduce_scatter")
-"""Kinds of traffic. Copies count the bytes that travel; collectives count the bytes every replica hands to them (what then travels
-depends on the library's algorithm: a ring sends 2 (P-1)/P times as much as an all_reduce is handed, P-1 times what each device brings to
-an all_gather, (P-1)/P of what each brings to a reduce_scatter)."""
+"""Kinds of traffic. Copies count the bytes that travel; collectives those that every replica hands to them (of which a ring sends 2 (P-1)/P
+times an all_reduce's, P-1 times what each device brings to an all_gather, (P-1)/P of what each brings to a reduce_scatter)."""
 
 ID_BYTES = 8
 
@@ -35,7 +34,6 @@ class Assigned:
 
     @property
     def by_row(self) -> bool:
-        """Whether rows travel instead of the whole table."""
         return self.variable.kind == "embedding" and self.lookup != REPLICA
 
 
@@ -50,9 +48,7 @@ def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
 
 
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
-    """Where each of variables laid end to end begins, to be cut into equal stretches, one a device, and how long all are, in elements.
-    Each begins at a multiple of 16 bytes, and the end is filled up until every stretch does. What fills gaps travels too.
-    """
+    """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all are, filled up to be cut, in elements."""
     step = max(1, BOUNDARY // item_bytes)
     starts, end = [], 0
     for count in elements:

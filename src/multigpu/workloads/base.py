@@ -15,15 +15,13 @@ if TYPE_CHECKING:
 
 
 Unit = Literal["words", "images", "reviews", "samples"]
-"""What throughput counts. A review is a row: a user, an item and the rating that the one gave the other, with both their texts. A
-sample is one row of a made-up input, whatever its shape."""
+"""What throughput counts. A review is a row, with both texts; a sample is one row of a made-up input, whatever its shape."""
 
 
 LSTM_PASSES = 36
-"""Times an LSTM cell's width that one position passes through memory at least. Forward its input (1), the product with it (4 gates, written
-and read: 8), the gates kept for backward (4), cell and hidden state (2): 15. Backward the gates, the cell state and the gradient of what
-went out (6), the gates' gradients, written and read by two products (12), the gradient of the input, and once more input and hidden state
-for the kernel's gradient (3): 21."""
+"""Times an LSTM cell's width that one position passes through memory at least. Forward its input (1), the product with it (8), the gates
+kept for backward (4), cell and hidden state (2): 15. Backward the gates, the cell state and the gradient of what went out (6), the gates'
+gradients, written and read twice (12), the gradient of the input, and input and hidden state once more (3): 21."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `adam` ignores momentum; `sgd` with momentum is v <- m v + g, w <- w - rate v (no dampening). `adamw`, in PyTorch
-    alone, is `adam` whose weight decay is no part of the gradient.
-    """
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch alone: its decay is not in the gradient."""
 
     name: Literal["sgd", "adam", "adamw"]
     rate: float
@@ -89,8 +85,8 @@ class Section:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective among the devices that share one copy of a model. elements: for each row of the batch and in one step, of what each
-    device hands over (of an all_gather: all together). exact: statistics of the loss, in float32 or better whatever the precision.
+    """A collective among the devices that share one copy of a model. exact: statistics of the loss, float32 or better in any precision.
+    elements: for each row and step, of what each device hands over (of an all_gather: all together).
     """
 
     kind: Literal["all_reduce", "all_gather", "reduce_scatter"]

@@ -36,8 +36,8 @@ class StepModule(ABC):
     statistics: Mapping[str, tuple[tuple[int, ...], Any]] = {}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """The order of axes in which TensorFlow wants this variable in memory, None for the description's own."""
-        return None
+        """The order of axes that TensorFlow wants in memory, of convolutions [*window, channels, filters]; None: the description's own."""
+        return (*range(2, len(variable.shape)), 1, 0) if variable.kind == "convolution" else None
 
     @abstractmethod
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:

@@ -12,9 +12,7 @@ NORM = BatchNorm(decay=0.9, epsilon=1e-5)
 
 
 def cifar(layers: int, growth: int, classes: int = 11, first: int = 16, transition: int | None = None) -> Network:
-    """Three blocks of `layers` convolutions for 32 pixels, each adding `growth` channels to all before it. first: those of the first one.
-    transition: channels that a transition passes on; None keeps those of its block.
-    """
+    """Three blocks of `layers` convolutions for 32 pixels, each adding `growth`. transition: channels passed on; None keeps the block's."""
 
     def conv(filters: int, kernel: int) -> Network:
         return (NORM, Relu(), Convolution(kernel, 1, "same", filters, bias=True))

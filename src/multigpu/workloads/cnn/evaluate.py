@@ -34,7 +34,6 @@ _kept: dict[tuple[Any, ...], list[tuple[Tensor, Tensor]]] = {}
 
 
 def _held_out(pictures: Pictures, run: Run, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """All held-out images on the device, in batches."""
     key = pictures.fingerprint, run.precision, run.layout, device
     if key in _kept:
         return _kept[key]

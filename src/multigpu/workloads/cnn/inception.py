@@ -1,7 +1,4 @@
-"""tf_cnn_benchmarks' Inception networks: GoogLeNet (arXiv:1409.4842), Inception-v3 (1512.00567), Inception-v4 (1602.07261).
-None has an auxiliary head, as there; GoogLeNet has neither norm nor dropout there, and of the others Inception-v4 alone dropout (0.2).
-Layers that two columns of a block share stand once, before an inner concatenation of what differs.
-"""
+"""tf_cnn_benchmarks' Inception networks: GoogLeNet (arXiv:1409.4842), v3 (1512.00567), v4 (1602.07261), without auxiliary heads."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -12,11 +9,8 @@ from multigpu.workloads.cnn.plain import conv_relu, thin
 NORM = L.BatchNorm(decay=0.999, epsilon=0.001, scale=False)
 """What tf_cnn_benchmarks takes where a model does not say."""
 
-Conv = Callable[..., L.Network]
-"""(filters, kernel, stride, pads) -> a convolution, its norm and ReLU."""
 
-
-def _conv_norm_relu(shrink: int) -> Conv:
+def _conv_norm_relu(shrink: int) -> Callable[..., L.Network]:
     def conv(filters: int, kernel: int | tuple[int, int], stride: int = 1, pads: L.Pads | Literal["same"] = "same") -> L.Network:
         return (L.Convolution(kernel, stride, pads, thin(filters, shrink)), NORM, L.Relu())
 

@@ -101,7 +101,6 @@ class Window(Layer):
         return same_pads((shape[1], shape[2]), self.kernel, self.stride) if self.pads == "same" else self.pads
 
     def positions(self, shape: Shape) -> tuple[int, int]:
-        """How many times the kernel fits, downwards and across."""
         top, bottom, left, right = self.pads_for(shape)
         height, width = shape[1] + top + bottom, shape[2] + left + right
         down, across = self.sides
@@ -114,18 +113,13 @@ class Window(Layer):
 
 
 LEAST_PRODUCTS = 2
-"""Products that a convolution's result takes at least for each pair of channels, in place of one for each weight of its window.
-
-cuDNN's largest tile by Winograd's algorithm, 4 x 4 results of 3 x 3 windows, takes 36 for 16 (Lavin and Gray 2016); by Fourier
-transforms a tile of 32 x 32 takes about 2.8 a result, whatever the window.
-"""
+"""Products that a convolution's result takes at least for each pair of channels, in place of one for each weight of its window: cuDNN's
+largest tile by Winograd's algorithm, 4 x 4 of 3 x 3, takes 36 for 16 (Lavin and Gray 2016); by Fourier transforms 32 x 32 take 2.8 each."""
 
 
 @dataclass(frozen=True)
 class Convolution(Window):
-    """To `filters` channels, pads being zeros. Weights [filters, channels, height, width] start normal with variance
-    `gain` / fan-in, biases at 0. 2 is He's law, for the ReLU that follows; 1 is tf_cnn_benchmarks' (cut off at two deviations there).
-    """
+    """Weights [filters, channels, height, width] start normal with variance `gain` / fan-in: 2 is He's, 1 tf_cnn_benchmarks'; biases 0."""
 
     kind: ClassVar[str] = "conv"
     touches: ClassVar[tuple[int, int]] = (3, 3)  # of the product, the gradient of what it reads and that of its weights

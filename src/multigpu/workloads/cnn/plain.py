@@ -1,6 +1,6 @@
 """tf_cnn_benchmarks' plain networks: trivial, LeNet, AlexNet, OverFeat, VGG; and the short forms that other networks share with them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from multigpu.workloads.cnn.layers import NO_PADS, Convolution, Dense, Dropout, Flatten, LocalResponseNorm, MaxPool, Network, Pads, Relu
 
@@ -30,29 +30,21 @@ def lenet(classes: int = 1001) -> Network:
     return (*conv_relu(32, 5), MaxPool(2, 2), *conv_relu(64, 5), MaxPool(2, 2), Flatten(), *dense_relu(512), Dense(classes))
 
 
+def five(pool: MaxPool, filters: tuple[int, ...], pads: Any, units: int, classes: int, shrink: int, dropout: float) -> Network:
+    """Five convolutions and three dense layers, the first of `units`. pads: of the second convolution."""
+    f = [thin(each, shrink) for each in filters]
+    network: Network = (*conv_relu(f[0], 11, 4, NO_PADS), pool, *conv_relu(f[1], 5, 1, pads), pool)
+    network += (*conv_relu(f[2], 3), *conv_relu(f[3], 3), *conv_relu(f[4], 3), pool, Flatten())
+    return (*network, *dense_relu(thin(units, shrink), dropout), *dense_relu(thin(4096, shrink), dropout), Dense(classes))
+
+
 def alexnet(classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Network:
     """Five convolutions and three dense layers, for 227 pixels (224 with pads): "One weird trick" (arXiv:1404.5997), 384 in the fourth."""
-    f = [thin(filters, shrink) for filters in (64, 192, 384, 384, 256)]
-    return (
-        *conv_relu(f[0], 11, 4, NO_PADS),
-        MaxPool(3, 2),
-        *conv_relu(f[1], 5),
-        MaxPool(3, 2),
-        *conv_relu(f[2], 3),
-        *conv_relu(f[3], 3),
-        *conv_relu(f[4], 3),
-        MaxPool(3, 2),
-        Flatten(),
-        *dense_relu(thin(4096, shrink), dropout),
-        *dense_relu(thin(4096, shrink), dropout),
-        Dense(classes),
-    )
+    return five(MaxPool(3, 2), (64, 192, 384, 384, 256), "same", 4096, classes, shrink, dropout)
 
 
 def alexnet_cifar(classes: int = 11, shrink: int = 1) -> Network:
-    """Two convolutions and three dense layers, for 32 pixels; no dropout: TensorFlow's first tutorial, after Krizhevsky's cuda-convnet.
-    Normalised over channels in both layouts (tf_cnn_benchmarks: the last axis), and every layer starts by its kind's law.
-    """
+    """Two convolutions and three dense layers, for 32 pixels: TensorFlow's first tutorial, normalised over channels in both layouts."""
     response = LocalResponseNorm(radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
     filters = thin(64, shrink)
     return (
@@ -71,21 +63,7 @@ def alexnet_cifar(classes: int = 11, shrink: int = 1) -> Network:
 
 def overfeat(classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Network:
     """The fast model of Sermanet et al. (arXiv:1312.6229), for 231 pixels."""
-    f = [thin(filters, shrink) for filters in (96, 256, 512, 1024, 1024)]
-    return (
-        *conv_relu(f[0], 11, 4, NO_PADS),
-        MaxPool(2, 2),
-        *conv_relu(f[1], 5, 1, NO_PADS),
-        MaxPool(2, 2),
-        *conv_relu(f[2], 3),
-        *conv_relu(f[3], 3),
-        *conv_relu(f[4], 3),
-        MaxPool(2, 2),
-        Flatten(),
-        *dense_relu(thin(3072, shrink), dropout),
-        *dense_relu(thin(4096, shrink), dropout),
-        Dense(classes),
-    )
+    return five(MaxPool(2, 2), (96, 256, 512, 1024, 1024), NO_PADS, 3072, classes, shrink, dropout)
 
 
 VGG = {"vgg11": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}

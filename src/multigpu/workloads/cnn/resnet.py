@@ -18,9 +18,7 @@ def conv_norm(filters: int, kernel: int, stride: int = 1, pads: L.Pads | Literal
 
 
 def bottleneck(depth: int, narrow: int, stride: int, projected: bool, stride_in: Literal["1x1", "3x3"]) -> L.Network:
-    """1x1, 3x3 and 1x1 convolutions around a shortcut (projected: itself a 1x1 with batch norm, as the depth changes), then ReLU.
-    stride_in: which convolution moves by the stride: the first 1x1 (v1) or the 3x3 (v1.5).
-    """
+    """1x1, 3x3 and 1x1 convolutions around a shortcut, a projection or itself. stride_in: which one moves: the first (v1) or 3x3 (v1.5)."""
     first, second = (stride, 1) if stride_in == "1x1" else (1, stride)
     branch = (*conv_norm(narrow, 1, first), L.Relu(), *conv_norm(narrow, 3, second), L.Relu(), *conv_norm(depth, 1))
     return (L.Residual(branch, conv_norm(depth, 1, stride) if projected else ()), L.Relu())

@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model, Variable
+from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
 
 
 class Cnn(StepModule):
-    """Sum of a shard's cross entropies over its images. Convolutions are stored [height, width, channels, filters], in both layouts."""
+    """Sum of a shard's cross entropies over its images."""
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config, self.form = model.config, form
@@ -22,9 +22,6 @@ class Cnn(StepModule):
             if variable.kind == "norm" and variable.name.endswith(".bias"):  # every norm has a shift
                 name = variable.name.removesuffix(".bias")
                 self.statistics |= {f"{name}.mean": (variable.shape, 0.0), f"{name}.variance": (variable.shape, 1.0)}
-
-    def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        return (2, 3, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """Of images (B, channels, height, width), floating-point, and labels (B,) int64; and the running statistics after it."""
@@ -40,7 +37,6 @@ class Cnn(StepModule):
         return pass_.network(self.config.network, self.config.image_shape, x, ""), pass_.updated
 
     def loss_of(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """(B, classes), (B,) int64 -> the sum of the loss."""
         terms = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, self.form.dtype))
         return tf.reduce_sum(terms)
 
@@ -69,11 +65,9 @@ class Pass:
         return tf.cast(self.values[name], self.form.compute)
 
     def axes(self, height: Any, width: Any, batch: Any, channels: Any) -> list[Any]:
-        """Something for each axis of an image batch, in the layout's order."""
         return [batch, channels, height, width] if self.first else [batch, height, width, channels]
 
     def padding(self, layer: L.Window, shape: L.Shape) -> Any:
-        """The library's name of these pads, or the pads."""
         top, bottom, left, right = pads = layer.pads_for(shape)
         if pads == L.NO_PADS:
             return "VALID"
@@ -120,7 +114,6 @@ class Pass:
         return y
 
     def _written_norm(self, layer: L.BatchNorm, x: tf.Tensor, name: str, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-        """The same from its definition, in any type."""
         axes = [0, 2, 3] if self.first else [0, 1, 2]
         wide = self.axes(1, 1, 1, -1)
         mean = tf.reduce_mean(x, axes)

@@ -58,7 +58,6 @@ class Cnn(nn.Sequential):
                 module.reset_buffers()
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Nothing is looked up by row."""
         return {}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
@@ -66,13 +65,11 @@ class Cnn(nn.Sequential):
         return self.loss_of(self.logits(batch["images"]), batch["labels"])
 
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(B, classes), (B,) -> a float32 (or float64) scalar."""
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
         return F.cross_entropy(logits, labels, reduction="sum")
 
     def logits(self, images: Tensor) -> Tensor:
-        """(B, channels, height, width) -> (B, classes)."""
         x = images if isinstance(self[0], T.FoldedConv) else images.contiguous(memory_format=self.memory_format)
         if self.groups:
             self.lend_weights(images.device.type)
@@ -104,16 +101,12 @@ class Cnn(nn.Sequential):
         """Compile stretches of layers: equal blocks share their code, and backward hands out gradients stretch by stretch, for merging."""
         stretches: list[list[nn.Module]] = [[]]
         for layer in self:
-            if isinstance(layer, STRETCH_BEGINS) and stretches[-1]:
+            if isinstance(layer, (T.Residual, T.Concat, nn.Flatten, T.Mean, nn.MaxPool2d, nn.AvgPool2d)) and stretches[-1]:
                 stretches.append([])
             stretches[-1].append(layer)
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)  # every stretch runs one method's code
         # Sequential.compile() would leave the library's own layers out: their frames are the library's, which it does not trace
         self.compiled = [torch.compile(nn.Sequential(*stretch), dynamic=False) for stretch in stretches]  # no submodules: a plain list
-
-
-STRETCH_BEGINS = (T.Residual, T.Concat, nn.Flatten, T.Mean, nn.MaxPool2d, nn.AvgPool2d)
-"""Layers that begin a new stretch of what is compiled together."""
 
 
 OVERWRITABLE = (L.Convolution, L.BatchNorm, L.Dense, L.Residual, L.Concat)
@@ -134,9 +127,7 @@ def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
 
 
 def rounding(layer: L.Window, shape: L.Shape) -> bool | None:
-    """Whether the library has to round up (True) or down (False) to place its windows as the description does; None: neither does.
-    A last window may hang over the bottom or right edge, out of the maximum and mean: pads there alone cost no copy.
-    """
+    """Whether the library rounds up (True), down (False) or neither (None) to place its windows so; pads at the end alone cost nothing."""
     top, _, left, _ = layer.pads_for(shape)
     image, wanted = torch.empty(1, *shape[1:], device="meta"), layer.positions(shape)
     for up in (False, True):

@@ -14,8 +14,7 @@ class Absorbed(nn.Identity):
 
 class FusedNorm(Norm):
     """A batch norm and what `fuse` has it absorb; in evaluation, and where the kernels cannot run, the library's operations one by one.
-    relu: one follows. pool: the library's max-pooling that follows, with its numbers for the kernel. twice: whether the result
-    is used twice; it is then returned as a pair, so that both gradients meet in the kernel.
+    relu, pool: those that follow. twice: whether the result is used twice, so that both gradients meet in the kernel: a pair then.
     """
 
     arrivals: Tensor

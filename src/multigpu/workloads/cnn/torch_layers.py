@@ -116,16 +116,13 @@ class Norm(nn.BatchNorm2d):
         self.running_var.fill_(1)  # type: ignore[union-attr]
 
     def reset_buffers(self) -> None:
-        """The running statistics anew, and the ones."""
         self.reset_running_stats()
         if "weight" in self._buffers:
             self.weight.fill_(1)
 
 
 class ResponseNorm(nn.Module):
-    """Local response normalisation, (B, C, H, W) -> (B, C, H, W): sums over channels are a 1x1 convolution with a band of ones, which has
-    fast kernels in every layout and type; the library's pools over five dimensions, channels first and in float32.
-    """
+    """Local response normalisation, (B, C, H, W): sums by a 1x1 convolution with a band of ones, fast in every layout and type."""
 
     band: Tensor
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ TABLE = "word_embeddings"
 
 TOWERS = ("user", "item")
 """What the names of each tower's variables begin with, in the order in which their texts stand in a row."""
-
-EPOCH_ROWS = 26_352
-"""Rows of document 003's training set: Amazon Instant Video's reviews but for those of held-out users and their items."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,7 @@ class DeepconnConfig:
 
 
 def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
-    """The table; of each tower a convolution [filters, embedding, width] and a dense kernel [outputs, inputs] with biases; the machine's.
-    Starts: the document names none, so Glorot's uniform law as TensorFlow; biases at 0; pairwise weights normal (0.01), as libFM's.
-    """
+    """The table; of each tower a convolution [filters, embedding, width] and a dense kernel [outputs, inputs]; libFM's weights (0.01)."""
 
     def glorot(fan_in: int, fan_out: int) -> Init:
         return Init("uniform", sqrt(6 / (fan_in + fan_out)))
@@ -93,8 +88,7 @@ def forward_flops_per_review(config: DeepconnConfig) -> float:
 
 def memory_passes_per_review(config: DeepconnConfig) -> float:
     """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`), of both towers.
-    A word's row is read and written, its gradient read and added (4); a convolution and a dense layer touch both ends three times; tanh
-    reads its output and a gradient backward and writes one (3); the maximum touches both ends twice, and once more where it was.
+    A word's row, its gradient and the sum (4); both ends of a convolution and a dense layer (3); tanh (3); the maximum (2, then 1).
     """
     words, windows = config.length * config.embedding, config.positions * config.filters
     return float(
@@ -103,8 +97,8 @@ def memory_passes_per_review(config: DeepconnConfig) -> float:
 
 
 def epoch_steps(joined_batch: int) -> int:
-    """Steps of one pass over the document's rows, the last one smaller: 824 at its batch of 32."""
-    return -(-EPOCH_ROWS // joined_batch)
+    """Steps of a pass over document 003's rows, Amazon Instant Video's but for held-out users: 824 at its batch of 32."""
+    return -(-26_352 // joined_batch)
 
 
 def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
@@ -166,36 +160,28 @@ Compute = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Any]
 """From the stage's variables, the outputs that it reads and the arrays that it reads to its own output."""
 
 
-class Layers(NamedTuple):
-    """What the stages compute in one framework, for B rows; pool and flatten take what conv gives, in any order of axes.
+Layer = Callable[..., Any]
+
+
+def stages_of(*, embed: Layer, conv: Layer, pool: Layer, flatten: Layer, dense: Layer, error: Layer) -> dict[str, Compute]:
+    """Stage -> what it computes in one framework, of these layers, for B rows; pool and flatten take what conv gives, in any order of axes.
     embed: of the table and ids. conv: with tanh, of (B, length, embedding), kernel and bias. flatten: to (B, flat), position by position.
     dense: with ReLU. error: of all variables, both towers' outputs and the ratings, the sum of the squared errors.
     """
 
-    embed: Callable[[Any, Any], Any]
-    conv: Callable[[Any, Any, Any], Any]
-    pool: Callable[[Any], Any]
-    flatten: Callable[[Any], Any]
-    dense: Callable[[Any, Any, Any], Any]
-    error: Callable[[Mapping[str, Any], Any, Any, Any], Any]
-
-
-def stages_of(layers: Layers) -> dict[str, Compute]:
-    """Stage -> what it computes. The last one returns the sum of the squared errors."""
-
-    def weighted(layer: Callable[[Any, Any, Any], Any], name: str) -> Compute:
+    def weighted(layer: Layer, name: str) -> Compute:
         return lambda values, inputs, arrays: layer(inputs[0], values[f"{name}_kernel"], values[f"{name}_bias"])
 
-    def plain(layer: Callable[[Any], Any]) -> Compute:
+    def plain(layer: Layer) -> Compute:
         return lambda values, inputs, arrays: layer(inputs[0])
 
     found: dict[str, Compute] = {}
     for tower in TOWERS:
         # ids arrive with the batch, or from the stage that looks strings up
-        found[f"{tower}_embed"] = lambda values, inputs, arrays: layers.embed(values[TABLE], (arrays or inputs)[0])
-        found |= {f"{tower}_conv": weighted(layers.conv, f"{tower}_conv"), f"{tower}_pool": plain(layers.pool)}
-        found |= {f"{tower}_flatten": plain(layers.flatten), f"{tower}_dense": weighted(layers.dense, f"{tower}_dense")}
-    return found | {"rating": lambda values, inputs, arrays: layers.error(values, inputs[0], inputs[1], arrays[0])}
+        found[f"{tower}_embed"] = lambda values, inputs, arrays: embed(values[TABLE], (arrays or inputs)[0])
+        found |= {f"{tower}_conv": weighted(conv, f"{tower}_conv"), f"{tower}_pool": plain(pool)}
+        found |= {f"{tower}_flatten": plain(flatten), f"{tower}_dense": weighted(dense, f"{tower}_dense")}
+    return found | {"rating": lambda values, inputs, arrays: error(values, inputs[0], inputs[1], arrays[0])}
 
 
 def through_tower(stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any) -> Any:
@@ -210,10 +196,9 @@ QUICK = Optimizer("adam", rate=3e-3)
 """For models that are to have learnt something after a few hundred steps."""
 
 VOCABULARY = 80_000
-"""Neither the document nor its code says how many words its table holds (all different ones, lower case). Its single-GPU profile
-does, roughly: Adam's passes over the whole table take 187 us (one array read, one written) and 279 us (two read, one written), so
-93 us an array, about 16 MB or 80,000 rows at 170 GB/s. That rate is assumed: the document names no card, its repository's profiles
-list Tesla K80 (data/README.md), whose memory is rated 240 GB/s a GPU before error correction and the losses of any real access."""
+"""Nothing says how many words the document's table holds. Its single-GPU profile does, roughly: Adam's passes over the whole table take
+187 us (one array read, one written) and 279 us (two read, one written), so 93 us an array, about 16 MB or 80,000 rows at 170 GB/s, which
+is assumed: its repository's profiles list Tesla K80 (data/README.md), rated 240 GB/s a GPU before error correction and losses."""
 
 SMALL = DeepconnConfig(vocabulary=500, length=60, embedding=16, filters=8, dense=16)
 TINY = DeepconnConfig(vocabulary=50, length=12, embedding=6, filters=3, dense=5)

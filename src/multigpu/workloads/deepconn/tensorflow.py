@@ -5,22 +5,20 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model, Variable
-from multigpu.workloads.deepconn.description import TABLE, TOWERS, Compute, DeepconnConfig, Layers, stages_of, through_tower
+from multigpu.workloads.base import Model
+from multigpu.workloads.deepconn.description import TABLE, TOWERS, Compute, DeepconnConfig, stages_of, through_tower
 
 
 def stage_functions(model: Model) -> dict[str, Compute]:
     """Stage -> what it computes; the table's value is its handle here."""
     config: DeepconnConfig = model.config
     return stages_of(
-        Layers(
-            embed=tf.gather,
-            conv=lambda x, kernel, bias: tf.tanh(tf.nn.conv1d(x, kernel, 1, "VALID") + bias),  # (B, positions, filters)
-            pool=lambda x: tf.squeeze(tf.nn.max_pool2d(x[:, None], (1, config.pool), 1, "VALID"), 1),
-            flatten=lambda x: tf.reshape(x, [-1, config.flat]),
-            dense=lambda x, kernel, bias: tf.nn.relu(tf.matmul(x, kernel, transpose_b=True) + bias),
-            error=lambda values, user, item, ratings: tf.reduce_sum(tf.square(joined(config, values, user, item) - ratings)),
-        )
+        embed=tf.gather,
+        conv=lambda x, kernel, bias: tf.tanh(tf.nn.conv1d(x, kernel, 1, "VALID") + bias),  # (B, positions, filters)
+        pool=lambda x: tf.squeeze(tf.nn.max_pool2d(x[:, None], (1, config.pool), 1, "VALID"), 1),
+        flatten=lambda x: tf.reshape(x, [-1, config.flat]),
+        dense=lambda x, kernel, bias: tf.nn.relu(tf.matmul(x, kernel, transpose_b=True) + bias),
+        error=lambda values, user, item, ratings: tf.reduce_sum(tf.square(joined(config, values, user, item) - ratings)),
     )
 
 
@@ -34,16 +32,13 @@ def joined(config: DeepconnConfig, values: Mapping[str, tf.Tensor], user: tf.Ten
 
 
 class Deepconn(StepModule):
-    """Sum of a shard's squared errors over its rows. Convolutions are stored [width, embedding, filters], as TensorFlow wants them."""
+    """Sum of a shard's squared errors over its rows."""
 
     lookup_arrays = {TABLE: "words"}
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config: DeepconnConfig = model.config
         self.form, self.stages = form, stage_functions(model)
-
-    def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        return (2, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """Of ratings (B,), floating-point; rows of the table are (B, 2 x length, embedding): the user's text and then the item's."""

@@ -8,21 +8,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
-from multigpu.workloads.deepconn.description import TABLE, TOWERS, Compute, DeepconnConfig, Layers, stages_of, through_tower
+from multigpu.workloads.deepconn.description import TABLE, TOWERS, Compute, DeepconnConfig, stages_of, through_tower
 
 
 def stage_functions(model: Model) -> dict[str, Compute]:
     """Stage -> what it computes."""
     config: DeepconnConfig = model.config
     return stages_of(
-        Layers(
-            embed=lambda table, ids: F.embedding(ids, table),
-            conv=lambda x, kernel, bias: torch.tanh(F.conv1d(x.transpose(1, 2), kernel, bias)),  # (B, filters, positions)
-            pool=lambda x: F.max_pool1d(x, config.pool, stride=1),
-            flatten=lambda x: x.transpose(1, 2).flatten(1),
-            dense=lambda x, kernel, bias: F.relu(F.linear(x, kernel, bias)),
-            error=lambda values, user, item, ratings: F.mse_loss(joined(config, values, user, item), ratings, reduction="sum"),
-        )
+        embed=lambda table, ids: F.embedding(ids, table),
+        conv=lambda x, kernel, bias: torch.tanh(F.conv1d(x.transpose(1, 2), kernel, bias)),  # (B, filters, positions)
+        pool=lambda x: F.max_pool1d(x, config.pool, stride=1),
+        flatten=lambda x: x.transpose(1, 2).flatten(1),
+        dense=lambda x, kernel, bias: F.relu(F.linear(x, kernel, bias)),
+        error=lambda values, user, item, ratings: F.mse_loss(joined(config, values, user, item), ratings, reduction="sum"),
     )
 
 
@@ -61,19 +59,15 @@ class Deepconn(nn.Module):
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         """Of words (B, 2 x length) int64, the user's first, and ratings (B,); rows: the table's, if looked up, (B, 2 x length, width)."""
-        return F.mse_loss(self.ratings(batch, rows), batch["ratings"], reduction="sum")
-
-    def ratings(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """What the model expects each row's rating to be, (B,), in float32 or better."""
         found = rows[TABLE] if rows and TABLE in rows else F.embedding(batch["words"], self.get_parameter(TABLE))
         ratings = self.score(found)
-        return ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
+        ratings = ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
+        return F.mse_loss(ratings, batch["ratings"], reduction="sum")
 
     def compile_parts(self) -> None:
         self.score = torch.compile(self.both_towers, dynamic=False)
 
     def both_towers(self, words: Tensor) -> Tensor:
-        """(B, 2 x length, embedding) -> (B,)."""
         texts = zip(TOWERS, words.split(self.config.length, 1), strict=True)
         user, item = (through_tower(self.stages, self._parameters, tower, text) for tower, text in texts)
         return joined(self.config, self._parameters, user, item)

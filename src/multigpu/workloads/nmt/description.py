@@ -31,12 +31,10 @@ class NmtConfig:
 
     @property
     def decoder_cells(self) -> int:
-        """One for every encoder cell, since each starts from one's last state."""
         return 2 * self.encoder_layers
 
     @property
     def stacks(self) -> dict[str, int]:
-        """Stack of LSTM cells -> how many cells, in the order of the variables."""
         return {"encoder_forward": self.encoder_layers, "encoder_backward": self.encoder_layers, "decoder": self.decoder_cells}
 
     def cell_names(self, stack: str) -> list[str]:
@@ -80,18 +78,14 @@ def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
     return source_share * source + (1 - source_share) * target
 
 
-LOGIT_PASSES = 5
-"""Logits are written, read by the loss, which leaves their gradients in their place, and read by two products."""
-
-
 def memory_passes_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
     """Numbers that a training step reads or writes for one word at least (`Model.memory_passes_per_unit`); the share as above.
     A word is looked up (a row read, one written, its gradient read and added to the table's: 4) and passes its cells; a target word also
-    the projection, which reads the decoder's output, writes its gradient and reads the output again (3) beside the logits.
+    the projection, which reads the decoder's output, writes its gradient and reads the output again (3) beside logits (5).
     """
     n = config.units
     source = 4 * n + 2 * config.encoder_layers * LSTM_PASSES * n
-    target = 4 * n + config.decoder_cells * LSTM_PASSES * n + 3 * n + LOGIT_PASSES * config.target_vocabulary
+    target = 4 * n + config.decoder_cells * LSTM_PASSES * n + 3 * n + 5 * config.target_vocabulary
     return source_share * source + (1 - source_share) * target
 
 
@@ -99,9 +93,7 @@ STATES = ("hidden", "cell")
 
 
 def sections(config: NmtConfig) -> tuple[Section, ...]:
-    """11 sections with two encoder layers, in an order in which they can run: two look-ups, eight cells, the projection with the loss.
-    An encoder cell hands its outputs up and its last state to the decoder's cell that starts from it; padded positions travel too.
-    """
+    """11 with two encoder layers, in an order in which they can run: look-ups, cells (last states to the decoder's), the projection."""
     n = config.units
     cell_work = {"source": {"source_embedding": 16 * n * n}, "target": {"target_embedding": 16 * n * n}}
     found = [Section("source_embedding", ("source_embedding",), (), {"source_rows": {"source_embedding": n}}, {"rows": 0})]

@@ -44,7 +44,6 @@ def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST
 
 @torch.no_grad()
 def _translate(sources: list[Sequence[int]], module: Nmt, longest: int) -> list[list[int]]:
-    """One batch: encode all, then a position at a time for the sentences that have not ended."""
     device = module.projection.device
     lengths = torch.tensor([len(sentence) for sentence in sources])
     state = module.encode(padded(sources).to(device), lengths)
@@ -117,7 +116,6 @@ def held_out_loss(module: Nmt, sources: Sequence[list[int]], targets: Sequence[l
 
 
 def _batch(sources: list[list[int]], targets: list[list[int]], device: torch.device) -> dict[str, Tensor]:
-    """What the module takes: ids on the device, lengths on the host."""
     started = [[SOS, *sentence] for sentence in targets]
     ended = [[*sentence, EOS] for sentence in targets]
     ids = {"source": padded(sources), "target_input": padded(started), "target_output": padded(ended)}

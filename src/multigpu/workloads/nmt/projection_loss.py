@@ -37,9 +37,7 @@ def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class WeightApart(torch.autograd.Function):
-    """Makes the logits that `ProjectedCrossEntropy` differentiates: nothing forward, and backward the weight's gradient, on the stream that
-    was current when it was made, while the layers below go on.
-    """
+    """Makes the logits that `ProjectedCrossEntropy` differentiates; backward the weight's gradient, on the stream where it was made."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, uses: list[Tensor]) -> Tensor:

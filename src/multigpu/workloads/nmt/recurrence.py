@@ -60,9 +60,7 @@ def fused(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = No
 
 
 def stepwise(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
-    """What `fused` computes, as a loop over positions in which every cell is a product and a handful of small operations: the "dynamic rnn"
-    of document 000's time, whose host dispatches about thirty times as many kernels.
-    """
+    """What `fused` computes, as a loop over positions: the "dynamic rnn" of document 000's time, with thirty times as many kernels."""
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):
         matrices = [torch.cat((kernel[0], kernel[1]), 1).to(kind).t() for kernel in cells.kernels]  # (2 units, 4 units)
@@ -126,9 +124,8 @@ def persistent(
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out.
-    forwards, backwards: (words,) positions t x B + b in a time-major batch (T, B), reading each sentence from its first or last word.
-    unsort: (B,) undoes the sorting. batch_sizes: (T,) on the host, where the library wants it; the others are on the device.
+    """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out; on the device but batch_sizes.
+    forwards, backwards: (words,) positions t x B + b in (T, B), from each sentence's first or last word. unsort: (B,) undoes the sorting.
     """
 
     forwards: Tensor

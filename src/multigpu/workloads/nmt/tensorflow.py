@@ -14,9 +14,7 @@ State = tuple[tf.Tensor, tf.Tensor]
 
 
 class Nmt(StepModule):
-    """Sum of a shard's cross entropies over its target words. Kernels keep the description's layout, [2, 4 units, units], gates i, f, g, o:
-    cuDNN's own. TensorFlow's CPU kernel wants one matrix [2 units, 4 units] with gates i, g, f, o, made in the step.
-    """
+    """Sum of a shard's cross entropies over its target words. Kernels keep the description's layout, cuDNN's own; CPUs want `matrix`."""
 
     lookup_arrays = {"source_embedding": "source", "target_embedding": "target_input"}
 
@@ -83,9 +81,7 @@ def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
 
 @dataclass(frozen=True)
 class Cells:
-    """A stack of LSTM cells, lowest first, gates i, f, g, o; dropout as in PyTorch.
-    kernels: of each, for cuDNN all weights of its input and then all of its hidden state, in any shape; else [inputs + units, 4 units].
-    """
+    """Lowest first, gates i, f, g, o. kernels: for cuDNN all weights of input and then of hidden state, else [inputs + units, 4 units]."""
 
     kernels: list[tf.Tensor]
     biases: list[tf.Tensor]

@@ -80,7 +80,6 @@ class Streamed:
         raise NotImplementedError
 
     def batch(self, step: int) -> Any:
-        """The batch of this step; asked for in another order than theirs, batches are read anew."""
         if step != self.next:
             self.stream, self.next = self.begun(step), step
         self.next += 1

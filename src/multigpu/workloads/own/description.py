@@ -22,9 +22,7 @@ Leaves = list[tuple[tuple[int, ...], str]]
 
 
 class Table(Data):
-    """An embedding table whose rows can be looked up before the model runs, by so many `ids` of a sample in the batch's tensor `leaf`.
-    column: of its second axis; stretch: or so much of that (None: all of it). padding: the id whose row gets no gradient.
-    """
+    """An embedding table whose rows can be looked up first, by so many `ids` of a sample in `leaf`. padding: the id without a gradient."""
 
     leaf: str
     column: int | None = None

@@ -136,7 +136,6 @@ class OwnStep(StepModule):
         }
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The user's loss times the shard's samples, and the states that the step changed."""
         given = {name: tf.cast(value, self.variables[name].dtype) for name, value in (values | statistics).items()}
         with computing_in(self.form), keras.StatelessScope([(self.variables[name], value) for name, value in given.items()]) as scope:
             found = loss_of(self.job, self.model, self.loss_function, put_together(self.structure, batch), self.form.dtype)

@@ -129,7 +129,6 @@ class OwnStep(nn.Module):
         return rows if table.padding is None else torch.where((ids == table.padding).unsqueeze(-1), rows.detach(), rows)
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The ids that each table will be asked for, int64 of any shape."""
         return {name: ids_of(table, batch).long().contiguous() for name, table in self.described.tables.items()}
 
     def compile_parts(self) -> None:
@@ -153,7 +152,6 @@ class OwnStep(nn.Module):
                 part._flat_weights = [getattr(part, name, None) for name in part._flat_weights_names]
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """The user's loss times the shard's samples."""
         self.rows = rows or {}
         try:
             found = loss_of(self.job, self.model, put_together(self.described.structure, batch))
@@ -201,7 +199,6 @@ class Loaded(Streamed):
             )
 
     def _indices(self, first: int) -> Iterator[list[int]]:
-        """What the replica reads in step `first` and all that follow."""
         joined = self.rows * self.replicas
         steps = len(self.source.dataset) // joined
         for step in itertools.count(first):

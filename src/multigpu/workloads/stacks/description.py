@@ -21,9 +21,7 @@ WINDOW = 3
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Sizes of one stack. inputs: features, channels or inputs a position. width: units or filters of each of `layers` layers.
-    positions: pixels a side, positions of a sequence, or 1. activation: of dense layers and convolutions; recurrent ones are LSTMs.
-    """
+    """Sizes of one stack; a recurrent layer is an LSTM. inputs: features or channels. positions: pixels a side, positions, or 1."""
 
     kind: Kind
     inputs: int
@@ -50,9 +48,7 @@ class StackConfig:
 
 
 def layer_variables(config: StackConfig, layer: int) -> tuple[Variable, ...]:
-    """Of one layer of the body: dense [outputs, inputs], convolution [filters, channels, 3, 3], LSTM [4, units, inputs] and [4, units,
-    units] in the order i, f, g, o; and a bias. Glorot's uniform law; ReLU layers start sqrt(2) as wide (He); biases at 0.
-    """
+    """One layer's variables; LSTM gates in the order i, f, g, o. Glorot's uniform law; ReLU layers start sqrt(2) as wide; biases at 0."""
     before, after = config.inputs_of(layer), config.width
     gain = sqrt(2) if config.activation == "relu" and config.kind != "recurrent" else 1.0
 
@@ -87,9 +83,7 @@ def layer_flops(config: StackConfig, layer: int) -> int:
 
 
 def memory_passes(config: StackConfig) -> float:
-    """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`).
-    A layer touches both its ends three times, the first one twice (nobody needs its input's gradient); the head reads one place.
-    """
+    """Numbers read or written for one row at least (`Model.memory_passes_per_unit`): nobody needs the gradient of the input."""
     ends = [config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)]
     body = LSTM_PASSES * config.layers * config.places * config.width if config.kind == "recurrent" else 3 * sum(ends) - ends[0]
     return float(body + 3 * (config.width + config.classes))
@@ -148,9 +142,8 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
 SGD = Optimizer("sgd", rate=0.05)
 
 SPEECH = StackConfig("dense", inputs=440, width=2560, layers=4, classes=8192, activation="sigmoid")
-"""Document 002 names "42M parameters" and a fully connected speech model, and no sizes. Its figure comes from DistBelief (Dean and
-others, Large Scale Distributed Deep Networks, 2012, section 5), which names them: 11 frames of 40 energies in, four hidden layers of
-2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters."""
+"""Document 002's "42M parameters" come from DistBelief (Dean and others, Large Scale Distributed Deep Networks, 2012, section 5): 11 frames
+of 40 energies in, four hidden layers of 2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters."""
 
 MODELS: Mapping[str, Model] = Later(
     {

@@ -4,23 +4,18 @@ import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model, Variable
+from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.tensorflow import Cells, block_lstm, cudnn, stepwise
 from multigpu.workloads.stacks.description import StackConfig
 
 
 class Stack(StepModule):
-    """Sum of a shard's cross entropies over its rows. Convolutions are stored [height, width, channels, filters], as TensorFlow wants them.
-    Their images stay channels first on GPUs, as in PyTorch; TensorFlow's CPU kernels know channels last only.
-    """
+    """Sum of a shard's cross entropies over its rows; images stay channels first on GPUs alone, where TensorFlow has kernels for it."""
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config: StackConfig = model.config
         self.form = form
         self.format = "NCHW" if form.cuda else "NHWC"
-
-    def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        return (2, 3, 1, 0) if variable.kind == "convolution" else None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """Of samples (B, *row_shape), floating-point, and labels (B,) int64."""
@@ -44,7 +39,6 @@ class Stack(StepModule):
         return tf.transpose(samples, [0, 2, 3, 1]) if self.config.kind == "convolution" and not self.form.cuda else samples
 
     def _product(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """(B, features) -> (B, outputs) with the bias."""
         kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
         return tf.matmul(x, kernel, transpose_b=True) + bias
 

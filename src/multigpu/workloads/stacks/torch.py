@@ -60,7 +60,6 @@ class Stack(nn.Module):
         self.layer: Callable[[int, Tensor], Tensor] = self.recurrent_layer if recurrent else self.affine_layer
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Nothing is looked up by row."""
         return {}
 
     def compile_parts(self) -> None:
