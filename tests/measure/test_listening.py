@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 import torch.distributed as dist
@@ -118,3 +119,15 @@ def test_open_ports_are_refused_where_there_is_no_private_network_unless_allowed
     monkeypatch.setenv(private_network.OPEN_PORTS, "1")
     check_devices(servers)
     check_run(servers, cluster)
+
+
+def test_a_notebook_listens_to_nobody_outside(tmp_path: Path) -> None:
+    """Sweeps are listened to where they are struck (`launched.strike`), as are collectives, synchrony and Ray in their own tests."""
+    page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import time; time.sleep(1)")])
+    page.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(page, tmp_path / "page.ipynb")
+    with overheard() as heard:
+        subprocess.run(
+            [sys.executable, "-m", "papermill", tmp_path / "page.ipynb", tmp_path / "out.ipynb", "--no-progress-bar"], check=True
+        )
+    assert heard

@@ -1,5 +1,6 @@
 """A user's Keras model through `compare` on two logical CPU devices, and Keras jobs that cannot be trained."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import multigpu
+from multigpu.own.examine import framework_of
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result
 from tests.own.test_bad_jobs import refused
@@ -118,3 +120,14 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_keras_job_gets_one_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(GOOD, BAD[name], tmp_path, capsys)
+
+
+def test_a_function_that_imports_keras_itself_makes_a_keras_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keras
+
+    def model() -> keras.Model:
+        monkeypatch.setitem(sys.modules, "keras", keras)
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+
+    monkeypatch.delitem(sys.modules, "keras")
+    assert framework_of(multigpu.Job(model, [], keras.losses.MeanSquaredError(), multigpu.SGD(0.1), batch_size=2)) == "tensorflow"

@@ -156,3 +156,26 @@ def test_a_grid_is_repeated_as_often_as_the_command_line_asks(capsys: pytest.Cap
         assert main(["measure", "--grid", "deepconn", "--devices", "1", "--repeats", str(times), "--dry-run"]) == 0
         told = Counter(line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()[1:])
         assert len(told) > 5 and {*told.values()} == {times}
+
+
+def test_a_strong_point_has_a_step_of_one_gpu_to_be_compared_with() -> None:
+    runs = [entry.run for entry in find_grid("cnn_strong", (1, 2, 4, 8))]
+    ladder = {entry.run.digest for entry in find_grid("cnn_ladders", (1,))}
+    joined = {(run.model, sum(run.shard_sizes)) for run in runs if run.devices == 1}
+    assert all((run.model, sum(run.shard_sizes)) in joined for run in runs)
+    assert all(run.digest in ladder for run in runs if run.devices == 1)
+
+
+def test_a_trace_has_its_step_without_a_profiler() -> None:
+    planned = [entry.run for entry in find_grid("memory_speed", [1, 2])]
+    timed = {untimed(run) for run in planned if not run.traced_steps}
+    assert {untimed(run) for run in planned if run.traced_steps} <= timed
+    phases = {entry.run.digest for entry in find_grid("phases", [1, 2, 4, 8])}
+    assert phases <= {entry.run.digest for entry in find_grid("traces,tensorflow_traces", [1, 2, 4, 8])}, "one Run, one Record"
+
+
+def test_what_is_compared_is_measured_in_the_same_launches() -> None:
+    for name in ("updates_in_backward", "sent_unpacked", "small_last", "cnn_captured", "persistent", "memory_speed"):
+        for entry in find_grid(name, (1, 2, 4)):
+            if len(entry.points()) > 1:
+                assert {point.launch for point in entry.points()} >= {0, 1, 2}, entry.run.label()

@@ -114,3 +114,17 @@ def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(tmp_p
     assert ours and theirs and ours.resumed_at == [2] and ours.steps == 6
     assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
     assert train(points, store, tmp_path, progress=False).reused == 2, "what has a Record is not trained again"
+
+
+@pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu", "ps_gpu0", "exp1"])
+def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(placement: str, tmp_path: Path) -> None:
+    """Of 100 images make_parallel's last tower takes 34, a server's first."""
+    fields = {"model": "alexnet_cifar_tiny", "precision": "fp64", "steps": 4}
+    towers, alone = (
+        Case("towers", one(placement, devices=3, **fields)),
+        Case("alone", training("replicated_allreduce", devices=1, **fields)),
+    )
+    assert sorted(towers.training.run.shard_sizes) == [33, 33, 34]
+    ours, theirs = train_one(towers, 0, tmp_path), train_one(alone, 0, tmp_path)
+    assert measured(towers, ours).loss == pytest.approx(measured(alone, theirs).loss, rel=1e-12)
+    assert all(torch.allclose(value, ours[0]["values"][name], rtol=0, atol=1e-13) for name, value in theirs[0]["values"].items())

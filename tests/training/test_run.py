@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,30 @@ def test_scaled_rate_of_a_run():
     run = training(batch_size=64, devices=2, scaling="weak", base_rate=0.02, rate_scaling="linear", reference_batch=16, schedule="warmup")
     schedule = run.schedule_of(12)
     assert schedule.rate(0) == 0.02 and schedule.rate(5 * 12) == pytest.approx(0.16) and schedule.rate(5 * 12 - 1) < 0.16
+
+
+@pytest.mark.parametrize("name", ["training", "training_headline"])
+def test_claims_find_every_seed_in_the_grids_of_gpus(name: str) -> None:
+    """C46: the reference, 8 and 128 times the batch, warmed up alike; C34: bf16 and fp32. Equal in all else, no seed twice."""
+    warmed, plain = Counter(), Counter()
+    for entry in GRIDS[name]():
+        t = entry.built
+        if t.epochs == 15 and t.reference_batch == 128 and t.run.execution == "captured":
+            if (t.rate_scaling, t.schedule) == ("linear", "warmup"):
+                warmed[t.joined_batch // 128, t.warmup_epochs] += 1
+            elif (t.rate_scaling, t.schedule, t.joined_batch) == ("none", "constant", 128):
+                plain[t.run.precision] += 1
+    assert {key: count for key, count in warmed.items() if count > 1} == dict.fromkeys([(1, 5), (8, 5), (128, 5)], 5)
+    assert plain["fp32"] == plain["bf16"] == 5
+
+
+@pytest.mark.parametrize("name", ["training", "training_headline", "translation_gpu"])
+def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_from(name: str) -> None:
+    """ddp on one GPU, one joined batch and all else alike; of eager jobs too."""
+    strong = [entry.built for entry in GRIDS[name]() if entry.built.run.scaling == "strong"]
+    several = [one for one in strong if one.run.devices > 1]
+    assert several
+    for one in several:
+        usual = {"devices": 1, "placement": "ddp", "processes": "per_device"}
+        alone = one.model_copy(update={"run": one.run.model_copy(update=usual)})
+        assert alone in strong, one.label()

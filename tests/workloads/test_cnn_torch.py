@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multigpu.workloads import find_model
+from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import torch as torch_cnn
@@ -173,3 +173,22 @@ def test_weights_cast_in_groups_train_bit_for_bit_alike(model: Model, monkeypatc
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     convolutions = [layer for layer in modules[1].modules() if isinstance(layer, nn.Conv2d)]
     assert sum(map(len, modules[1].groups)) == len(convolutions) and all(layer.lent is None for layer in convolutions)
+
+
+def test_bfloat16_arithmetic_is_near_float32() -> None:
+    module, batch = filled(TINY, dtype=torch.float32, layout="channels_last").eval(), images(dtype=torch.float32)
+    exact = module(batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = module(batch)
+    assert rounded.dtype == torch.float32
+    assert rounded.item() == pytest.approx(exact.item(), rel=0.05)
+
+
+def test_dropout_is_where_tf_cnn_benchmarks_has_it() -> None:
+    """Behind the dense layers of the large plain networks (0.5) and before the last of Inception-v4 (0.2)."""
+    found = {
+        model.name: [layer.rate for layer in model.config.network if isinstance(layer, L.Dropout)]
+        for model in workloads()["cnn"].models.values()
+    }
+    twice = ("alexnet", "overfeat", "vgg11", "vgg16", "vgg19")
+    assert {name: rates for name, rates in found.items() if rates} == {name: [0.5, 0.5] for name in twice} | {"inception4": [0.2]}
