@@ -1,4 +1,6 @@
-"""Points beside points: pairs that differ in named fields alone, baselines of scaling, what an interval says; rows put together."""
+"""Points beside points: pairs that differ in named fields alone, baselines of scaling, what an
+interval says; rows put together.
+"""
 
 import functools
 import math
@@ -14,21 +16,40 @@ from multigpu.analysis.statistics import half_width
 from multigpu.record import Record
 
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
-"""What an interval of a ratio says. One that holds 1 does not say that there is no difference: it tells how large one may be."""
+"""What an interval of a ratio says. One that holds 1 does not say that there is no difference: it
+tells how large one may be.
+"""
 
-TOLD = ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "moved_bytes", "peak_memory_gib", "n", "launches", "keys")
+TOLD = (
+    "rate",
+    "rate_low",
+    "rate_high",
+    "step_time_s",
+    "median_step_s",
+    "moved_bytes",
+    "peak_memory_gib",
+    "n",
+    "launches",
+    "keys",
+)
 """What `versus` tells of a counterpart, as `base_<name>`."""
 
 SINGLE_MARGIN = 1.05
-"""From this ratio on a single run, which has no interval of its own, counts as faster, and is said to be one."""
+"""From this ratio on a single run, which has no interval of its own, counts as faster, and is said
+to be one.
+"""
 
 _SAMPLE = ["rate", "log_variance", "log_freedom", "keys"]
 
 
-def versus(own: pd.DataFrame, base: pd.DataFrame, but: Sequence[str] = ("placement",), name: str = "ratio") -> pd.DataFrame:
-    """Each measured point of `own` beside the one of `base` that equals it in every field but those of `but` (and what follows from them).
-    Returns `own`'s columns; <name>, the rate over base's, with _low and _high (95%, Welch's t on logarithms; NaN: a single run);
-    base_<field> of `but` and `TOLD`; verdict. ValueError: a point has several counterparts; the sentence says in what they differ.
+def versus(
+    own: pd.DataFrame, base: pd.DataFrame, but: Sequence[str] = ("placement",), name: str = "ratio"
+) -> pd.DataFrame:
+    """Each measured point of `own` beside the one of `base` that equals it in every field but those
+    of `but` (and what follows from them). Returns `own`'s columns; <name>, the rate over base's,
+    with _low and _high (95%, Welch's t on logarithms; NaN: a single run); base_<field> of `but` and
+    `TOLD`; verdict. ValueError: a point has several counterparts; the sentence says in what they
+    differ.
     """
     free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
     on = [field for field in POINT if field not in free]
@@ -37,41 +58,78 @@ def versus(own: pd.DataFrame, base: pd.DataFrame, but: Sequence[str] = ("placeme
     rows = equal_rows(own, base, on)
     if (again := rows[0].duplicated()).any():
         clash = base.loc[rows.loc[rows[0].eq(rows.loc[again, 0].iloc[0]), 1]]
-        differ = [field for field in free if field in clash and clash[field].nunique(dropna=False) > 1]
-        raise ValueError(f"{len(clash)} points of the base match one point and differ in {', '.join(differ) or 'nothing'}: narrow the base")
-    own, base = (side.reindex(rows[number]).reset_index(drop=True) for number, side in enumerate((own, base)))
-    table = pd.concat([own, base[list(carried)].add_prefix("base_"), ratio_columns(own, base, name)], axis=1)
+        differ = [
+            field for field in free if field in clash and clash[field].nunique(dropna=False) > 1
+        ]
+        raise ValueError(
+            f"{len(clash)} points of the base match one point and differ in"
+            f" {', '.join(differ) or 'nothing'}: narrow the base"
+        )
+    own, base = (
+        side.reindex(rows[number]).reset_index(drop=True) for number, side in enumerate((own, base))
+    )
+    table = pd.concat(
+        [own, base[list(carried)].add_prefix("base_"), ratio_columns(own, base, name)], axis=1
+    )
     return table.assign(verdict=verdict(table, name))
 
 
-def equal_rows(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
-    """`counterparts` of two tables by many columns: under 0 and 1 the places of rows that equal each other in all of `on`."""
-    number = pd.concat([own[on], base[on]]).groupby(list(on), sort=False, dropna=False).ngroup().to_numpy()
-    return counterparts([pd.DataFrame({"number": part}) for part in np.split(number, [len(own)])], how)
+def equal_rows(
+    own: pd.DataFrame,
+    base: pd.DataFrame,
+    on: Sequence[str],
+    how: Literal["inner", "left"] = "inner",
+) -> pd.DataFrame:
+    """`counterparts` of two tables by many columns: under 0 and 1 the places of rows that equal
+    each other in all of `on`.
+    """
+    number = (
+        pd.concat([own[on], base[on]])
+        .groupby(list(on), sort=False, dropna=False)
+        .ngroup()
+        .to_numpy()
+    )
+    return counterparts(
+        [pd.DataFrame({"number": part}) for part in np.split(number, [len(own)])], how
+    )
 
 
-def counterparts(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
-    """The rows of several tables that equal each other in all columns they share: these, and under each table's number its row's label."""
+def counterparts(
+    sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner"
+) -> pd.DataFrame:
+    """The rows of several tables that equal each other in all columns they share: these, and under
+    each table's number its row's label.
+    """
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
     return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
-    """<name>, <name>_low and <name>_high of rates row by row, of equal index or over one row; 1 exactly where both are the same Records."""
+    """<name>, <name>_low and <name>_high of rates row by row, of equal index or over one row; 1
+    exactly where both are the same Records.
+    """
     if isinstance(base, pd.Series):
         base = pd.DataFrame({field: base[field] for field in _SAMPLE}, index=own.index)
     found = combined([own], [base])
-    ratio, half = found["rate"], np.exp(half_width(found["log_variance"], found["log_freedom"].fillna(1.0)))
+    ratio, half = (
+        found["rate"],
+        np.exp(half_width(found["log_variance"], found["log_freedom"].fillna(1.0))),
+    )
     table = pd.DataFrame({name: ratio, f"{name}_low": ratio / half, f"{name}_high": ratio * half})
     table[own["keys"].eq(base["keys"]).fillna(False)] = 1.0
     return table
 
 
 def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
-    """The product of some sides' rates over that of others, row by row, as one side of `_SAMPLE`; freedom: Welch's and Satterthwaite's."""
+    """The product of some sides' rates over that of others, row by row, as one side of `_SAMPLE`;
+    freedom: Welch's and Satterthwaite's.
+    """
     rate = math.prod((side["rate"] for side in over[1:]), start=over[0]["rate"])
     rate = rate / math.prod((side["rate"] for side in under), start=1.0)
-    variances, freedoms = ([side[name].astype("float64") for side in (*over, *under)] for name in ("log_variance", "log_freedom"))
+    variances, freedoms = (
+        [side[name].astype("float64") for side in (*over, *under)]
+        for name in ("log_variance", "log_freedom")
+    )
     variance = sum(variances[1:], start=variances[0])
     with np.errstate(divide="ignore", invalid="ignore"):
         freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
@@ -79,14 +137,20 @@ def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -
 
 
 def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
-    """What each row's interval says of its ratio: faster, slower, not told apart, single run; "" without a ratio."""
+    """What each row's interval says of its ratio: faster, slower, not told apart, single run; ""
+    without a ratio.
+    """
     ratio, low, high = (table[f"{name}{end}"] for end in ("", "_low", "_high"))
-    says = np.select([ratio.isna(), low.isna(), low > 1, high < 1], ["", SINGLE, FASTER, SLOWER], EQUAL)
+    says = np.select(
+        [ratio.isna(), low.isna(), low > 1, high < 1], ["", SINGLE, FASTER, SLOWER], EQUAL
+    )
     return pd.Series(says, index=table.index, dtype="string")
 
 
 def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> pd.DataFrame:
-    """One GPU at its best: of each job and `form` the fastest point on one device, of those with an interval where there are any."""
+    """One GPU at its best: of each job and `form` the fastest point on one device, of those with an
+    interval where there are any.
+    """
     ones = points[(points["n"] > 0) & points["devices"].eq(1)]
     ones = ones.assign(_first=ones["rate_low"].notna())
     ordered = ones.sort_values(["_first", "rate"], ascending=False, kind="stable")
@@ -94,20 +158,33 @@ def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> p
 
 
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with three baselines beside each, every ratio with `_low` and `_high` (95%), NaN where a baseline was not measured.
-    speedup_best, efficiency_best: over one GPU at its best (`best_single`), whose rate is best_single_rate; the luckiest of near-equals.
-    speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak and strong scaling are the same there.
-    of_independent: over independent replicas on as many devices, done the same way: what merging and moving cost on this host.
+    """The points with three baselines beside each, every ratio with `_low` and `_high` (95%), NaN
+    where a baseline was not measured.
+    speedup_best, efficiency_best: over one GPU at its best (`best_single`), whose rate is
+        best_single_rate; the luckiest of near-equals.
+    speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak
+        and strong scaling are the same there.
+    of_independent: over independent replicas on as many devices, done the same way: what merging
+        and moving cost on this host.
     """
     points = points.reset_index(drop=True)
     ok, series = points[points["n"] > 0], [field for field in POINT if field != "devices"]
     ones = ok[ok["devices"].eq(1)]
     # where only weak or only strong scaling was measured on one device, it serves for both
-    both = [ones, *(ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string")) for kind in ("weak", "strong"))]
+    both = [
+        ones,
+        *(
+            ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string"))
+            for kind in ("weak", "strong")
+        ),
+    ]
     found = {
         "speedup_best": (best_single(points), [*JOB, "execution"]),
         "speedup_same": (pd.concat(both).drop_duplicates(series), series),
-        "of_independent": (ok[ok["placement"].eq("independent")], [field for field in POINT if field != "placement"]),
+        "of_independent": (
+            ok[ok["placement"].eq("independent")],
+            [field for field in POINT if field != "placement"],
+        ),
     }
     parts = [points]
     for name, (base, on) in found.items():
@@ -127,7 +204,12 @@ ENDS = ("", "_low", "_high")
 
 
 def _bounded(rows: pd.DataFrame, columns: Mapping[str, str]) -> dict[str, pd.Series]:
-    return {f"{new}{end}": rows[f"{old}{end}"] for new, old in columns.items() for end in ENDS if f"{old}{end}" in rows}
+    return {
+        f"{new}{end}": rows[f"{old}{end}"]
+        for new, old in columns.items()
+        for end in ENDS
+        if f"{old}{end}" in rows
+    }
 
 
 def also(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
@@ -135,19 +217,29 @@ def also(rows: pd.DataFrame, **columns: str) -> pd.DataFrame:
     return rows.assign(**_bounded(rows, columns))
 
 
-def beside(rows: pd.DataFrame, other: pd.DataFrame, on: Sequence[str], **columns: str) -> pd.DataFrame:
-    """The rows with columns of the one row of `other` that equals each in `on`: new name = its name there; empty where there is none."""
+def beside(
+    rows: pd.DataFrame, other: pd.DataFrame, on: Sequence[str], **columns: str
+) -> pd.DataFrame:
+    """The rows with columns of the one row of `other` that equals each in `on`: new name = its name
+    there; empty where there is none.
+    """
     taken = other[list(on)].assign(**_bounded(other, columns))
     return rows.merge(taken, how="left", on=list(on), validate="m:1")
 
 
 def stacked(name: str, parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Parts one below the other, the column `name` saying which each row is of."""
-    return pd.concat([rows.assign(**{name: said}) for said, rows in parts.items()], ignore_index=True)
+    return pd.concat(
+        [rows.assign(**{name: said}) for said, rows in parts.items()], ignore_index=True
+    )
 
 
-def compared(rows: pd.DataFrame, but: Sequence[str] = (), name: str = "ratio", **fields: tuple[Any, Any]) -> pd.DataFrame:
-    """Points beside each other (`versus`): the first value of each field over the second: `execution=("captured", "eager")`."""
+def compared(
+    rows: pd.DataFrame, but: Sequence[str] = (), name: str = "ratio", **fields: tuple[Any, Any]
+) -> pd.DataFrame:
+    """Points beside each other (`versus`): the first value of each field over the second:
+    `execution=("captured", "eager")`.
+    """
     own, base = ({field: values[side] for field, values in fields.items()} for side in (0, 1))
     return versus(where(rows, **own), where(rows, **base), but=[*fields, *but], name=name)
 
@@ -158,7 +250,13 @@ def repeated(rows: pd.DataFrame, least: int = 2) -> pd.DataFrame:
 
 
 def records_with(records: Iterable[Record], traced: bool = False, **fields: Any) -> list[Record]:
-    """The Records of traced Runs, or of the others, whose Run has these fields: a value, or a list of values."""
+    """The Records of traced Runs, or of the others, whose Run has these fields: a value, or a list
+    of values.
+    """
     wanted = {name: value if isinstance(value, list) else [value] for name, value in fields.items()}
     kept = (record for record in records if bool(record.run.traced_steps) == traced)
-    return [record for record in kept if all(getattr(record.run, name) in values for name, values in wanted.items())]
+    return [
+        record
+        for record in kept
+        if all(getattr(record.run, name) in values for name, values in wanted.items())
+    ]
