@@ -81,9 +81,7 @@ def advice_of(records: list[Record], **fields: object) -> Advice:
     return rankings(points(frame_of(records)), {"workload": "nmt", **fields})[0][0]
 
 
-def test_one_gpu_is_advised_where_two_are_slower_and_neither_a_single_run_nor_another_training() -> (
-    None
-):
+def test_one_gpu_is_advised_where_two_are_slower_and_no_single_run_is() -> None:
     shares = {"ddp": (1.0, 0.4, 0.1), "independent": (1.0, 0.99, 0.98)}
     assert sentences(advice_of(study(shares=shares), devices=2))[0].startswith("Take one GPU")
     advice = advice_of([*study(), make_record("exp3", 2, units_per_s=5e6)], devices=2)
@@ -328,9 +326,7 @@ def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
     )
 
 
-def test_explain_and_advise_forecast_more_devices_from_the_counts_that_were_measured_and_say_so() -> (
-    None
-):
+def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:
     text = explained(RUNS, ["workload=cnn", "model=vgg16", "devices=8"])
     assert (
         "No Record has devices = 8" in text

@@ -193,9 +193,7 @@ def test_scaling_names_its_baselines_and_one_what_is_missing() -> None:
     refused("no column 'placment'", where, TABLE, placment="ddp")
 
 
-def test_of_several_lengths_the_most_repeated_speaks_and_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> (
-    None
-):
+def test_of_several_lengths_the_most_repeated_speaks() -> None:
     records = [
         *make_point([1e6] * 2, timed_steps=20),
         *make_point([1.1e6] * 5, timed_steps=50),
