@@ -107,10 +107,10 @@ class StagesTrainer(Trainer):
             self.values[variable.name] = torch.nn.Parameter(value)
         self.homes = homes
         self.optimizers = {}
-        for device in sorted(set(homes.values())):
-            parameters = [self.values[name] for name, home in homes.items() if home == device]
+        for place in sorted(set(homes.values())):
+            parameters = [self.values[name] for name, home in homes.items() if home == place]
             optimizer = make_optimizer(context.rule, parameters)  # type: ignore[arg-type]
-            self.optimizers[device] = optimizer
+            self.optimizers[place] = optimizer
         self.zeros = [
             torch.zeros((), device=device.torch, dtype=self.devices.dtype)
             for device in self.devices.each
