@@ -55,7 +55,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
     """
     measured = {record.key: record.measurement for record in records_of(RUNS)}
     rates = {key: one.units / one.wall_s for key, one in measured.items() if one}
-    table, singles, jobs = usual(STUDY), best_single(STUDY, form=()), 0
+    table, jobs = usual(STUDY), 0
     for _, job in [*table[table["n"] > 0].groupby(list(SAME), dropna=False, sort=False)][::3]:
         rows = [
             row
@@ -64,7 +64,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
         ]
         if not rows:
             continue
-        advice = advise(job, singles)
+        advice = advise(job, table)
         medians = {
             row["keys"]: median(rates[key] for key in row["keys"].split(", ") if key in rates)
             for row in rows
