@@ -12,8 +12,8 @@ import pytest
 
 import multigpu
 from multigpu.paths import REPOSITORY
-from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, workloads
 
 SOURCE = Path(multigpu.__file__).parent
 TRACER = Path(__file__).parent / "tracer"
@@ -130,4 +130,4 @@ def test_to_build_a_run_describes_its_own_model_alone(model: str) -> None:
         devices=2,
         batch_size=4,
     )
-    assert list(workloads().made) == [run.workload] and run.description.name == model  # type: ignore[attr-defined]
+    assert list(workloads().made) == [run.workload] and description_of(run).name == model  # type: ignore[attr-defined]

@@ -11,9 +11,10 @@ import pandas as pd
 from multigpu.analysis.fields import CONDITIONS, FIELDS, JOB, LENGTH, RESTRICTED, with_role
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
+from multigpu.build import build_run
 from multigpu.placements import find_placement
-from multigpu.placements.semantics import Semantics
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
+from multigpu.spec.semantics import Semantics
 from multigpu.workloads import find_model, find_workload, workloads
 
 SAME = (*JOB, "scaling", "devices", *CONDITIONS)
