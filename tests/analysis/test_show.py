@@ -324,9 +324,7 @@ def test_a_figure_needs_a_plain_name_and_a_folder(
     )
 
 
-def test_a_drawing_keeps_its_words_what_is_referred_to_and_two_decimals_and_no_count_touches_the_one_before() -> (
-    None
-):
+def test_a_drawing_keeps_its_words_and_no_count_touches_the_one_before() -> None:
     with mpl.rc_context(RC):
         picture = Picture(4, 3)
         axes = picture.add_subplot()

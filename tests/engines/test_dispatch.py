@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from multigpu.workloads import description_of
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.wire import Copy, OneProcessWire
@@ -17,6 +16,7 @@ from multigpu.measure.held import memory_folder
 from multigpu.placements import placements
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 from tests.equivalence.cases import dispatched, distance, reference_of, train_dispatched
 from tests.refusals import refused
 

@@ -19,7 +19,7 @@ from multigpu.analysis.words import devices_text
 from multigpu.own.placed import USUAL
 from multigpu.placements import placements
 from multigpu.spec.model import Model
-from multigpu.workloads import description_of, find_model
+from multigpu.workloads import description_of, find_model, optimizer_of
 
 if TYPE_CHECKING:
     from multigpu.own.result import Result
@@ -253,6 +253,7 @@ def page(result: Result, whole: bool = True) -> str:
         answer=answer(result),
         machine=result.records[0].machine.name,
         run=run,
+        optimizer=optimizer_of(run).name,
         table=str(
             table(
                 measured(result),
