@@ -45,7 +45,7 @@ CHANGED = {
         f"{NEW},0000000000000000,2026-11-27T00:00:00+00:00,,none,first test\n",
         "",
     ),
-    "src/multigpu/run.py": (
+    "src/multigpu/spec/run.py": (
         "    planted: int | None = Field(default=None, ge=1)\n",
         "    nccl_ctas: int",
     ),

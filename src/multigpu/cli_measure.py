@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
+from multigpu.build import build_run
 from multigpu.command import SELECTIONS, parse_counts, parse_fields
 from multigpu.grid import (
     Planned,
@@ -29,7 +30,7 @@ from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
 from multigpu.measure.sweep import launch_environment, measure
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import know
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from multigpu.schema import refusal
+from multigpu.spec.schema import refusal
 
 STUDY = "multigpu_study"
 KINDS = (

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from multigpu.build import build_run
 from multigpu.collectives.spec import messages, parse_spec, spec_bytes
 from multigpu.placements import find_placement, placements
 from multigpu.placements.pictures import movement
-from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Engine, Placement
-from multigpu.run import build_run
+from multigpu.spec.rules.engines import refusal
 from tests.refusals import refused
 
 GRAPH = {"execution": "captured", "device_type": "cuda"}

@@ -13,7 +13,7 @@ from multigpu.analysis.points import Missing
 from multigpu.own import compare
 from multigpu.own.compare import Budget, OutOfTime
 from multigpu.own.page import beside, shown_beside
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.refusals import refused
 
 

@@ -28,12 +28,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self, TypeVar
 
+from multigpu.build import build_run
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import START_S, Point, launch_of
 from multigpu.outside import Added
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 
 Entry = TypeVar("Entry")
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from multigpu.analysis.limits import bound_units_per_s
+from multigpu.build import build_run
 from multigpu.grid import traced
 from multigpu.kept import STATUSES
 from multigpu.measure.held import memory_folder, scratch_folder, turn
@@ -23,7 +24,7 @@ from multigpu.own.page import lines
 from multigpu.own.result import Result, keep, kept_runs
 from multigpu.placements import find_placement, placements
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, know, model_of
 from multigpu.workloads.own.job import Job, JobError, load_job
 

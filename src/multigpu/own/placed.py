@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.estimate import Estimate, estimate
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described
 
 ONE = "one device"

@@ -24,11 +24,13 @@ from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.traces import causes_frame
+from multigpu.build import build_run
 from multigpu.own.page import page
 from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 from multigpu.workloads.own.description import Described, know
 
 KEPT = "comparison.json"
@@ -294,7 +296,7 @@ class Result:
         tables = self.described.tables
         rows = sum(table.ids for table in tables.values()) * run.batch_size / max(1, len(tables))
         try:
-            demand = demand_of(find_placement(run.placement), run.description.variables, rows)
+            demand = demand_of(find_placement(run.placement), description_of(run).variables, rows)
         except ValueError as error:
             raise Missing(str(error)) from None
         if run.devices == 1:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from multigpu import paths
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
 
 Precision = Literal["fp32", "tf32", "bf16"]
 

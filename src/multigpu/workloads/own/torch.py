@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader
 
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job, JobError, telling
