@@ -9,8 +9,8 @@ import pytest
 from multigpu.build import build_run
 from multigpu.collectives.spec import messages, parse_spec, spec_bytes
 from multigpu.placements import find_placement, placements
-from multigpu.placements.resolve import semantics_of
 from multigpu.placements.pictures import movement
+from multigpu.placements.resolve import semantics_of
 from multigpu.placements.row import Engine, Placement
 from multigpu.spec.rules.engines import refusal
 from tests.refusals import refused
