@@ -20,8 +20,8 @@ from tests.refusals import refused
 
 Measure = Literal["missing", "all", "none"]
 CHECK = (
-    "from multigpu.spec.parameters import check_parameters\ncheck_parameters(globals(), measure=str,"
-    " grid=str)"
+    "from multigpu.spec.parameters import check_parameters\n"
+    "check_parameters(globals(), measure=str, grid=str)"
 )
 
 

@@ -10,6 +10,7 @@ from multigpu.build import build_run
 from multigpu.collectives.spec import messages, parse_spec, spec_bytes
 from multigpu.placements import find_placement, placements
 from multigpu.placements.pictures import movement
+from multigpu.placements.resolve import semantics_of
 from multigpu.placements.row import Engine, Placement
 from multigpu.spec.rules.engines import refusal
 from tests.refusals import refused
@@ -136,8 +137,8 @@ def test_what_is_left_out_leaves_the_key_as_it_was() -> None:
     )
     assert plain.digest != build_run(**CNN, placement="ddp", wire_dtype="bf16").digest
     assert (
-        build_run(**CNN, placement="ddp", wire_dtype="bf16").semantics.kind == "lossy"
-        and plain.semantics.kind == "joined"
+        semantics_of(build_run(**CNN, placement="ddp", wire_dtype="bf16")).kind == "lossy"
+        and semantics_of(plain).kind == "joined"
     )
 
 

@@ -194,8 +194,8 @@ def differing(row: Any, other: Any) -> list[str]:
 
 
 def semantics(row: Any) -> Semantics:
-    """What the result of a point equals (as `Run.semantics`); one independent or asynchronous
-    replica is joined.
+    """Return what the result of a point equals (as `placements.resolve.semantics_of`); one
+    independent or asynchronous replica is joined.
     """
     return (
         find_placement(row["placement"])
