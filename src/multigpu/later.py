@@ -39,7 +39,7 @@ class Later(Mapping[str, Value]):
 
     def __iter__(self) -> Iterator[str]:
         yield from self.makers
-        yield from self.further
+        yield from (name for name in self.further if name not in self.makers)
 
     def __len__(self) -> int:
-        return len(self.makers) + len(self.further)
+        return sum(1 for _ in self)
