@@ -165,6 +165,9 @@ def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: P
         context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
         values, losses = train_reference(context, source, STEPS, [0, 1])
     expected, plain = oracle.trained(job, 2, STEPS)
+    if expected_of(name).get("differs"):  # as a note says
+        assert losses != pytest.approx(plain, rel=1e-7)
+        return
     assert losses == pytest.approx(plain, rel=1e-7)
     for own, value in expected.items():
         if f"model.{own}" in values:
@@ -175,12 +178,17 @@ def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: P
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> dict[str, Result]:
-    """Of each job that trains, all placements, in as few launches as can be."""
+def results(folder: Path, request: pytest.FixtureRequest) -> dict[str, Result]:
+    """Of each job that trains and is asked for, all placements, in as few launches as can be."""
     store, bar, asked = RecordStore(folder / "records"), Budget(99, False), {}
     bar.ends_s = math.inf
     points: list[Point] = []
-    for name in TRAINED:
+    wanted = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if item.originalname == "test_placements_of_a_job_equal_one_process"
+    }
+    for name in sorted(wanted):
         try:
             found = described(name, folder)
         except Exception:  # another test tells
