@@ -317,7 +317,7 @@ class Examined(Examination):
         return Reached(batches, counts, flat if precision == "fp64" else [], missed)
 
     def _missed(self, plain: PlainStep, rows: int, ends: float) -> set[str]:
-        """Variables that few samples of a batch give no gradient, of as many as there is time for."""
+        """Variables that few samples of a batch give no gradient, as many as there is time for."""
         missed: set[str] = set()
         for part in range(PARTS):
             number, first = part % len(self.drawn), part // len(self.drawn) * rows
