@@ -23,4 +23,4 @@ def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return torch.randint(50, (n, 5), generator=generator), torch.randn(n, generator=generator)
 
 
-job = mg.Job(Net, batch, F.mse_loss, mg.SGD(0.1), batch_size=16)
+job = mg.Job(Net, batch, F.mse_loss, mg.SGD(0.01), batch_size=16)

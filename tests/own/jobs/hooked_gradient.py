@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import multigpu as mg
 
-EXPECTED = {"equal": ["ddp", "exp2", "exp4", "zero1"]}
+EXPECTED = {"equal": ["ddp", "exp2", "exp4", "zero1"], "unequal": ["fsdp2"]}
 
 
 def tenth(gradient: Tensor) -> Tensor:

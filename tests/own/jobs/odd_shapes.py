@@ -6,7 +6,12 @@ from torch.nn import functional as F
 
 import multigpu as mg
 
-EXPECTED = {"equal": True, "fixed": ["none"], "note": "no elements"}
+EXPECTED = {
+    "equal": ["ddp", "exp2", "exp4", "zero1"],
+    "failed": {"fsdp2": "scalar parameters"},
+    "fixed": ["none"],
+    "note": "no elements",
+}
 
 
 class Net(nn.Module):
