@@ -2,6 +2,7 @@
 on few samples.
 """
 
+import contextlib
 import hashlib
 import importlib
 import inspect
@@ -16,9 +17,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from multigpu.own.drawn import several
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job, JobError, pack, telling
+from multigpu.workloads.own.seeding import undisturbed
 
 # with which a model is tried where it takes them: few, since this is a CPU, and more than one,
 # which batch norm wants
@@ -68,6 +71,7 @@ class Examination:
     shapes: dict[str, tuple[int, ...]]
     tied: dict[str, str]
     frozen: list[str]
+    stored: dict[str, Any]
 
     def __init__(self, job: Job, replicas: int) -> None:
         self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
@@ -287,17 +291,48 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
 
 
 def describe(
-    job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True
+    job: Job,
+    folder: Path,
+    replicas: int,
+    named: str = "",
+    timed: bool = True,
+    twice_s: float = 0.0,
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
-    named: "FILE.py:NAME" of a file's.
+    named: "FILE.py:NAME" of a file's. twice_s: so long it may take to make batches and model again,
+    in new processes (0: they are not).
     """
     code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
     packed = b"" if named else pack(job)
-    examination: Examination = importlib.import_module(
-        f"multigpu.own.examine_{framework_of(job)}"
-    ).Examined(job, replicas)
-    described = examination.described(named, bool(named), code, timed)
+    framework = framework_of(job)
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(undisturbed())
+        again = None
+        if twice_s and framework == "torch":
+            from multigpu.own.reproducible import Twice
+
+            again = ending.enter_context(Twice(named, packed))
+        examination: Examination = importlib.import_module(
+            f"multigpu.own.examine_{framework}"
+        ).Examined(job, replicas)
+        structure, arrays = examination.structure, examination.arrays
+        few = min(SAMPLES, job.batch_size)
+        drawn = several(framework, job, replicas, structure, arrays, few)
+        if again is not None:
+            rows = few if drawn.few else job.batch_size
+            again.give(examination.stored, structure, arrays, rows, replicas)
+        described = examination.described(named, bool(named), code, timed)
+        described = described.model_copy(
+            update={
+                "ragged": drawn.ragged,
+                "any_rows": described.any_rows and drawn.few,
+                "notes": [*described.notes, *drawn.notes],
+            }
+        )
+        if again is not None:
+            from multigpu.own.reproducible import told_of
+
+            described = told_of(described, job.title, again.found(twice_s))
     folder.mkdir(parents=True, exist_ok=True)
     examination.store(folder / described.values)
     if packed:

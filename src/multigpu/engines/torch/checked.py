@@ -16,6 +16,7 @@ from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import DTYPES, give_back_memory
 from multigpu.engines.torch.feed import Feed, Shard
+from multigpu.engines.torch.ragged import tells_lookups, with_everyones_lookups
 from multigpu.engines.torch.trainer import Context, build_module, open_context
 from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Source
@@ -179,8 +180,10 @@ def _placed(
     with contextlib.closing(context.closing):
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
+            tells = tells_lookups(run, any(member.by_row for member in context.assigned))
             for step in range(steps):
-                trainer.step([feed.shard(step)])
+                shard = feed.shard(step)
+                trainer.step([with_everyones_lookups(shard) if tells else shard])
             values = trainer.full_values()
     feed.close()
     return values
@@ -237,3 +240,10 @@ class Session(session.Session):
         found = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
         self.told = found
+        self.tells = tells_lookups(run, any(member.by_row for member in self.context.assigned))
+
+    def shards(self, index: int) -> list[Shard]:
+        shards = [feed.shard(index) for feed in self.feeds]
+        if self.tells:
+            shards = [with_everyones_lookups(shard) for shard in shards]
+        return self.counted(index, shards)

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from multigpu import paths
 from multigpu.workloads.base import Optimizer
+from multigpu.workloads.own.seeding import FIRST_OF_TORCH, LOADED, drawing_alike
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -211,7 +212,8 @@ def load_job(named: str) -> Job:
         sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    with telling(f"{path.name}"):
+    # what a file draws while it is loaded, data among it, is the same in every process
+    with telling(f"{path.name}"), drawing_alike(LOADED, FIRST_OF_TORCH):
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if not isinstance(found, Job):

@@ -3,7 +3,6 @@ come from elsewhere, a summed loss.
 """
 
 import copy
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,12 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils.data import DataLoader
 
 from multigpu.workloads.base import Model
-from multigpu.workloads.own.batches import Streamed, put_together
+from multigpu.workloads.own.batches import put_together
 from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.loaded import Loaded, generator_of
+from multigpu.workloads.own.seeding import MADE, drawing_alike
+
+__all__ = ["Loaded", "generator_of"]  # as readers of batches find them
 
 _controlled = False
 
@@ -52,7 +54,11 @@ def without_dropout(module: nn.Module) -> None:
 
 def own_module(job: Job) -> nn.Module:
     """The user's module, on the CPU."""
-    with telling(f"model {job.title!r}", job.made_at), torch.device("cpu"):
+    with (
+        telling(f"model {job.title!r}", job.made_at),
+        torch.device("cpu"),
+        drawing_alike(MADE),
+    ):
         made = copy.deepcopy(job.model) if isinstance(job.model, nn.Module) else job.model()
     if not isinstance(made, nn.Module):
         raise JobError(
@@ -220,46 +226,3 @@ def variables_of(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, 
             first[id(parameter)] = name
             found[name] = parameter
     return found, tied
-
-
-def generator_of(seed: int) -> torch.Generator:
-    """What a user's function draws from."""
-    return torch.Generator().manual_seed(seed)
-
-
-class Loaded(Streamed):
-    """Samples of a DataLoader's dataset in an order of the seed's own, or what an iterable gives,
-    to each replica its own batches.
-    """
-
-    def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
-        super().__init__(source, rows, replicas, rank, seed)
-        self.longer = not (
-            hasattr(source, "dataset")
-            and hasattr(source.dataset, "__getitem__")
-            and hasattr(source.dataset, "__len__")
-        )
-        if not self.longer and len(source.dataset) < rows * replicas:
-            raise JobError(
-                f"the DataLoader's dataset holds {len(source.dataset)} samples, and {replicas}"
-                f" devices with {rows} each need {rows * replicas} a step: give more samples, a"
-                " smaller batch_size or fewer devices"
-            )
-
-    def _indices(self, first: int) -> Iterator[list[int]]:
-        joined = self.rows * self.replicas
-        steps = len(self.source.dataset) // joined
-        for step in itertools.count(first):
-            order = torch.randperm(
-                len(self.source.dataset),
-                generator=generator_of(self.seed * 1_000_003 + step // steps),
-            )
-            start = (step % steps) * joined + self.rank * self.rows
-            yield order[start : start + self.rows].tolist()
-
-    def begun(self, step: int) -> Iterator[Any]:
-        if not self.longer:
-            more = {"collate_fn": self.source.collate_fn, "num_workers": self.source.num_workers}
-            return iter(DataLoader(self.source.dataset, batch_sampler=self._indices(step), **more))
-        every = itertools.chain.from_iterable(itertools.repeat(self.source))
-        return itertools.islice(every, step * self.replicas + self.rank, None, self.replicas)
