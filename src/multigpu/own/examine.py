@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from multigpu.own.drawn import several
+from multigpu.own.joined import Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job, JobError, pack, telling
@@ -172,24 +173,18 @@ class Examination:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained
         depends on how a batch is shared out.
         """
-        whole, halves = self.cut(rows), (slice(rows // 2), slice(rows // 2, None))
-        joined = self.step(whole, model, "fp64").gradients
-        parts = [
-            self.step([array[half] for array in whole], model, "fp64").gradients for half in halves
-        ]
-        for name, gradient in joined.items():
-            each = [own for part in parts if (own := part[name]) is not None]
-            if gradient is None or len(each) < len(parts):
-                continue
-            if float(abs(gradient - sum(each) / 2).max()) > 1e-6 * max(
-                1e-12, float(abs(gradient).max())
-            ):
-                self.notes.append(
-                    "the mean of shards' gradients is not the joined batch's (batch norm, or a loss"
-                    " that is no mean over samples): one process that takes the shards one after"
-                    " the other is the reference"
-                )
-                return
+
+        def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:
+            tried = self.step(arrays, model, "fp64")
+            return tried.loss, tried.gradients
+
+        if note := note_of(step, self.arrays, rows, self.without_norms(model)):
+            self.notes.append(note)
+
+    @contextlib.contextmanager
+    def without_norms(self, model: Any) -> Iterator[bool]:
+        """Have batch norm use what it has learned inside, and tell whether there is any."""
+        yield False
 
     def step_s(self) -> float:
         return shortest(lambda: self.step(self.arrays))
