@@ -4,7 +4,8 @@ user's own line, or trained as plain PyTorch trains it, by placements too.
 A job's `EXPECTED` says which: `refused`, a pattern of the sentence, and `line`, with which the
 user's own line begins; or `equal`, the placements that equal one process (True: all), and what was
 found out: `note` (a pattern, or some), `tables`, `fixed`, `flat` (all of them), `trained` (some of
-them), `unchecked`. `pending`: what it waits for, `needs`: a library.
+them), `unchecked`; `twice`: once model and batches were made again in new processes. `pending`: what it
+waits for, `needs`: a library.
 """
 
 import importlib
@@ -98,7 +99,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @lru_cache
 def described(name: str, folder: Path) -> Described:
     named = f"{JOBS / name}.py:job"
-    return describe(load_job(named), folder / "jobs", 2, named, timed=False)
+    twice_s = 100.0 if expected_of(name).get("twice") else 0.0
+    return describe(load_job(named), folder / "jobs", 2, named, timed=False, twice_s=twice_s)
 
 
 def run_of(job: Any, found: Described) -> Run:

@@ -18,11 +18,12 @@ DRAWS, DRAWS_S = 6, 0.5  # at most so many batches, or so many seconds, and one 
 @dataclass
 class Drawn:
     """ragged: whether samples of different batches differ in length. few: whether a batch of few
-    samples can be had. notes: for the user.
+    samples can be had, small: that batch of the first step, or the whole one. notes: for the user.
     """
 
     ragged: bool
     few: bool
+    small: list[np.ndarray]
     notes: list[str] = field(default_factory=list)
 
 
@@ -43,7 +44,7 @@ def loader_notes(job: Job, replicas: int) -> list[str]:
                 f"the DataLoader's batch_size is {size} and the job's {job.batch_size}: each device"
                 " gets as many as the job says"
             )
-    elif hasattr(source, "__iter__"):
+    elif hasattr(source, "__iter__") and not isinstance(source, list | tuple):
         if replicas > 1:
             notes.append(
                 "batch can only be read in its order: each of several devices reads all of it and"
@@ -81,7 +82,7 @@ def several(
     """Draw more batches beside the first, `arrays`. few: of how many samples a small one is."""
     began_s = time.monotonic()
     shapes = [[array.shape[1:] for array in arrays]]
-    found = Drawn(ragged=False, few=True)
+    found = Drawn(ragged=False, few=True, small=arrays)
     reader = batches_of(framework, job, job.batch_size, replicas, 0, 0)
     for step in range(1, DRAWS):
         _, more = arrays_of_step(reader, step)
@@ -91,7 +92,7 @@ def several(
     found.ragged = any(len(each) == len(arrays) and each != shapes[0] for each in shapes)
     if few < job.batch_size:
         try:
-            arrays_of_step(batches_of(framework, job, few, replicas, 0, 0), 0)
+            _, found.small = arrays_of_step(batches_of(framework, job, few, replicas, 0, 0), 0)
         except JobError:
             found.few = False
     if framework == "torch":

@@ -327,7 +327,7 @@ def describe(
         if again is not None:
             from multigpu.own.reproducible import told_of
 
-            described = told_of(described, job.title, again.found(twice_s))
+            described = told_of(described, job.title, again.found(twice_s), drawn.small)
     folder.mkdir(parents=True, exist_ok=True)
     examination.store(folder / described.values)
     if packed:

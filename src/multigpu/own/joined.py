@@ -145,9 +145,7 @@ def told(found: Gram, losses: list[float]) -> str:
     )
 
 
-def unequal(
-    step: Step, arrays: list[np.ndarray], rows: int
-) -> tuple[Gram, list[float]] | None:
+def unequal(step: Step, arrays: list[np.ndarray], rows: int) -> tuple[Gram, list[float]] | None:
     """Of the first batch whose halves do not make up the whole, what these gave; None: all do. The
     first ones must compute, else a JobError; others may have nothing to learn from.
     """

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from multigpu.measure.process import end_in_order, last_words
-from multigpu.own.fresh import ASKED, GIVEN, PACKED
+from multigpu.own.fresh import ASKED, GIVEN, PACKED, digest
 from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import JobError
 from multigpu.workloads.own.structure import names_of
@@ -177,8 +177,15 @@ def notes_of(both: list[dict[str, Any]]) -> list[str]:
     return notes
 
 
-def told_of(described: Described, title: str, both: list[dict[str, Any]] | None) -> Described:
-    """The description with what two new processes found; a JobError where one failed."""
+def told_of(
+    described: Described,
+    title: str,
+    both: list[dict[str, Any]] | None,
+    here: Sequence[np.ndarray],
+) -> Described:
+    """The description with what two new processes found; a JobError where one failed. here: the
+    first batch of the first device as this process drew it.
+    """
     if both is None:
         note = "whether batch and model are the same in two processes was not found out in time"
         return described.model_copy(update={"notes": [*described.notes, note]})
@@ -188,6 +195,12 @@ def told_of(described: Described, title: str, both: list[dict[str, Any]] | None)
     reasons = [different_batch(described, both), different_model(title, both)]
     unchecked = "; ".join(reason for reason in [*reasons, described.unchecked] if reason)
     notes = [*described.notes, *(notes_of(both) if not reasons[0] else [])]
+    if not reasons[0] and both[0]["draws"]["0,0"] != [digest(array) for array in here]:
+        notes.append(
+            "batch follows what is another in another interpreter, such as the order of a set or"
+            " hash(): processes of one launch are forked from one, and draw alike"
+            + at(both[0]["line"])
+        )
     changed: dict[str, Any] = {"notes": list(dict.fromkeys(notes)), "reused": both[0]["reused"]}
     if any(reasons):
         changed |= {"unchecked": unchecked, "checked_in": None}

@@ -106,7 +106,7 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
         if part is None:
             return None
         is_packed = type(part).__name__ == "PackedSequence"
-        if not is_packed and not hasattr(part, "detach") and (named := _parts_of(part)) is not None:
+        if not is_packed and (named := _parts_of(part)) is not None:
             if wrong := [name for name in named if not isinstance(name, str | int)]:
                 raise JobError(
                     f"{where} has a key {wrong[0]!r}, a {type(wrong[0]).__name__}: name its parts"
@@ -123,7 +123,15 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
                 "tuple": [visit(inner, f"{where}[{index}]") for index, inner in enumerate(part)]
             }
         if id(part) not in met:
-            array = _array(part, where)
+            try:
+                array = _array(part, where)
+            except JobError:
+                raise
+            except Exception as error:
+                raise JobError(
+                    f"{where} is a {type(part).__name__} that cannot be read as a tensor"
+                    f" ({type(error).__name__}: {' '.join(str(error).split())[:200]}): {DUE}"
+                ) from error
             kept.append(part)
             met[id(part)] = len(arrays)
             arrays.append(array)

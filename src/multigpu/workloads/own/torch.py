@@ -21,6 +21,7 @@ from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job, JobError, telling
 from multigpu.workloads.own.loaded import Loaded, generator_of
 from multigpu.workloads.own.seeding import MADE, drawing_alike
+from multigpu.workloads.tensors import of_kind
 
 __all__ = ["Loaded", "generator_of"]  # as readers of batches find them
 
@@ -109,12 +110,11 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
 
 
 def tensors_of(arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
-    """A batch's tensors by number, which share its memory; those of real numbers have this type."""
+    """A batch's tensors by number, which share its memory where they can; those of real and of
+    complex numbers have this precision.
+    """
     found = {str(index): torch.from_numpy(array) for index, array in enumerate(arrays)}
-    return {
-        name: tensor.to(kind) if tensor.is_floating_point() else tensor
-        for name, tensor in found.items()
-    }
+    return {name: of_kind(tensor, kind) for name, tensor in found.items()}
 
 
 def ids_of(table: Table, batch: dict[str, Tensor]) -> Tensor:
