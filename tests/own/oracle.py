@@ -82,7 +82,7 @@ def module_of(job: Job, kind: torch.dtype = torch.float64) -> nn.Module:
 def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
     """What the module gives for a batch."""
     inputs = batch if job.loss is None else batch[0]
-    if isinstance(inputs, dict):
+    if isinstance(inputs, Mapping):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from multigpu.cli import main
-from multigpu.engines.torch.checked import train_reference
+from multigpu.engines.torch.checked import Kept, train_reference
 from multigpu.engines.torch.trainer import open_context
 from multigpu.measure.point import Point
 from multigpu.own.compare import Budget, asked_runs, measured_within
@@ -161,7 +161,7 @@ def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: P
         pytest.skip(found.unchecked)
     run = run_of(job, found).model_copy(update={"precision": "fp64"})
     builder = importlib.import_module("multigpu.workloads.own.torch")
-    source = open_source(run)
+    source = Kept(open_source(run), [0, 1], STEPS, torch.get_default_dtype())
     with builder.comparable(torch.float64):
         context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
         values, losses = train_reference(context, source, STEPS, [0, 1])

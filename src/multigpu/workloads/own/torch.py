@@ -3,7 +3,7 @@ come from elsewhere, a summed loss.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -88,7 +88,7 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
     with telling(f"model {job.title!r}", job.made_at):
         found = (
             module(**inputs)
-            if isinstance(inputs, dict)
+            if isinstance(inputs, Mapping)
             else module(*inputs)
             if isinstance(inputs, tuple)
             else module(inputs)
