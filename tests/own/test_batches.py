@@ -326,7 +326,7 @@ LOSSES = {
     "": lambda w, x, valid: ((each(w, x) * valid).sum(1) / valid.sum(1)).mean(),
     "its tokens x devices": lambda w, x, valid: (each(w, x) * valid).sum() / valid.sum(),
     "a sum over samples": lambda w, x, valid: (each(w, x) * valid).sum(),
-    "looks at several samples": lambda w, x, valid: each(w, x)[:, 0] @ each(w, x)[:, 1],
+    "looks at several samples": lambda w, x, valid: each(w, x)[:, 0].var(),
 }
 
 

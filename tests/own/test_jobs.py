@@ -39,6 +39,8 @@ EVERY = "MULTIGPU_JOBS" in os.environ
 """Whether all jobs run, in more placements, and not the cheapest alone."""
 
 CHEAP = (
+    "batch_draws_from_numpy",
+    "batch_of_many_types",
     "broken_backward",
     "compiled_model",
     "complex_parameter",
@@ -55,6 +57,7 @@ CHEAP = (
     "odd_shapes",
     "rare_branch",
     "recommender",
+    "tagger_of_ragged_batches",
     "weight_in_a_list",
 )
 NAMES = sorted(path.stem for path in JOBS.glob("*.py")) if EVERY else CHEAP
