@@ -8,6 +8,7 @@ them), `unchecked`; `twice`: once model and batches were made again in new proce
 waits for, `needs`: a library.
 """
 
+import ast
 import importlib
 import math
 import os
@@ -69,11 +70,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if EVERY else 120)]
 
 def expected_of(name: str) -> dict[str, Any]:
     """The job's EXPECTED, read without running its file."""
-    text = (JOBS / f"{name}.py").read_text()
-    found = re.search(r"^EXPECTED = (\{.*?\})\n", text, re.DOTALL | re.MULTILINE)
-    assert found, name
-    told: dict[str, Any] = eval(found[1])  # noqa: S307  # a literal, joined of strings perhaps
-    return told
+    for node in ast.parse((JOBS / f"{name}.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXPECTED":
+            told: dict[str, Any] = ast.literal_eval(node.value)
+            return told
+    raise AssertionError(f"{name} does not say what is expected of it")
 
 
 def marked(name: str) -> Any:

@@ -82,7 +82,7 @@ def several(
     """Draw more batches beside the first, `arrays`. few: of how many samples a small one is."""
     began_s = time.monotonic()
     shapes = [[array.shape[1:] for array in arrays]]
-    found = Drawn(ragged=False, few=True, small=arrays)
+    found = Drawn(ragged=False, few=True, small=[array.copy() for array in arrays])
     reader = batches_of(framework, job, job.batch_size, replicas, 0, 0)
     for step in range(1, DRAWS):
         _, more = arrays_of_step(reader, step)
@@ -92,7 +92,8 @@ def several(
     found.ragged = any(len(each) == len(arrays) and each != shapes[0] for each in shapes)
     if few < job.batch_size:
         try:
-            _, found.small = arrays_of_step(batches_of(framework, job, few, replicas, 0, 0), 0)
+            _, small = arrays_of_step(batches_of(framework, job, few, replicas, 0, 0), 0)
+            found.small = [array.copy() for array in small]
         except JobError:
             found.few = False
     if framework == "torch":

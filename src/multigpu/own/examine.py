@@ -36,6 +36,9 @@ EQUAL = {
 
 Precision = Literal["fp32", "fp64"]
 
+LONGEST_TITLE = 60
+"""Letters of a job's name that names of files take over."""
+
 
 @dataclass
 class Tried:
@@ -48,6 +51,30 @@ class Tried:
     asked: dict[str, list[Any]]
     gradients: dict[str, np.ndarray | None]
     random: bool
+
+
+@dataclass
+class Reached:
+    """What whole batches say of gradients. batches: how many were seen; counts: of each trained
+    variable, how many gave it one; flat: those that were zero but for rounding in all.
+    """
+
+    batches: int
+    counts: dict[str, int]
+    flat: list[str]
+
+    @property
+    def idle(self) -> list[str]:
+        return [name for name, count in self.counts.items() if not count]
+
+    @property
+    def seldom(self) -> list[str]:
+        return [name for name, count in self.counts.items() if 0 < count < self.batches]
+
+
+def largest(gradient: np.ndarray) -> float:
+    """The largest size of a number in it; 0 of none."""
+    return float(np.abs(gradient).max(initial=0.0))
 
 
 def shortest(step: Callable[[], Any]) -> float:
@@ -76,6 +103,7 @@ class Examination:
 
     def __init__(self, job: Job, replicas: int) -> None:
         self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
+        self.divides = True  # whether a part of a batch can be computed by itself
         self.structure, self.arrays = arrays_of_step(
             batches_of(self.framework, job, job.batch_size, replicas, 0, 0), 0
         )
@@ -134,16 +162,21 @@ class Examination:
         left_out: whether it drew at random.
         """
         precision: Precision = "fp64"
+        self.precision = precision
         try:
             first = self.step(self.cut(rows), model := self.plain(precision), precision)
             sizes = {
-                name: float(abs(gradient).max())
+                name: largest(gradient)
                 for name, gradient in first.gradients.items()
                 if gradient is not None
             }
-            self.flat = [name for name, size in sizes.items() if size <= FLAT * max(sizes.values())]
+            self.flat = [
+                name
+                for name, size in sizes.items()
+                if size <= FLAT * max(sizes.values(), default=0.0)
+            ]
         except JobError:
-            precision = "fp32"
+            self.precision = precision = "fp32"
             first = self.step(self.cut(rows), model := self.plain(precision), precision)
             self.notes.append(
                 "it does not compute in fp64, so placements are compared in fp32, less exactly"
@@ -166,7 +199,14 @@ class Examination:
                 ),
             )
         if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
-            self._joined(rows, model)
+            try:
+                self._joined(rows, model)
+            except JobError:
+                self.divides = False
+                self.notes.append(
+                    "half of a batch cannot be computed by itself (the model or the loss looks at"
+                    " all of its samples): placements are compared on whole batches"
+                )
         return precision, ""
 
     def _joined(self, rows: int, model: Any) -> None:
@@ -189,19 +229,67 @@ class Examination:
     def step_s(self) -> float:
         return shortest(lambda: self.step(self.arrays))
 
+    def reached(self, tried: Tried, rows: int | None, precision: Precision) -> Reached:
+        """Which variables get gradients, from as many whole batches as there is time for."""
+        counts = {name: int(tried.gradients[name] is not None) for name in self.shapes}
+        return Reached(1, counts, self.flat)
+
+    def confirmed(self, told: dict[str, Any], rows: int | None, precision: Precision) -> None:
+        """Compare what engines would train with the user's own model on whole batches, and change
+        the fields of the description that are told so that they do not differ; a JobError where
+        they do all the same.
+        """
+
+    def counted_flops(self, arrays: list[np.ndarray]) -> int:
+        """As `flops`; 0, which is noted, where they cannot be counted."""
+        try:
+            return self.flops(arrays)
+        except MemoryError:
+            raise
+        except Exception as error:
+            cause = error.__cause__ or error
+            why = " ".join(str(cause).split())[:80]
+            self.notes.append(
+                f"its operations cannot be counted ({type(cause).__name__}: {why}): how near a step"
+                " is to the arithmetic's bound is unknown"
+            )
+            return 0
+
+    def note_gradients(self, reached: Reached, fixed: list[str]) -> None:
+        """Note which parameters get no gradient, only sometimes, or none but for rounding."""
+        rule = self.job.optimizer
+
+        def among(names: list[str]) -> str:
+            return ", ".join(name.removeprefix("model.")[:80] for name in names[:2]) + (
+                " among them" if len(names) > 2 else ""
+            )
+
+        if idle := reached.idle:
+            self.notes.append(
+                f"{len(idle)} parameters get no gradient in {reached.batches} batches and are left"
+                f" as they are, {among(idle)}: a Run in which one gets a gradient stops"
+            )
+        if seldom := reached.seldom:
+            said = (
+                f"{len(seldom)} parameters get a gradient from some batches alone,"
+                f" {among(seldom)}: where a shard has none, zero is merged"
+            )
+            if rule.momentum or rule.weight_decay or rule.name != "sgd":
+                said += (
+                    "; in a step whose joined batch has none, momentum and decay go on, where"
+                    " PyTorch's optimizers leave a parameter without a gradient alone"
+                )
+            self.notes.append(said)
+        if flat := [name for name in reached.flat if name not in fixed]:
+            self.notes.append(
+                f"{len(flat)} parameters have a gradient that is zero but for rounding, as a bias"
+                f" before batch norm has ({among(flat)}): they need not move"
+            )
+
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
         """What was found out. timed: whether this CPU is what will train."""
         tried, rows = self.tried()
         arrays = self.cut(rows)
-        tables = self.tables(tried, arrays)
-        idle = [name for name in self.shapes if tried.gradients[name] is None]
-        fixed = [*self.frozen, *idle]
-        if idle:
-            named = idle[0].removeprefix("model.")
-            self.notes.append(
-                f"{len(idle)} parameters get no gradient and are left as they are, {named} among"
-                " them"
-            )
         if wrong := [
             name
             for name, gradient in tried.gradients.items()
@@ -212,38 +300,46 @@ class Examination:
                 f" finite ({self.job.made_at})"
             )
         checked_in, unchecked = self.comparability(rows, tried.random)
-        if flat := [name for name in self.flat if name not in fixed]:
-            what = (
-                "parameters have a gradient that is zero but for rounding, as a bias before batch"
-                " norm has"
-            )
-            self.notes.append(f"{len(flat)} {what}: they need not move")
+        precision = self.precision
+        reached = self.reached(tried, rows, precision)
+        fixed = [*self.frozen, *reached.idle]
+        tables = self.tables(tried, arrays)
+        self.note_gradients(reached, fixed)
         count = len(arrays[0])
         rest: dict[str, Any] = {
             "variables": [
                 (name, shape) for name, shape in self.shapes.items() if name not in fixed
             ],
             "tables": {name: table for name, table in tables.items() if name not in fixed},
-            "flat": flat,
+            "flat": [name for name in reached.flat if name not in fixed],
             "tied": self.tied,
             "fixed": fixed,
+            "idle": reached.idle,
+            "seldom": reached.seldom,
             "optimizer": asdict(self.job.optimizer),
             "structure": self.structure,
             "framework": self.framework,
             "leaves": self.leaves,
-            "any_rows": rows is not None,
-            "forward_flops": max(1.0, self.flops(arrays) / count),
+            "any_rows": rows is not None and self.divides,
+            "forward_flops": max(1.0, self.counted_flops(arrays) / count),
             # what is kept is written once and read once at least
             "memory_passes": max(1.0, 2 * tried.kept / count),
             "checked_in": checked_in,
             "unchecked": unchecked,
-            "notes": list(dict.fromkeys(self.notes)),
         }
+        self.confirmed(rest, rows, precision)
+        rest["notes"] = list(dict.fromkeys(self.notes))
         told = json.dumps(
-            {**rest, "forward_flops": 0, "tables": sorted(tables), "loss": f"{tried.loss:.5g}"},
+            {
+                **rest,
+                "forward_flops": 0,
+                "tables": sorted(rest["tables"]),
+                "loss": f"{tried.loss:.5g}",
+            },
             default=str,
         ).encode()
-        name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', self.job.title)}-{hashlib.sha256(told + code).hexdigest()[:8]}"
+        title = re.sub(r"[^A-Za-z0-9_]+", "-", self.job.title)[:LONGEST_TITLE]
+        name = f"{title}-{hashlib.sha256(told + code).hexdigest()[:8]}"
         rest["step_here_s"] = self.step_s() if timed else 0.0
         return Described(
             name=name, job=packed or f"{name}.job", file=file, values=f"{name}.values", **rest

@@ -27,9 +27,10 @@ from multigpu.measure.process import end_with_parent
 from multigpu.workloads.own.batches import Drawn, arrays_of_step, batches_of
 from multigpu.workloads.own.job import LIBRARIES, PACKAGE, Job, JobError, load_job, unpack
 from multigpu.workloads.own.loaded import generator_of, is_map
+from multigpu.workloads.own.modules import cast, without_dropout
 from multigpu.workloads.own.seeding import drawing_alike, seed_all, states
 from multigpu.workloads.own.structure import put_together
-from multigpu.workloads.own.torch import loss_of, own_module, tensors_of, without_dropout
+from multigpu.workloads.own.torch import loss_of, own_module, tensors_of
 
 ASKED, GIVEN, PACKED = "asked.json", "given.pt", "job"
 LATER_S = 86_461.0
@@ -197,7 +198,7 @@ def loss_in(
     try:
         with drawing_alike(1), torch.no_grad():
             batch = put_together(structure, tensors_of(list(arrays), kind))
-            return float(loss_of(job, module.to(kind), batch))
+            return float(loss_of(job, cast(module, kind), batch))
     finally:
         torch.set_default_dtype(usual)
 

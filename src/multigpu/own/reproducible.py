@@ -193,7 +193,9 @@ def told_of(
         if found["error"]:
             raise JobError(f"in a new process {found['error']}")
     reasons = [different_batch(described, both), different_model(title, both)]
-    unchecked = "; ".join(reason for reason in [*reasons, described.unchecked] if reason)
+    # a model that differs is known from here too, without what it draws from
+    before = "" if reasons[1] else described.unchecked
+    unchecked = "; ".join(reason for reason in [*reasons, before] if reason)
     notes = [*described.notes, *(notes_of(both) if not reasons[0] else [])]
     if not reasons[0] and both[0]["draws"]["0,0"] != [digest(array) for array in here]:
         notes.append(

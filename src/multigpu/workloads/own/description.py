@@ -44,7 +44,9 @@ class Described(Data):
         variables start with.
     variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those
         whose gradient is zero but for rounding.
-    tied: further names of one parameter -> its first. fixed: parameters that are not trained.
+    tied: further names of one parameter -> its first. fixed: parameters that are not trained; idle:
+        those of them that no examined batch gave a gradient. seldom: trained ones that only some
+        did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
     ragged: whether samples of different batches differ in length. reused: whether a batch is
@@ -64,6 +66,8 @@ class Described(Data):
     flat: list[str] = []
     tied: dict[str, str]
     fixed: list[str]
+    idle: list[str] = []
+    seldom: list[str] = []
     optimizer: dict[str, Any]
     structure: Any
     framework: Literal["torch", "tensorflow"] = "torch"

@@ -4,6 +4,8 @@ what is wrong with it in one sentence.
 
 import importlib.util
 import linecache
+import math
+import numbers
 import pickle
 import sys
 import sysconfig
@@ -21,9 +23,30 @@ from multigpu.workloads.own.seeding import FIRST_OF_TORCH, LOADED, drawing_alike
 Precision = Literal["fp32", "tf32", "bf16"]
 
 
+def checked_rule(rule: Optimizer) -> Optimizer:
+    """The rule, or a ValueError that names the number with which nothing can be trained."""
+    limits = {
+        "rate": (0.0, math.inf),
+        "momentum": (0.0, 1.0),
+        "weight_decay": (0.0, math.inf),
+        "beta1": (0.0, 1.0),
+        "beta2": (0.0, 1.0),
+        "epsilon": (0.0, math.inf),
+    }
+    for name, (least, end) in limits.items():
+        value = getattr(rule, name)
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or not least <= value < end:
+            upper = "" if math.isinf(end) else f" and below {end:g}"
+            raise ValueError(f"{name} = {value!r}: give a number from {least:g}{upper}")
+    return rule
+
+
 def SGD(rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimizer:
-    """Stochastic gradient descent, as `torch.optim.SGD`."""
-    return Optimizer("sgd", rate, momentum, weight_decay)
+    """Stochastic gradient descent, as `torch.optim.SGD`; a ValueError names a number that trains
+    nothing.
+    """
+    return checked_rule(Optimizer("sgd", rate, momentum, weight_decay))
 
 
 def Adam(
@@ -33,8 +56,8 @@ def Adam(
     epsilon: float = 1e-8,
     weight_decay: float = 0.0,
 ) -> Optimizer:
-    """As `torch.optim.Adam`."""
-    return Optimizer("adam", rate, 0.0, weight_decay, beta1, beta2, epsilon)
+    """As `torch.optim.Adam`; a ValueError names a number that trains nothing."""
+    return checked_rule(Optimizer("adam", rate, 0.0, weight_decay, beta1, beta2, epsilon))
 
 
 def AdamW(
@@ -44,8 +67,10 @@ def AdamW(
     epsilon: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> Optimizer:
-    """As `torch.optim.AdamW`, whose decay is no part of the gradient."""
-    return Optimizer("adamw", rate, 0.0, weight_decay, beta1, beta2, epsilon)
+    """As `torch.optim.AdamW`, whose decay is no part of the gradient; a ValueError names a number
+    that trains nothing.
+    """
+    return checked_rule(Optimizer("adamw", rate, 0.0, weight_decay, beta1, beta2, epsilon))
 
 
 @dataclass(frozen=True, eq=False)
