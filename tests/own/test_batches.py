@@ -3,7 +3,9 @@ placement.
 """
 
 import dataclasses
+import gc
 import itertools
+import multiprocessing
 import random
 from collections import OrderedDict, UserDict
 from collections.abc import Iterator
@@ -206,6 +208,22 @@ def test_a_batch_depends_on_its_step_and_device_alone(name: str) -> None:
     assert not same(told[0], told[1])
     other = batches_of("torch", job, 4, 2, 1, 0)
     assert not same(drawn(other, 0), told[0])
+
+
+def test_workers_end_with_the_reader() -> None:
+    before = set(multiprocessing.active_children())
+    reader = batches_of("torch", job_of(SOURCES["workers"]), 4, 1, 0, 0)
+    drawn(reader, 0)
+    workers = set(multiprocessing.active_children()) - before
+    assert len(workers) == 2
+    gc.disable()
+    try:
+        del reader
+        for worker in workers:
+            worker.join(20)
+        assert not [worker for worker in workers if worker.is_alive()]
+    finally:
+        gc.enable()
 
 
 def test_generators_of_the_process_go_on_as_if_nothing_was_drawn() -> None:

@@ -2,6 +2,7 @@
 with the same random numbers in every process.
 """
 
+import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -147,8 +148,11 @@ class Loaded(Streamed):
         return self.rows * self.replicas
 
     def begun(self, step: int) -> Iterator[Any]:
+        # no circle of what reads and what is read: else a loader's workers would outlive it
+        reader = copy.copy(self)
+        reader.stream = iter(())
         if not self.reads_by_number:
-            return self._streamed(step)
+            return reader._streamed(step)
         source = self.source
         more = {
             name: getattr(source, name)
@@ -157,7 +161,7 @@ class Loaded(Streamed):
         }
         if more.get("num_workers") and getattr(source, "prefetch_factor", None):
             more["prefetch_factor"] = source.prefetch_factor
-        order: Any = self._indices(step)
+        order: Any = reader._indices(step)
         return iter(DataLoader(SeededSamples(source.dataset), batch_sampler=order, **more))
 
     def _streamed(self, first: int) -> Iterator[Any]:
