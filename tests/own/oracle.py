@@ -124,10 +124,12 @@ def joined(batches: list[Any]) -> Any:
     return torch.cat(batches)
 
 
-def sources_of(job: Job, replicas: int, rows: int | None = None) -> list[Drawn | Streamed]:
-    """Where each replica's batches come from, as in a Run."""
+def sources_of(
+    job: Job, replicas: int, rows: int | None = None, seed: int = 0
+) -> list[Drawn | Streamed]:
+    """Where each replica's batches come from, as in a Run of this seed."""
     size = rows or job.batch_size
-    return [batches_of("torch", job, size, replicas, rank, 0) for rank in range(replicas)]
+    return [batches_of("torch", job, size, replicas, rank, seed) for rank in range(replicas)]
 
 
 def trained(
@@ -137,12 +139,14 @@ def trained(
     rows: int | None = None,
     together: bool = False,
     kind: torch.dtype = torch.float64,
+    seed: int = 0,
 ) -> tuple[dict[str, Tensor], list[float]]:
     """Train the user's module in this process.
 
     together: the joined batch passes at once; else the replicas' batches pass one after another and
         their gradients are averaged, which is the same where the loss is a mean over samples and
-        no layer looks at other samples. rows: of each replica's batch (None: the job's).
+        no layer looks at other samples. rows: of each replica's batch (None: the job's). seed: of
+        the batches.
 
     Returns:
         Each parameter's value after `steps` steps by its own first name, and the joined batch's
@@ -150,7 +154,7 @@ def trained(
     """
     module = module_of(job, kind)
     optimizer = optimizer_of(job.optimizer, list(module.parameters()))
-    sources = sources_of(job, replicas, rows)
+    sources = sources_of(job, replicas, rows, seed)
     losses = []
     for step in range(steps):
         optimizer.zero_grad()

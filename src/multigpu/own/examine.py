@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,12 +56,14 @@ class Tried:
 @dataclass
 class Reached:
     """What whole batches say of gradients. batches: how many were seen; counts: of each trained
-    variable, how many gave it one; flat: those that were zero but for rounding in all.
+    variable, how many gave it one; flat: those that were zero but for rounding in all; missed:
+    those that a few samples of a batch gave none.
     """
 
     batches: int
     counts: dict[str, int]
     flat: list[str]
+    missed: set[str] = field(default_factory=set)
 
     @property
     def idle(self) -> list[str]:
@@ -69,7 +71,17 @@ class Reached:
 
     @property
     def seldom(self) -> list[str]:
-        return [name for name, count in self.counts.items() if 0 < count < self.batches]
+        """Those of which a shard may have no gradient."""
+        return [
+            name
+            for name, count in self.counts.items()
+            if count and (count < self.batches or name in self.missed)
+        ]
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether some whole batch gave no gradient to what others gave one."""
+        return any(0 < count < self.batches for count in self.counts.values())
 
 
 def largest(gradient: np.ndarray) -> float:
@@ -271,10 +283,11 @@ class Examination:
             )
         if seldom := reached.seldom:
             said = (
-                f"{len(seldom)} parameters get a gradient from some batches alone,"
+                f"{len(seldom)} parameters get a gradient from some samples alone,"
                 f" {among(seldom)}: where a shard has none, zero is merged"
             )
-            if rule.momentum or rule.weight_decay or rule.name != "sgd":
+            keeps = rule.momentum or rule.weight_decay or rule.name != "sgd"
+            if keeps and reached.left_alone:
                 said += (
                     "; in a step whose joined batch has none, momentum and decay go on, where"
                     " PyTorch's optimizers leave a parameter without a gradient alone"

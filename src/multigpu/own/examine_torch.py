@@ -1,5 +1,6 @@
 """A user's PyTorch job, examined."""
 
+import contextlib
 import re
 import time
 from collections.abc import Iterator
@@ -108,6 +109,7 @@ WHOLE_S = 10.0  # that a pass of a whole batch may take; if longer, few samples 
 REACHED_S = 5.0  # after which no further batch is looked through for gradients
 CONFIRMED_S = 5.0  # after which no further step is compared with plain PyTorch
 BATCHES, MOST_BATCHES = 4, 24  # looked through; the more where a parameter has no gradient yet
+PARTS = 32  # of few samples each, that are looked through for gradients besides
 CONFIRMED = 3  # steps compared with plain PyTorch
 
 
@@ -323,7 +325,21 @@ class Examined(Examination):
                     sizes[name] = max(sizes[name], largest(gradient) / max(most, 1e-300))
             batches += 1
         flat = [name for name, size in sizes.items() if counts[name] and size <= FLAT]
-        return Reached(batches, counts, flat if precision == "fp64" else [])
+        missed = self._missed(plain, rows, ends) if rows is not None and self.divides else set()
+        return Reached(batches, counts, flat if precision == "fp64" else [], missed)
+
+    def _missed(self, plain: PlainStep, rows: int, ends: float) -> set[str]:
+        """Variables that few samples of a batch give no gradient, as many as there is time for."""
+        missed: set[str] = set()
+        for part in range(PARTS):
+            number, first = part % len(self.drawn), part // len(self.drawn) * rows
+            arrays = [array[first : first + rows] for array in self.drawn[number]]
+            if len(arrays[0]) < rows or time.monotonic() > ends:
+                break
+            with contextlib.suppress(JobError):
+                passed = plain.passed(tensors_of(arrays, plain.kind))
+                missed |= {name for name, value in passed.gradients.items() if value is None}
+        return missed
 
     def confirmed(self, told: dict[str, Any], rows: int | None, precision: Precision) -> None:
         every = told["tables"]

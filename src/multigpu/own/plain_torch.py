@@ -97,7 +97,7 @@ class PlainStep:
     @torch.no_grad()
     def move(self, updates: dict[str, Tensor]) -> None:
         for name, update in updates.items():
-            self.parameters[name] -= update
+            self.parameters[name].sub_(update)
 
 
 class PlacedStep:

@@ -77,7 +77,7 @@ def copied(job: Job, module: nn.Module) -> nn.Module:
 
 def is_lazy(module: nn.Module) -> bool:
     """Whether some of its parameters or buffers have no shape before a first batch."""
-    lazy = nn.parameter.UninitializedTensorMixin
+    lazy = (nn.UninitializedParameter, nn.UninitializedBuffer)
     return any(isinstance(value, lazy) for value in [*module.parameters(), *module.buffers()])
 
 

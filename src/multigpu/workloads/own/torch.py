@@ -247,9 +247,9 @@ class OwnStep(nn.Module):
                 ]
         for name in self.described.idle:
             owner, leaf = owner_of(self, name)
-            buffer = owner._buffers[leaf]
-            assert buffer is not None
-            buffer.requires_grad_().register_hook(partial(late_gradient, name))
+            unused = owner._buffers[leaf]
+            assert unused is not None
+            unused.requires_grad_().register_hook(partial(late_gradient, name))
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         self.rows = rows or {}
