@@ -3,10 +3,12 @@ loss and optimizer in one process, in fp64, without any code of placements.
 """
 
 import copy
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -14,6 +16,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from multigpu.workloads.base import Optimizer
 from multigpu.workloads.own.batches import Drawn, Streamed, batches_of
 from multigpu.workloads.own.job import Job
+from multigpu.workloads.own.seeding import MADE, drawing_alike
 
 
 @contextmanager
@@ -29,10 +32,22 @@ def default_type(kind: torch.dtype) -> Iterator[None]:
 
 def cast(value: Any, kind: torch.dtype) -> Any:
     """Tensors (and arrays) of real or complex numbers in this precision, all others as they are."""
-    if isinstance(value, dict):
-        return {name: cast(part, kind) for name, part in value.items()}
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        parts = {name: cast(part, kind) for name, part in value.items()}
+        return parts if isinstance(value, dict) else type(value)(parts)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(cast(part, kind) for part in value))
     if isinstance(value, tuple | list):
         return tuple(cast(part, kind) for part in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value)]
+        return dataclasses.replace(
+            value, **{name: cast(getattr(value, name), kind) for name in fields}
+        )
+    if isinstance(value, np.ndarray):
+        value = np.ascontiguousarray(value.astype(value.dtype.newbyteorder("=")))
     tensor = torch.as_tensor(value)
     if tensor.is_floating_point():
         return tensor.to(kind)
@@ -43,8 +58,7 @@ def module_of(job: Job, kind: torch.dtype = torch.float64) -> nn.Module:
     """The user's module as the study seeds it, in this precision and with dropout at 0; one that
     torch.compile wrapped without it, and a lazy one with its widths.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with drawing_alike(MADE):
         made = copy.deepcopy(job.model) if isinstance(job.model, nn.Module) else job.model()
         made = getattr(made, "_orig_mod", made)
         if any(isinstance(p, nn.UninitializedParameter) for p in made.parameters()):
@@ -68,7 +82,7 @@ def module_of(job: Job, kind: torch.dtype = torch.float64) -> nn.Module:
 def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
     """What the module gives for a batch."""
     inputs = batch if job.loss is None else batch[0]
-    if isinstance(inputs, dict):
+    if isinstance(inputs, Mapping):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
@@ -144,8 +158,7 @@ def trained(
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
-        with default_type(kind):  # as a placement is compared
-            batches = [cast(source.batch(step), kind) for source in sources]
+        batches = [cast(source.batch(step), kind) for source in sources]
         parts = [joined(batches)] if together else batches
         total = 0.0
         for part in parts:

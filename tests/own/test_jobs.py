@@ -4,7 +4,8 @@ user's own line, or trained as plain PyTorch trains it, by placements too.
 A job's `EXPECTED` says which: `refused`, a pattern of the sentence, and `line`, with which the
 user's own line begins; or `equal`, the placements that equal one process (True: all), and what was
 found out: `note` (a pattern, or some), `tables`, `fixed`, `flat` (all of them), `trained` (some of
-them), `unchecked`. `pending`: what it waits for, `needs`: a library.
+them), `unchecked`; `twice`: once model and batches were made again in new processes. `pending`:
+what it waits for, `needs`: a library.
 """
 
 import ast
@@ -21,7 +22,7 @@ import pytest
 import torch
 
 from multigpu.cli import main
-from multigpu.engines.torch.checked import train_reference
+from multigpu.engines.torch.checked import Kept, train_reference
 from multigpu.engines.torch.trainer import open_context
 from multigpu.measure.point import Point
 from multigpu.own.compare import Budget, asked_runs, measured_within
@@ -39,6 +40,8 @@ EVERY = "MULTIGPU_JOBS" in os.environ
 """Whether all jobs run, in more placements, and not the cheapest alone."""
 
 CHEAP = (
+    "batch_draws_from_numpy",
+    "batch_of_many_types",
     "broken_backward",
     "compiled_model",
     "complex_parameter",
@@ -55,6 +58,7 @@ CHEAP = (
     "odd_shapes",
     "rare_branch",
     "recommender",
+    "tagger_of_ragged_batches",
     "weight_in_a_list",
 )
 NAMES = sorted(path.stem for path in JOBS.glob("*.py")) if EVERY else CHEAP
@@ -99,7 +103,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @lru_cache
 def described(name: str, folder: Path) -> Described:
     named = f"{JOBS / name}.py:job"
-    return describe(load_job(named), folder / "jobs", 2, named, timed=False)
+    twice_s = 100.0 if expected_of(name).get("twice") else 0.0
+    return describe(load_job(named), folder / "jobs", 2, named, timed=False, twice_s=twice_s)
 
 
 def run_of(job: Any, found: Described) -> Run:
@@ -160,7 +165,7 @@ def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: P
         pytest.skip(found.unchecked)
     run = run_of(job, found).model_copy(update={"precision": "fp64"})
     builder = importlib.import_module("multigpu.workloads.own.torch")
-    source = open_source(run)
+    source = Kept(open_source(run), [0, 1], STEPS, torch.get_default_dtype())
     with builder.comparable(torch.float64):
         context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
         values, losses = train_reference(context, source, STEPS, [0, 1])

@@ -267,7 +267,9 @@ def compare(
         )
     folder = Path(out).resolve()
     know(folder / "jobs")
-    described = describe(loaded, folder / "jobs", count, named, timed=kind == "cpu")
+    described = describe(
+        loaded, folder / "jobs", count, named, timed=kind == "cpu", twice_s=budget_s / 2
+    )
     runs, refused = asked_runs(
         loaded, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats)
     )

@@ -2,22 +2,27 @@
 on few samples.
 """
 
+import contextlib
 import hashlib
 import importlib
 import inspect
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from multigpu.own.drawn import several
 from multigpu.own.examined import Reached, Tried, largest, notes_of, shortest
+from multigpu.own.joined import Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job, JobError, pack, telling
+from multigpu.workloads.own.seeding import undisturbed
 
 # with which a model is tried where it takes them: few, since this is a CPU, and more than one,
 # which batch norm wants
@@ -46,6 +51,7 @@ class Examination:
     shapes: dict[str, tuple[int, ...]]
     tied: dict[str, str]
     frozen: list[str]
+    stored: dict[str, Any]
 
     def __init__(self, job: Job, replicas: int) -> None:
         self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
@@ -159,22 +165,18 @@ class Examination:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained
         depends on how a batch is shared out.
         """
-        whole, halves = self.cut(rows), (slice(rows // 2), slice(rows // 2, None))
-        joined = self.step(whole, model, "fp64").gradients
-        parts = [
-            self.step([array[half] for array in whole], model, "fp64").gradients for half in halves
-        ]
-        for name, gradient in joined.items():
-            each = [own for part in parts if (own := part[name]) is not None]
-            if gradient is None or len(each) < len(parts):
-                continue
-            if largest(gradient - sum(each) / 2) > 1e-6 * max(1e-12, largest(gradient)):
-                self.notes.append(
-                    "the mean of shards' gradients is not the joined batch's (batch norm, or a loss"
-                    " that is no mean over samples): one process that takes the shards one after"
-                    " the other is the reference"
-                )
-                return
+
+        def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:
+            tried = self.step(arrays, model, "fp64")
+            return tried.loss, tried.gradients
+
+        if note := note_of(step, self.arrays, rows, self.without_norms(model)):
+            self.notes.append(note)
+
+    @contextlib.contextmanager
+    def without_norms(self, model: Any) -> Iterator[bool]:
+        """Have batch norm use what it has learned inside, and tell whether there is any."""
+        yield False
 
     def step_s(self) -> float:
         return shortest(lambda: self.step(self.arrays))
@@ -301,17 +303,48 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
 
 
 def describe(
-    job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True
+    job: Job,
+    folder: Path,
+    replicas: int,
+    named: str = "",
+    timed: bool = True,
+    twice_s: float = 0.0,
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
-    named: "FILE.py:NAME" of a file's.
+    named: "FILE.py:NAME" of a file's. twice_s: so long it may take to make batches and model again,
+    in new processes (0: they are not).
     """
     code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
     packed = b"" if named else pack(job)
-    examination: Examination = importlib.import_module(
-        f"multigpu.own.examine_{framework_of(job)}"
-    ).Examined(job, replicas)
-    described = examination.described(named, bool(named), code, timed)
+    framework = framework_of(job)
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(undisturbed())
+        again = None
+        if twice_s and framework == "torch":
+            from multigpu.own.reproducible import Twice
+
+            again = ending.enter_context(Twice(named, packed))
+        examination: Examination = importlib.import_module(
+            f"multigpu.own.examine_{framework}"
+        ).Examined(job, replicas)
+        structure, arrays = examination.structure, examination.arrays
+        few = min(SAMPLES, job.batch_size)
+        drawn = several(framework, job, replicas, structure, arrays, few)
+        if again is not None:
+            rows = few if drawn.few else job.batch_size
+            again.give(examination.stored, structure, arrays, rows, replicas)
+        described = examination.described(named, bool(named), code, timed)
+        described = described.model_copy(
+            update={
+                "ragged": drawn.ragged,
+                "any_rows": described.any_rows and drawn.few,
+                "notes": [*described.notes, *drawn.notes],
+            }
+        )
+        if again is not None:
+            from multigpu.own.reproducible import told_of
+
+            described = told_of(described, job.title, again.found(twice_s), drawn.small)
     folder.mkdir(parents=True, exist_ok=True)
     examination.store(folder / described.values)
     if packed:

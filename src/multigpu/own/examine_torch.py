@@ -3,7 +3,8 @@
 import contextlib
 import re
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -83,6 +85,17 @@ class Examined(Examination):
         module = self._made(self.job)
         without_dropout(module)
         return cast(module, KINDS[precision])
+
+    @contextmanager
+    def without_norms(self, model: Any) -> Iterator[bool]:
+        norms = [part for part in model.modules() if isinstance(part, _BatchNorm) and part.training]
+        for norm in norms:
+            norm.eval()
+        try:
+            yield bool(norms)
+        finally:
+            for norm in norms:
+                norm.train()
 
     def store(self, path: Path) -> None:
         torch.save(self.stored, path)

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import multigpu as mg
 
-EXPECTED = {"equal": True, "note": "ignores its generator", "pending": "drawn at random"}
+EXPECTED = {"equal": True, "note": "PyTorch's own generator, and ignores", "twice": True}
 
 
 class Net(nn.Module):

@@ -49,6 +49,8 @@ class Described(Data):
         did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
+    ragged: whether samples of different batches differ in length. reused: whether a batch is
+        written over the one before.
     checked_in: the precision in which placements are compared with one process; None: they cannot
         be, and `unchecked` says why.
     step_here_s: a step on one device's batch in this process's CPU. notes: what a user should know
@@ -71,6 +73,8 @@ class Described(Data):
     framework: Literal["torch", "tensorflow"] = "torch"
     leaves: Leaves = []
     any_rows: bool
+    ragged: bool = False
+    reused: bool = False
     forward_flops: float
     memory_passes: float
     checked_in: Literal["fp64", "fp32"] | None

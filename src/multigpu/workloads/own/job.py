@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 from multigpu import paths
 from multigpu.workloads.base import Optimizer
+from multigpu.workloads.own.seeding import FIRST_OF_TORCH, LOADED, drawing_alike
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -79,8 +80,10 @@ class Job:
     model: a class or function that makes the `nn.Module` or the `keras.Model` (on TensorFlow), or
         such a model, which is copied.
     batch: `batch(n, generator)` gives (inputs, target) of n samples, drawn from the generator (a
-        `torch.Generator`, or numpy's for Keras) and nothing else; or a DataLoader; or, for Keras, a
-        `tf.data.Dataset` of batches of any size. The first axis of every tensor counts samples.
+        `torch.Generator`, or numpy's for Keras) and nothing else; or a DataLoader, or what gives
+        one batch after another and can be read again; or, for Keras, a `tf.data.Dataset` of batches
+        of any size. What is drawn from PyTorch's, numpy's and the module random's own generators
+        is seeded by step and device. The first axis of every tensor counts samples.
         Inputs are a tensor, a tuple (an `nn.Module`'s arguments) or a dict (named ones); Keras
         takes each as its one input.
     loss: the mean over a batch's samples, `loss(output, target)`; for Keras, as there,
@@ -236,7 +239,8 @@ def load_job(named: str) -> Job:
         sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    with telling(f"{path.name}"):
+    # what a file draws while it is loaded, data among it, is the same in every process
+    with telling(f"{path.name}"), drawing_alike(LOADED, FIRST_OF_TORCH):
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if not isinstance(found, Job):

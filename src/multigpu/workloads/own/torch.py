@@ -2,8 +2,7 @@
 come from elsewhere, a summed loss.
 """
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from multigpu.workloads.base import Model
-from multigpu.workloads.own.batches import Streamed, arrays_of_step, batches_of, put_together
+from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
 from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.loaded import Loaded, generator_of
 from multigpu.workloads.own.modules import (
     copied,
     is_lazy,
@@ -28,6 +27,10 @@ from multigpu.workloads.own.modules import (
     without_dropout,
     without_sparse_gradients,
 )
+from multigpu.workloads.own.seeding import MADE, drawing_alike
+from multigpu.workloads.tensors import of_kind
+
+__all__ = ["Loaded", "generator_of"]  # as readers of batches find them
 
 _controlled = False
 
@@ -52,13 +55,18 @@ def own_module(job: Job, notes: list[str] | None = None) -> nn.Module:
     """The user's module, on the CPU, without torch.compile and with all widths. notes: what is left
     out is added to them.
     """
+    with drawing_alike(MADE):
+        return _own_module(job, [] if notes is None else notes)
+
+
+def _own_module(job: Job, notes: list[str]) -> nn.Module:
     with telling(f"model {job.title!r}", job.made_at), torch.device("cpu"):
         made = copied(job, job.model) if isinstance(job.model, nn.Module) else job.model()
     if not isinstance(made, nn.Module):
         raise JobError(
             f"model {job.title!r} gives a {type(made).__name__}, not an nn.Module ({job.made_at})"
         )
-    made = uncompiled(made, [] if notes is None else notes).train()
+    made = uncompiled(made, notes).train()
     if is_lazy(made):
         structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
         first = put_together(structure, tensors_of(arrays, torch.get_default_dtype()))
@@ -83,7 +91,7 @@ def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
     """What the user's model gives for a batch; a JobError with their own line where it fails."""
     inputs = batch if job.loss is None else job.pair(batch)[0]
     with telling(f"model {job.title!r}", job.made_at):
-        if isinstance(inputs, dict):
+        if isinstance(inputs, Mapping):
             return module(**inputs)
         return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
@@ -119,12 +127,11 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
 
 
 def tensors_of(arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
-    """A batch's tensors by number, which share its memory; those of real numbers have this type."""
+    """A batch's tensors by number, which share its memory where they can; those of real and of
+    complex numbers have this precision.
+    """
     found = {str(index): torch.from_numpy(array) for index, array in enumerate(arrays)}
-    return {
-        name: tensor.to(kind) if tensor.is_floating_point() else tensor
-        for name, tensor in found.items()
-    }
+    return {name: of_kind(tensor, kind) for name, tensor in found.items()}
 
 
 def ids_of(table: Table, batch: dict[str, Tensor]) -> Tensor:
@@ -287,46 +294,3 @@ def variables_of(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, 
             first[id(parameter)] = name
             found[name] = parameter
     return found, tied
-
-
-def generator_of(seed: int) -> torch.Generator:
-    """What a user's function draws from."""
-    return torch.Generator().manual_seed(seed)
-
-
-class Loaded(Streamed):
-    """Samples of a DataLoader's dataset in an order of the seed's own, or what an iterable gives,
-    to each replica its own batches.
-    """
-
-    def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
-        super().__init__(source, rows, replicas, rank, seed)
-        self.longer = not (
-            hasattr(source, "dataset")
-            and hasattr(source.dataset, "__getitem__")
-            and hasattr(source.dataset, "__len__")
-        )
-        if not self.longer and len(source.dataset) < rows * replicas:
-            raise JobError(
-                f"the DataLoader's dataset holds {len(source.dataset)} samples, and {replicas}"
-                f" devices with {rows} each need {rows * replicas} a step: give more samples, a"
-                " smaller batch_size or fewer devices"
-            )
-
-    def _indices(self, first: int) -> Iterator[list[int]]:
-        joined = self.rows * self.replicas
-        steps = len(self.source.dataset) // joined
-        for step in itertools.count(first):
-            order = torch.randperm(
-                len(self.source.dataset),
-                generator=generator_of(self.seed * 1_000_003 + step // steps),
-            )
-            start = (step % steps) * joined + self.rank * self.rows
-            yield order[start : start + self.rows].tolist()
-
-    def begun(self, step: int) -> Iterator[Any]:
-        if not self.longer:
-            more = {"collate_fn": self.source.collate_fn, "num_workers": self.source.num_workers}
-            return iter(DataLoader(self.source.dataset, batch_sampler=self._indices(step), **more))
-        every = itertools.chain.from_iterable(itertools.repeat(self.source))
-        return itertools.islice(every, step * self.replicas + self.rank, None, self.replicas)
