@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from multigpu.own.feeding import making_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job, JobError, pack, telling
@@ -298,6 +299,7 @@ def describe(
         f"multigpu.own.examine_{framework_of(job)}"
     ).Examined(job, replicas)
     described = examination.described(named, bool(named), code, timed)
+    described = described.model_copy(update=making_of(job, examination.framework, replicas))
     folder.mkdir(parents=True, exist_ok=True)
     examination.store(folder / described.values)
     if packed:
