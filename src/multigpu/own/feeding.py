@@ -1,4 +1,4 @@
-"""What feeding a user's model takes: a batch made by itself, and in words what that costs a step."""
+"""How long a batch of a user's job takes to make by itself."""
 
 import time
 from statistics import median

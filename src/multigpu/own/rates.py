@@ -36,4 +36,4 @@ def base_of(table: pd.DataFrame, each: Mapping[str, Sequence[Record]]) -> int | 
     ones = table[table["devices"] == 1]
     quiet = [not all(map(disturbances, each[str(name)])) for name in ones["name"]]
     ones = ones[quiet] if any(quiet) else ones
-    return None if ones.empty else int(ones.index[ones["rate"].argmax()])
+    return None if ones.empty else list(ones.index)[int(ones["rate"].argmax())]

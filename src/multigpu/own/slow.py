@@ -1,5 +1,5 @@
-"""The rank that the others wait for: from steps in which no rank waits for another, or from a trace's
-forward passes.
+"""The rank that the others wait for: from steps in which no rank waits for another, or from the
+forward passes of a trace.
 """
 
 from __future__ import annotations

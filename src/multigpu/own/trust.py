@@ -80,6 +80,7 @@ def reach(row: Placement, devices: int, share: float) -> float:
 
 
 def is_wide(figure: Estimate) -> bool:
+    """Whether an interval is too wide to say a figure."""
     return figure.known and (figure.low <= 0 or figure.high / figure.low > WIDE)
 
 

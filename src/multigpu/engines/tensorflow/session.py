@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from multigpu.engines.context import RunSession, all_replicated
+from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_joined_batch
 from multigpu.engines.tensorflow.graphs import Graphs
@@ -24,7 +25,6 @@ from multigpu.engines.tensorflow.strategies import StrategyTrainer
 from multigpu.engines.tensorflow.trainer import Context, Trainer
 from multigpu.engines.tensorflow.variables import squared_distance
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space
-from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.inputs.encoded import EncodedImages
 from multigpu.measure.session import Stage, joined_losses
 from multigpu.measure.timing import advance, run_window
