@@ -2,6 +2,7 @@
 takes a share of a user's step. Imports no framework.
 """
 
+import math
 from collections.abc import Callable
 from statistics import fmean
 from typing import Any
@@ -13,6 +14,11 @@ LEAST_SHARE = 0.02
 
 KEPT = 4
 """Batches that are kept and repeated: steps of ragged ones take unequal times."""
+
+WINDOW_SHARE, MOST = 0.5, 20
+"""Steps that wait for nothing are short: so many times as many as are timed as given, at most, take
+this share of their time.
+"""
 
 
 def ready_step_s(
@@ -47,6 +53,8 @@ def ready_step_s(
     def step(index: int) -> Any:
         return session.trainer.step(kept[index % len(kept)])
 
-    run_window(step, 0, 1, session.devices, barrier)
-    window = run_window(step, 1, run.timed_steps, session.devices, barrier)
-    return float(window.wall_s / run.timed_steps)
+    first_s = agreed(run_window(step, 0, len(kept), session.devices, barrier).wall_s) / len(kept)
+    wanted = math.ceil(WINDOW_SHARE * run.timed_steps * agreed(step_s) / first_s)
+    count = max(run.timed_steps, min(wanted, MOST * run.timed_steps))
+    window = run_window(step, 0, count, session.devices, barrier)
+    return float(window.wall_s / count)

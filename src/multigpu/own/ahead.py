@@ -32,7 +32,8 @@ def forecast(result: Result, devices: int, name: str | None) -> Estimate:
         Missing: there is nothing to fit, or what there is cannot be believed; the sentence says
             why.
     """
-    placed = result[name] if name else result.fastest or result.best or result.asked(None)
+    several = result.fastest or result.ahead_of_several
+    placed = result[name] if name else several or result.best or result.asked(None)
     run = placed.run
     alone = called(run.model_copy(update={"devices": 1}))
     if alone not in result.names:

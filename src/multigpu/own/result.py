@@ -191,6 +191,12 @@ class Result:
         return self._first(self.names, among=self.names)
 
     @property
+    def ahead_of_several(self) -> Placed | None:
+        """As `ahead`, of placements on several devices alone."""
+        several = [name for name in self.names if self[name].run.devices > 1]
+        return self._first(several, among=several)
+
+    @property
     def base(self) -> Placed | None:
         """One device at its best, which speedups are of; None: it was not measured."""
         ones = [name for name in self.names if self[name].run.devices == 1]
@@ -265,9 +271,7 @@ class Result:
         """The placement of this name, or the fastest as measured, or one device; Missing: there is
         none.
         """
-        ahead = self.fastest or self._first(
-            (other for other in self.names if self[other].run.devices > 1), among=self.names
-        )
+        ahead = self.fastest or self.ahead_of_several
         placed = self[name] if name else ahead or (self[ONE] if ONE in self.names else None)
         if placed is None:
             raise Missing("nothing was measured within the budget: give more of it")

@@ -128,7 +128,7 @@ def doubts_of(
             Doubt(
                 TOO_FEW,
                 f"its {row['n']} repeats are too few to say its rate: they allow"
-                f" {rate.low:.3g} to {rate.high:.3g} samples/s",
+                f" {Estimate(rate.low):rate} to {Estimate(rate.high, unit=rate.unit):rate}",
             )
         )
     if base is None or run.devices == 1 or pd.isna(row["speedup"]):

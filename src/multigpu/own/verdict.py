@@ -69,9 +69,9 @@ def _input_words(result: Result, placed: Placed, waited: Estimate) -> str:
     fed, ready = Estimate(float(placed.row["fed_step_s"])), step_of(result, placed.name)
     making_s = described.batch_s * (run.devices if run.processes == "one" else 1)
     share = Estimate(waited.value / fed.value)
-    where = f" of {placed.name}" if run.devices > 1 else ""
+    step = f"{placed.name}'s step" if run.devices > 1 else "a step"
     found = (
-        f"Your {described.batch_by} costs {Estimate(waited.value):ms} of a step of {fed:ms}{where}"
+        f"Your {described.batch_by} costs {Estimate(waited.value):ms} of {step} of {fed:ms}"
         f" ({share:percent})"
     )
     if making_s:
@@ -81,11 +81,11 @@ def _input_words(result: Result, placed: Placed, waited: Estimate) -> str:
         workers = math.ceil(making_s / ready.value)
         every = workers if run.processes == "one" else workers * run.devices
         cores = result.records[0].machine.cores
-        said = f" This machine has {plural(cores, 'core')}." if every > cores else ""
+        said = f"; this machine has {plural(cores, 'core')}" if every > cores else ""
         hide = "would hide it" if workers > 1 else "that competes with nothing would hide it"
         what = plural(workers, "input worker")
         a_device = "" if run.processes == "one" else " a device"
-        found += f" {what}{a_device} {hide}.{said}"
+        found += f" {what}{a_device} {hide}{said}."
     return found
 
 
@@ -97,12 +97,9 @@ def sentence(result: Result) -> str:
     if ahead is None:
         return "Nothing that trains what one process does was measured."
     if best is None:
-        why = "; ".join(
-            f"{name}: {', '.join(doubt.sentence for doubt in doubts)}"
-            for name, doubts in result.doubts.items()
-            if doubts
-        )
-        return f"No verdict: no figure here can be believed ({why}). As measured, {ahead} is ahead."
+        shorts = dict.fromkeys(doubt.short for own in result.doubts.values() for doubt in own)
+        why = joined(list(shorts))
+        return f"No verdict: no figure here can be believed ({why}). Ahead as measured: {ahead}."
     left = ""
     if ahead.name != best.name:
         short = joined([doubt.short for doubt in result.doubts[ahead.name]])
