@@ -24,6 +24,15 @@ from multigpu.workloads.own.description import Described
 from tests.factory import make_record
 from tests.refusals import refused
 
+pytestmark = pytest.mark.usefixtures("no_study")
+
+
+@pytest.fixture
+def no_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages here have no published job beside theirs, which takes seconds to read."""
+    monkeypatch.setattr("multigpu.own.page.shown_beside", lambda result: "")
+
+
 BATCH = 64
 TIMED = 20
 
@@ -49,6 +58,7 @@ def planted(
     steps_ms: Sequence[float],
     launches: str = "abc",
     ready_ms: float | None = None,
+    waited_ms: float | None = None,
     flags: Sequence[str] = (),
     ranks_ms: Sequence[float] = (),
     **told: Any,
@@ -66,7 +76,12 @@ def planted(
         }
         measurement |= {name: told.pop(name) for name in ("host_threads",) if name in told}
         if ready_ms is not None:
-            measurement["ready_step_s"] = ready_ms * step_ms / steps_ms[0] / 1e3
+            ready_s = ready_ms * step_ms / steps_ms[0] / 1e3
+            waits_s = [waited_ms / 1e3 if waited_ms is not None else step_ms / 1e3 - ready_s]
+            measurement |= {
+                "ready_step_s": ready_s,
+                "input_wait_s": [waits_s * (TIMED + 3)] * devices,
+            }
         each = [list(ms * noise.uniform(0.98, 1.02, TIMED + 3) / 1e3) for ms in ranks_ms]
         measurement |= {"step_time_s": each} if each else {}
         found.append(
@@ -206,6 +221,20 @@ def test_input_that_takes_nothing_is_not_spoken_of() -> None:
     assert "its input" not in plain._repr_html_() and "waiting for its batch" not in causes(plain)
 
 
+def test_what_slowed_a_window_of_a_cpu_is_not_called_input() -> None:
+    """Steps as given took twice as long as those on ready batches, waited for next to nothing, and
+    a batch is made in next to nothing.
+    """
+    result = result_of(
+        planted("ddp", 1, STEADY, ready_ms=5.0, waited_ms=0.2),
+        planted("ddp", 2, DDP, ready_ms=5.5, waited_ms=0.2),
+        batch_s=0.00005,
+    )
+    assert "batch()" not in result.verdict
+    assert causes(result, "ddp")["waiting for its batch"] == pytest.approx(0.3)
+    assert result["ddp"].row["step_time_s"] == pytest.approx(0.0107)
+
+
 def test_input_hidden_better_does_not_win() -> None:
     """As given the second is faster; on batches that are ready the first."""
     result = result_of(
@@ -268,7 +297,8 @@ def test_an_impossible_result_never_leads_and_is_said() -> None:
     )
     assert [doubt.short for doubt in result.doubts["ddp"]] == ["impossible"]
     assert result.best is not None and result.best.name == "replicated_allreduce"
-    assert "ddp's" in result.verdict and "impossible" in result.verdict
+    assert "ddp (" in result.verdict and "does not lead" in result.verdict
+    assert "impossible" in result.verdict
     assert any("4.17 times one device is more than the 2.00" in told for told in remarks(result))
     cells = measured(result).set_index("name")["speedup_text"]
     assert "impossible" in cells["ddp"] and ":" not in cells["replicated_allreduce"]
@@ -303,7 +333,8 @@ def test_two_repeats_far_apart_are_too_few() -> None:
     row = measured(result).set_index("name").loc["ddp"]
     assert row["rate_text"].endswith("(too few repeats)") and " to " not in row["rate_text"]
     assert result.best is not None and result.best.name == ONE, "one device leads what is believed"
-    assert "ddp's" in result.verdict and "too few repeats" in result.verdict
+    assert "ddp (" in result.verdict and "does not lead" in result.verdict
+    assert "too few repeats" in result.verdict
     both = result_of(planted("ddp", 1, [10.0, 15.0]), planted("ddp", 2, [11.0, 16.0]))
     assert both.best is None and both.verdict.startswith("No verdict: no figure here can be")
     assert "Ahead as measured: ddp" in both.verdict and both.ahead is not None

@@ -15,6 +15,7 @@ from multigpu.analysis.forecast_merge import Demand, Links, demand_of, merge_sec
 from multigpu.analysis.points import Missing, where
 from multigpu.own.parts import step_of
 from multigpu.own.placed import Placed, called
+from multigpu.own.rates import on_ready
 from multigpu.placements import find_placement
 
 if TYPE_CHECKING:
@@ -99,8 +100,7 @@ def _by_steps(result: Result, placed: Placed, alone: str, devices: int, demand: 
 
 def _steps(result: Result, name: str) -> tuple[float, ...]:
     """Of each Record, a step on batches that are on the device already, s."""
+    ready = [on_ready(record, result.described.batch_s) for record in result.measured(name)]
     return tuple(
-        m.wall_s / record.run.timed_steps if m.ready_step_s is None else m.ready_step_s
-        for record in result.measured(name)
-        if (m := record.measurement)
+        record.measurement.wall_s / record.run.timed_steps for record in ready if record.measurement
     )

@@ -293,7 +293,8 @@ def describe(
     """The job's description, written into a folder with its values; a JobError names what failed.
     named: "FILE.py:NAME" of a file's.
     """
-    code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
+    file, _, called = named.rpartition(":")
+    code = Path(file).read_bytes() + called.encode() if named else code_of(job)
     packed = b"" if named else pack(job)
     examination: Examination = importlib.import_module(
         f"multigpu.own.examine_{framework_of(job)}"

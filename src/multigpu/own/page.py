@@ -120,9 +120,9 @@ NOTE = (
 )
 
 COLUMNS = (
-    "placement = name | which = title | devices = devices | {rates} |"
-    " times one device = speedup_text | step = step_s:ms | peak_memory_gib |"
-    " moved a step = moved_bytes | beside one process = equal | measured = measured"
+    "placement = name | {rates} | times one device = speedup_text | step = step_s:ms |"
+    " peak_memory_gib | moved a step = moved_bytes | beside one process = equal |"
+    " measured = measured | which = title"
 )
 """The table on a page. {rates}: `READY` where input takes a share of a step, else `ALIKE`."""
 
@@ -262,7 +262,7 @@ def lines(result: Result) -> list[str]:
     except Missing as missing:
         parts = [str(missing)]
     return [
-        answer(result),
+        *answer(result),
         "",
         printed.to_string(index=False),
         "",

@@ -17,6 +17,7 @@ from multigpu.analysis.points import Missing
 from multigpu.analysis.statistics import mean_interval
 from multigpu.analysis.traces import causes_frame
 from multigpu.own.placed import USUAL, Placed, called, less, no_more
+from multigpu.own.rates import input_s
 from multigpu.own.slow import SlowRank, by_replicas, by_trace
 from multigpu.own.trust import NEAR
 from multigpu.placements import find_placement
@@ -52,15 +53,13 @@ def input_of(result: Result, name: str) -> Estimate | None:
     """What a step as given takes longer than one on batches that are on the device already, s; None
     where that was not measured, since it is next to nothing.
     """
-    longer = [
-        m.wall_s / record.run.timed_steps - m.ready_step_s
-        for record in result.measured(name)
-        if (m := record.measurement) and m.ready_step_s is not None
-    ]
-    if not longer:
+    batch_s = result.described.batch_s
+    paid = [input_s(record, batch_s) for record in result.measured(name)]
+    known = [seconds for seconds in paid if seconds is not None]
+    if not known:
         return None
-    told = mean_of(longer)
-    return Estimate(max(0.0, told.value), max(0.0, told.low), max(0.0, told.high))
+    told = mean_of(known)
+    return Estimate(told.value, max(0.0, told.low), told.high)
 
 
 def slow_rank(result: Result, placed: Placed) -> SlowRank | None:

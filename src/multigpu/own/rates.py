@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from multigpu.analysis.explain import wait_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.own.placed import called
@@ -11,14 +12,30 @@ from multigpu.own.trust import disturbances
 from multigpu.record import Record
 
 
-def on_ready(record: Record) -> Record:
-    """The Record as if its timed steps had been those on batches that lay on the device, where they
-    were measured; else the Record: input took next to nothing.
+def input_s(record: Record, batch_s: float) -> float | None:
+    """What a step as given takes longer than one on batches that are on the device already, s; None
+    where that was not measured, since input takes next to nothing.
+
+    On a CPU it is no more than the step waited for its batch and what making two such batches takes
+    by itself (`batch_s`), which is all that a thread beside the step can take from it, and more:
+    what is left of a difference of two short windows is other work of the computer.
     """
-    measured = record.measurement
+    run, measured = record.run, record.measurement
     if measured is None or measured.ready_step_s is None:
+        return None
+    longer_s = max(0.0, measured.wall_s / run.timed_steps - measured.ready_step_s)
+    if run.device_type != "cpu":
+        return longer_s
+    joined = run.devices if run.processes == "one" else 1
+    return min(longer_s, wait_of([record]) + 2 * joined * batch_s)
+
+
+def on_ready(record: Record, batch_s: float) -> Record:
+    """The Record as if its timed steps had not paid for their input (`input_s`)."""
+    measured, paid_s = record.measurement, input_s(record, batch_s)
+    if measured is None or not paid_s:
         return record
-    wall_s = measured.ready_step_s * record.run.timed_steps
+    wall_s = measured.wall_s - paid_s * record.run.timed_steps
     return record.model_copy(update={"measurement": measured.model_copy(update={"wall_s": wall_s})})
 
 

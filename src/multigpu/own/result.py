@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -67,7 +68,9 @@ class Result:
                 each[called(record.run)].append(record)
         each = {name: undisturbed(own) for name, own in each.items() if own}
         every = [record for own in each.values() for record in own]
-        table, fed = rates_of([on_ready(record) for record in every]), rates_of(every)
+        ready = [on_ready(record, described.batch_s) for record in every]
+        fed = rates_of(every)
+        table = fed if ready == every else rates_of(ready)
         ends = ("", "_low", "_high")
         table = table.assign(
             **{f"fed_rate{end}": fed[f"rate{end}"] for end in ends}, fed_step_s=fed["step_time_s"]
@@ -90,17 +93,19 @@ class Result:
 
     def __getitem__(self, name: str) -> Placed:
         """A placement that was measured; a KeyError that says why where it was not."""
-        found = self.frame[self.frame["name"] == name]
-        if found.empty:
+        if name not in self._placed:
             raise KeyError(
                 self.failed.get(name) or self.refused.get(name) or f"{name} was not measured"
             )
-        return Placed(
-            next(run for run in self.runs if called(run) == name),
-            found.iloc[0],
-            self.described,
-            self.folder,
-        )
+        return self._placed[name]
+
+    @cached_property
+    def _placed(self) -> dict[str, Placed]:
+        runs = {called(run): run for run in self.runs}
+        return {
+            str(row["name"]): Placed(runs[str(row["name"])], row, self.described, self.folder)
+            for _, row in self.frame.iterrows()
+        }
 
     @property
     def names(self) -> list[str]:
@@ -224,12 +229,13 @@ class Result:
 
     @property
     def verdict(self) -> str:
-        """What was found, in one or two sentences, with how sure it is."""
-        return answer(self)
+        """What was found, in a few sentences, with how sure it is."""
+        return " ".join(answer(self))
 
     def table(self) -> pd.DataFrame:
-        """A row a placement, one device first, then the fastest: rates, speedups, step, memory,
-        bytes, if it equals one process, and why its figures are doubted ("": they are not).
+        """A row a placement, one device first, then the fastest, then those that are not believed:
+        rates, speedups, step, memory, bytes, if it equals one process, and why its figures are
+        doubted ("": they are not).
         """
         ends = ("", "_low", "_high")
         figures = [f"{name}{end}" for name in ("rate", "speedup", "fed_rate") for end in ends]
@@ -244,9 +250,10 @@ class Result:
         found["doubts"] = [
             ", ".join(doubt.short for doubt in self.doubts[name]) for name in self.names
         ]
-        return found.sort_values(
-            ["devices", "rate"], ascending=[True, False], kind="stable"
-        ).reset_index(drop=True)
+        ordered = found.assign(doubted=found["doubts"].ne("")).sort_values(
+            ["devices", "doubted", "rate"], ascending=[True, True, False], kind="stable"
+        )
+        return ordered.drop(columns="doubted").reset_index(drop=True)
 
     def _says(self, name: str) -> str:
         semantics, compared = (

@@ -88,6 +88,8 @@ def figure_text(figure: Estimate, form: str) -> str:
     """A figure with its interval, or that it is a single run, or of too few repeats."""
     if is_wide(figure):
         return f"{figure:{form}} ({TOO_FEW})"
+    if figure.low == figure.high:  # by itself: one device's times one device
+        return f"{figure:{form}}"
     return f"{figure:{form} interval}"
 
 

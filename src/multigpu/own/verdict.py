@@ -31,12 +31,14 @@ def titled(name: str) -> str:
     return row.title if row else ""
 
 
-def answer(result: Result) -> str:
-    """What was found: what costs most, what is ahead and how sure that is."""
+def answer(result: Result) -> list[str]:
+    """What was found, a paragraph each: what costs most, what is ahead and how sure that is, and
+    what costs less.
+    """
     causes = list(_causes(result))
     first = [words for share, words in causes if share >= FIRST]
     rest = [words for share, words in causes if share < FIRST]
-    return " ".join([*first, sentence(result), *rest])
+    return [*first, sentence(result), *rest]
 
 
 def _causes(result: Result) -> Iterator[tuple[float, str]]:
@@ -51,7 +53,8 @@ def _causes(result: Result) -> Iterator[tuple[float, str]]:
         return
     fed_s = float(placed.row["fed_step_s"])
     found = []
-    if (waited := input_of(result, placed.name)) and waited.value >= MENTIONED * fed_s:
+    waited = input_of(result, placed.name)
+    if waited and waited.value >= MENTIONED * fed_s and (not waited.known or waited.low > 0):
         found.append((waited.value / fed_s, _input_words(result, placed, waited)))
     of_rank = told[told["known_by"].eq(slow.known_by)]["ms"].sum() / 1e3 if slow else 0.0
     if slow and of_rank >= MENTIONED * fed_s:
@@ -103,7 +106,7 @@ def sentence(result: Result) -> str:
     left = ""
     if ahead.name != best.name:
         short = joined([doubt.short for doubt in result.doubts[ahead.name]])
-        left = f" {ahead.name}'s {figure_text(ahead.rate, 'rate')} do not lead: {short}."
+        left = f" {ahead.name} ({ahead.rate:rate}) does not lead: {short}."
     return f"{_sure(result, best)}{left}"
 
 
@@ -128,19 +131,19 @@ def _sure(result: Result, best: Placed) -> str:
     base, rivals = result.base, result.rivals
     sides = [best] if base is None or base.name == best.name else [best, base]
     launches = min(int(side.row["launches"]) for side in sides)
-    which = f" ({titled(best.name)})" if best.run.devices > 1 else ""
+    which = f"{best.name} ({titled(best.name)})" if best.run.devices > 1 else best.name
+    told = str(best).replace(best.name, which, 1)
     doubted = base is not None and base.name != best.name and result.doubts[base.name]
     if doubted:
         short = joined([doubt.short for doubt in doubted])
-        return f"No verdict, since one device's figure is not believed ({short}): {best}{which}."
+        return f"No verdict, since one device's figure is not believed ({short}): {told}."
     if launches < LAUNCHES:
         single = any(int(side.row["n"]) == 1 for side in sides)
         why = "single runs" if single else plural(launches, "launch", "launches")
         apart = f", not told apart from {joined(rivals)}" if rivals else " is ahead"
         return (
-            f"A direction, no verdict ({why}; it takes {LAUNCHES} launches of each):"
-            f" {best}{which}{apart}."
+            f"A direction, no verdict ({why}; it takes {LAUNCHES} launches of each): {told}{apart}."
         )
     if rivals:
-        return f"Not told apart: {best}{which}, and {joined(rivals)}."
-    return f"Fastest: {best}{which}."
+        return f"Not told apart: {told}, and {joined(rivals)}."
+    return f"Fastest: {told}."
