@@ -50,8 +50,8 @@ class Described(Data):
     checked_in: the precision in which placements are compared with one process; None: they cannot
         be, and `unchecked` says why.
     step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
-        batch takes by itself, by `batch_by` ("batch()", or the kind of a loader). notes: what a user should know
-        of how the job was understood.
+        batch takes by itself, by `batch_by` ("batch()", or the kind of a loader). notes: what a
+        user should know of how the job was understood.
     """
 
     name: str
