@@ -68,7 +68,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         ]
     store.check_writable()
     measured_within(points, store, bar)
-    fastest = [found.fastest.run for name in JOBS if (found := compared(root / name)).fastest]
+    fastest = [compared(root / name).asked(None).run for name in JOBS]
     shown = [compared(root / SHOWN)[name].run for name in SHOWN_RUNS]
     measured_within(
         [Point(traced(run, TRACED_STEPS)) for run in dict.fromkeys([*fastest, *shown])], store, bar
@@ -286,7 +286,7 @@ def test_the_readmes_example_is_the_one_that_the_notebook_runs_and_ends_with_the
     printed = next(block for block in blocks if "multigpu.Job(" in block)
     assert (
         printed == (paths.REPOSITORY / "examples" / "my_model.py").read_text()
-        and printed.count("\n") <= 30
+        and printed.count("\n") <= 40
     )
     (tmp_path / "my_model.py").write_text(printed)
     ended = subprocess.run(

@@ -20,7 +20,7 @@ from multigpu.analysis.points import Missing
 from multigpu.own.ahead import forecast
 from multigpu.own.page import page
 from multigpu.own.parts import parts
-from multigpu.own.placed import ONE, Placed, called
+from multigpu.own.placed import Placed, called
 from multigpu.own.rates import base_of, on_ready, rates_of
 from multigpu.own.trust import Doubt, doubts_of, undisturbed
 from multigpu.own.verdict import answer
@@ -279,7 +279,7 @@ class Result:
         none.
         """
         ahead = self.fastest or self.ahead_of_several
-        placed = self[name] if name else ahead or (self[ONE] if ONE in self.names else None)
+        placed = self[name] if name else ahead or (self[self.names[0]] if self.names else None)
         if placed is None:
             raise Missing("nothing was measured within the budget: give more of it")
         return placed
