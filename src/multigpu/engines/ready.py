@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from multigpu.measure.timing import run_window
+from multigpu.run import Run
 
 LEAST_SHARE = 0.02
 """Of a step: what takes less of it, to wait for a batch and to make one, is not measured apart."""
@@ -19,6 +20,11 @@ WINDOW_SHARE, MOST = 0.5, 20
 """Steps that wait for nothing are short: so many times as many as are timed as given, at most, take
 this share of their time.
 """
+
+
+def most_ready_steps(run: Run) -> int:
+    """Steps that the Run takes at most on batches that are ready."""
+    return KEPT + MOST * run.timed_steps if run.inputs == "own" else 0
 
 
 def ready_step_s(
