@@ -149,7 +149,8 @@ class Result:
         ]
         return undisturbed([record for record in ok if bool(record.run.traced_steps) == traced])
 
-    def _equal(self, name: str) -> bool:
+    def trains_the_same(self, name: str) -> bool:
+        """Whether a measured placement trains what one process on the joined batch does."""
         compared = self.equivalence(name)
         return find_placement(self[name].run.placement).semantics.facts.is_equal_training and (
             compared is None or compared.holds
@@ -176,7 +177,9 @@ class Result:
         """Whether several devices were asked for and no placement on them was measured that trains
         what one process does.
         """
-        several = [name for name in self.names if self[name].run.devices > 1 and self._equal(name)]
+        several = [
+            name for name in self.names if self[name].run.devices > 1 and self.trains_the_same(name)
+        ]
         return any(run.devices > 1 for run in self.runs) and not several
 
     def _first(self, names: Iterable[str], among: Iterable[str] | None = None) -> Placed | None:
@@ -185,7 +188,7 @@ class Result:
         """
         fit = {name for name in self.names if not self.doubts[name]} if among is None else {*among}
         return max(
-            (self[name] for name in names if name in fit and self._equal(name)),
+            (self[name] for name in names if name in fit and self.trains_the_same(name)),
             key=lambda placed: placed.rate.value,
             default=None,
         )
@@ -215,7 +218,7 @@ class Result:
             return []
         others = self.frame[
             [
-                name != best.name and self._equal(name) and not self.doubts[name]
+                name != best.name and self.trains_the_same(name) and not self.doubts[name]
                 for name in self.names
             ]
         ].reset_index(drop=True)

@@ -103,11 +103,21 @@ def sentence(result: Result) -> str:
         shorts = dict.fromkeys(doubt.short for own in result.doubts.values() for doubt in own)
         why = joined(list(shorts))
         return f"No verdict: no figure here can be believed ({why}). Ahead as measured: {ahead}."
-    left = ""
-    if ahead.name != best.name:
-        short = joined([doubt.short for doubt in result.doubts[ahead.name]])
-        left = f" {ahead.name} ({ahead.rate:rate}) does not lead: {short}."
-    return f"{_sure(result, best)}{left}"
+    return _sure(result, best)
+
+
+def _may_be_faster(result: Result, best: Placed) -> list[Placed]:
+    """Placements that are not believed, and may be as fast as the best for all their figures
+    say.
+    """
+    least = best.rate.low if best.rate.known else best.rate.value
+    found = []
+    for name in result.names:
+        placed = result[name]
+        most = placed.rate.high if placed.rate.known else placed.rate.value
+        if result.doubts[name] and result.trains_the_same(name) and most >= least:
+            found.append(placed)
+    return found
 
 
 def _none_reached(result: Result) -> str:
@@ -137,6 +147,13 @@ def _sure(result: Result, best: Placed) -> str:
     if doubted:
         short = joined([doubt.short for doubt in doubted])
         return f"No verdict, since one device's figure is not believed ({short}): {told}."
+    if unsure := _may_be_faster(result, best):
+        shorts = dict.fromkeys(doubt.short for p in unsure for doubt in result.doubts[p.name])
+        names = joined([f"{placed.name} ({placed.rate:rate})" for placed in unsure])
+        return (
+            f"No verdict: what is not believed does not lead, and may be faster: {names},"
+            f" {joined(list(shorts))}. Of what is believed, {told} is ahead."
+        )
     if launches < LAUNCHES:
         single = any(int(side.row["n"]) == 1 for side in sides)
         why = "single runs" if single else plural(launches, "launch", "launches")
