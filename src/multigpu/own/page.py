@@ -115,8 +115,8 @@ TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).g
     "own.html.j2"
 )
 NOTE = (
-    "Samples/s of all devices; in brackets the 95% interval over repeats. Times of one device are"
-    " of steps on batches that are on the devices already."
+    "Samples/s of all devices; in brackets the 95% interval over repeats. Times of one device, and"
+    " steps, are on batches that are on the devices already."
 )
 
 COLUMNS = (

@@ -148,11 +148,14 @@ def _sure(result: Result, best: Placed) -> str:
         short = joined([doubt.short for doubt in doubted])
         return f"No verdict, since one device's figure is not believed ({short}): {told}."
     if unsure := _may_be_faster(result, best):
-        shorts = dict.fromkeys(doubt.short for p in unsure for doubt in result.doubts[p.name])
-        names = joined([f"{placed.name} ({placed.rate:rate})" for placed in unsure])
+        named = [
+            f"{placed.name} ({placed.rate:rate},"
+            f" {joined([doubt.short for doubt in result.doubts[placed.name]])})"
+            for placed in unsure
+        ]
         return (
-            f"No verdict: what is not believed does not lead, and may be faster: {names},"
-            f" {joined(list(shorts))}. Of what is believed, {told} is ahead."
+            f"No verdict: {joined(named)} may be faster, and cannot be believed as measured. Of"
+            f" what can, {told} is ahead."
         )
     if launches < LAUNCHES:
         single = any(int(side.row["n"]) == 1 for side in sides)
