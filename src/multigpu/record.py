@@ -70,6 +70,8 @@ class Measurement(Data):
         overflowed (None: none could be).
     input_wait_s: [rank][step] host time until the step had its batch; empty where batches stay on
         the device.
+    ready_step_s: a step of a user's own model on batches that lay on the device before it began,
+        the slowest rank's; None: not measured, since input takes next to nothing of a step.
     energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced
         steps, which follow the timed ones.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
@@ -98,6 +100,7 @@ class Measurement(Data):
     skipped_steps: tuple[int, int] | None = None
     flags: list[str] = []
     input_wait_s: list[list[float]] = []
+    ready_step_s: float | None = None
     energy: list[EnergyWindow] = []
     trace: TraceSummary | None = None
     equivalence: Equivalence | None = None

@@ -61,7 +61,7 @@ def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted
         )
         causes = result.why_not_scaling(name)
         assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(
-            1e3 * result[name].row["step_time_s"]
+            1e3 * result[name].row["fed_step_s"]
         )
     for record in result.records:
         assert (

@@ -18,6 +18,7 @@ import numpy as np
 
 from multigpu.own.drawn import several
 from multigpu.own.examined import Reached, Tried, largest, notes_of, shortest
+from multigpu.own.feeding import making_of
 from multigpu.own.joined import Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
@@ -314,7 +315,8 @@ def describe(
     named: "FILE.py:NAME" of a file's. twice_s: so long it may take to make batches and model again,
     in new processes (0: they are not).
     """
-    code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
+    file, _, called = named.rpartition(":")
+    code = Path(file).read_bytes() + called.encode() if named else code_of(job)
     packed = b"" if named else pack(job)
     framework = framework_of(job)
     with contextlib.ExitStack() as ending:
@@ -341,6 +343,7 @@ def describe(
                 "notes": [*described.notes, *drawn.notes],
             }
         )
+        described = described.model_copy(update=making_of(job, framework, replicas))
         if again is not None:
             from multigpu.own.reproducible import told_of
 

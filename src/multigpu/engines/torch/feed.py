@@ -159,6 +159,11 @@ class Feed:
     def wait_s(self, steps: int) -> list[float]:
         return [round(self.waits[step], 7) for step in range(steps)] if self.waits else []
 
+    def settle(self) -> None:
+        """Wait until the batch that is made ahead is made."""
+        if not self.source.period and isinstance(self.host, Feeding):
+            self.host.settle()
+
     def _staged(self, step: int) -> Shard:
         if self.ahead is None or self.ahead.first != step:
             if self.ahead:

@@ -53,8 +53,9 @@ class Described(Data):
         written over the one before.
     checked_in: the precision in which placements are compared with one process; None: they cannot
         be, and `unchecked` says why.
-    step_here_s: a step on one device's batch in this process's CPU. notes: what a user should know
-        of how the job was understood.
+    step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
+        batch takes by itself, by `batch_by` ("batch()", or the kind of a loader). notes: what a
+        user should know of how the job was understood.
     """
 
     name: str
@@ -80,6 +81,8 @@ class Described(Data):
     checked_in: Literal["fp64", "fp32"] | None
     unchecked: str = ""
     step_here_s: float = 0.0
+    batch_s: float = 0.0
+    batch_by: str = "batch()"
     notes: list[str] = []
 
     def load(self, folder: Path) -> Job:
