@@ -3,13 +3,17 @@
 import argparse
 import contextlib
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Literal
 
 from multigpu.analysis.limits import bound_units_per_s
+from multigpu.analysis.read import read_study
 from multigpu.grid import traced
+from multigpu.hosts.launching import MOST_CPU_PROCESSES
 from multigpu.kept import STATUSES
 from multigpu.measure.held import memory_folder, scratch_folder, turn
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
@@ -18,14 +22,16 @@ from multigpu.measure.process import WITH_KERAS
 from multigpu.measure.summary import Summary, tqdm
 from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
-from multigpu.own.examine import describe
+from multigpu.own.examining import Examined
+from multigpu.own.examining import examine_apart as examine
+from multigpu.own.lookout import Lookout, OutOfTime
 from multigpu.own.page import lines
 from multigpu.own.result import Result, keep, kept_runs
 from multigpu.placements import find_placement, placements
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know, model_of
-from multigpu.workloads.own.job import Job, JobError, load_job
+from multigpu.workloads.own.job import Job, JobError
 
 FIRST = ("ddp", "mirrored_nccl", "independent", "replicated_allreduce", "exp4", "exp2", "ps_gpu0")
 """Measured in this order before all others: a budget may end after any of them."""
@@ -43,6 +49,10 @@ TRACED_STEPS = 3
 WINDOW_S = 2.0  # that the timed steps of a Run may take
 LAUNCH_S = 4.0  # that processes take to start, at least
 LEAVING_S = 2.0  # kept for ending processes and for writing the page
+CUT_S = 1.0  # before the end of a budget, a Run that still goes on is cut off
+# how long a Run may not get on: at least, at most, of the budget, and in steps
+LEAST_PATIENCE_S = {"cpu": 10.0, "cuda": 20.0}
+MOST_PATIENCE_S, PATIENCE_SHARE, PATIENCE_STEPS = 60.0, 0.25, 20
 # of a budget of so many seconds or more, what is kept for a trace of the fastest placement
 TRACE_SHARE, LEAST_TRACED_S = (
     0.2,
@@ -57,10 +67,6 @@ OF_BOUND, DISPATCHED_S = (
 )
 # what ended so is tried again when it is compared again
 AGAIN = tuple(status for status in STATUSES if status != "ok")
-
-
-class OutOfTime(Exception):
-    """The budget is used up, or what of it one launch may take."""
 
 
 class Budget(tqdm):
@@ -105,7 +111,12 @@ class Budget(tqdm):
 
 
 def steps_for(
-    job: Job, described: Described, folder: Path, device_type: str, devices: int, slice_s: float
+    job: Job | Examined,
+    described: Described,
+    folder: Path,
+    device_type: str,
+    devices: int,
+    slice_s: float,
 ) -> int:
     """How many steps a Run times: those of the comparison in this folder, so that it goes on, or
     else what a slice of the budget allows.
@@ -126,7 +137,7 @@ def steps_for(
 
 
 def asked_runs(
-    job: Job,
+    job: Job | Examined,
     described: Described,
     folder: Path,
     names: Sequence[str] | Literal["all"],
@@ -182,16 +193,19 @@ def asked_runs(
         every if names == "all" else names
     ):
         raise ValueError(
-            "; ".join(refused.values())
+            "; ".join(dict.fromkeys(refused.values()))
             or "no placement was named: choose placements='all' or names of some"
         )
     return runs, refused
 
 
-def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) -> None:
+def measured_within(
+    points: Sequence[Point], store: RecordStore, bar: Budget, lookout: Lookout | None = None
+) -> list[str]:
     """Measure the points in order, in as few launches as can be, until the budget ends; first a few
-    steps, since a launch begins cold.
+    steps, since a launch begins cold. Gives a sentence for each launch that died; the others go on.
     """
+    troubles = list[str]()
     order = {(point.run, point.repeat): place for place, point in enumerate(points)}
     launches = list(dict.fromkeys(map(launch_of, points)))
     for place, launch in enumerate(launches):
@@ -217,7 +231,50 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
                 )
                 attempt = store.next_attempt(plan.machine, plan.key(cold))
                 items = [cold.model_copy(update={"attempt": attempt}), *items]
-                launch_plan(plan.model_copy(update={"items": items}), bar, Summary())
+                try:
+                    launch_plan(
+                        plan.model_copy(update={"items": items}), bar, Summary(), look=lookout
+                    )
+                except RuntimeError as error:
+                    troubles.append(str(error))
+    return troubles
+
+
+def check_count(device_type: str, devices: int) -> None:
+    """Refuse (ValueError) as many devices as this machine has not, before anything is looked at."""
+    if device_type == "cpu" and devices > MOST_CPU_PROCESSES:
+        raise ValueError(
+            f"devices = {devices}: at most {MOST_CPU_PROCESSES} CPU processes are compared"
+        )
+    if device_type == "cuda" and devices > gpu_count():
+        raise ValueError(
+            f"devices = {devices}: this machine has {gpu_count()} GPUs; choose as many at most, or"
+            " device_type 'cpu'"
+        )
+
+
+def patience_for(device_type: str, budget_s: float, step_s: float) -> float:
+    """How long a Run may not get on before it hangs. step_s: of a step on all devices, as far as
+    that is known; many of them, since what is merely slow is not left.
+    """
+    least_s = LEAST_PATIENCE_S[device_type]
+    return max(least_s, min(PATIENCE_SHARE * budget_s, MOST_PATIENCE_S), PATIENCE_STEPS * step_s)
+
+
+@contextlib.contextmanager
+def read_ahead() -> Iterator[None]:
+    """While this process waits for another: read the published Records that a page shows a
+    comparison beside, which takes seconds.
+    """
+
+    def read() -> None:
+        with contextlib.suppress(Exception):  # the page says what is missing
+            _ = read_study().everywhere
+
+    reading = Thread(target=read, daemon=True)
+    reading.start()
+    yield
+    reading.join()
 
 
 def compare(
@@ -250,9 +307,7 @@ def compare(
             "compare starts processes of its own: call it without torchrun, and under it"
             " multigpu.compared(folder)"
         )
-    named = job if isinstance(job, str) else ""
-    loaded = load_job(job) if isinstance(job, str) else job
-    if not isinstance(loaded, Job):
+    if not isinstance(job, Job | str):
         raise ValueError(f"job = {job!r}: give a multigpu.Job, or FILE.py:NAME of one")
     kind = ("cuda" if gpu_count() else "cpu") if device_type == "auto" else device_type
     count = devices or (gpu_count() if kind == "cuda" else 2)
@@ -260,6 +315,7 @@ def compare(
         raise ValueError(
             f"devices = {count}: placements are compared on 2 processes or more, and on GPUs"
         )
+    check_count(kind, count)
     if budget_s <= LAUNCH_S:
         raise ValueError(
             f"budget_s = {budget_s:g} is too short for one placement: processes alone take"
@@ -267,9 +323,14 @@ def compare(
         )
     folder = Path(out).resolve()
     know(folder / "jobs")
-    described = describe(loaded, folder / "jobs", count, named, timed=kind == "cpu")
+    kept_s = time.monotonic() - began_s + LAUNCH_S + LEAVING_S
+    with read_ahead():
+        examined = examine(
+            job, folder / "jobs", count, kind == "cpu", max(LAUNCH_S, budget_s - kept_s)
+        )
+    described = examined.described
     runs, refused = asked_runs(
-        loaded, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats)
+        examined, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats)
     )
     for run in runs:
         check_devices(run)
@@ -296,18 +357,25 @@ def compare(
     asked_s = time.monotonic()
     with turn():
         began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
+        lookout = Lookout(
+            began_s + budget_s - CUT_S,
+            patience_for(kind, budget_s, described.step_here_s * count * OF_PASSES),
+        )
         bar.ends_s = began_s + share * budget_s - LEAVING_S
-        measured_within(points, store, bar)
+        troubles = measured_within(points, store, bar, lookout)
         found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
         if found.names:
             slow = (found.fastest or found[found.names[0]]).run
             points.append(Point(traced(slow, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
-            measured_within(points[-1:], store, bar)
+            troubles += measured_within(points[-1:], store, bar, lookout)
     bar.close()
     result = result_of()
     if not result.names:
         ended = f"budget_s = {budget_s:g} ended before one placement was measured: give more"
-        raise JobError(next(iter(result.failed.values()), ended))
+        failed = [f"{name} failed: {why}" for name, why in result.failed.items()]
+        raise JobError(next(iter([*failed, *troubles, *filter(None, [lookout.trouble])]), ended))
+    for trouble in troubles:
+        print(f"multigpu: {trouble}", file=sys.stderr)
     result.write_page()
     return result
 

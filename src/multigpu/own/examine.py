@@ -287,13 +287,20 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
 
 
 def describe(
-    job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True
+    job: Job,
+    folder: Path,
+    replicas: int,
+    named: str = "",
+    timed: bool = True,
+    packed: bytes = b"",
+    code: bytes = b"",
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
-    named: "FILE.py:NAME" of a file's.
+    named: "FILE.py:NAME" of a file's. packed, code: of any other, as the process that made it has
+    them.
     """
-    code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
-    packed = b"" if named else pack(job)
+    code = code or (Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job))
+    packed = packed or (b"" if named else pack(job))
     examination: Examination = importlib.import_module(
         f"multigpu.own.examine_{framework_of(job)}"
     ).Examined(job, replicas)

@@ -20,6 +20,7 @@ from multigpu.engines.torch.trainer import Context, build_module, open_context
 from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Source
 from multigpu.measure.session import Stage
+from multigpu.measure.standing import got_on
 from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.workloads import open_source, part_of
@@ -57,6 +58,7 @@ def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> f
     terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
     total = 0.0
     for shard in batches:
+        got_on()
         cut = {
             name: tensor.tensor_split(context.run.micro_steps or 1)
             for name, tensor in shard.device.items()
@@ -180,6 +182,7 @@ def _placed(
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
             for step in range(steps):
+                got_on()
                 trainer.step([feed.shard(step)])
             values = trainer.full_values()
     feed.close()
@@ -234,6 +237,7 @@ class Session(session.Session):
         startup_s: float,
         stage: Stage,
     ) -> None:
+        stage("compared")
         found = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
         self.told = found
