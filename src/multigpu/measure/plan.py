@@ -207,6 +207,8 @@ class Journal:
             stacks = read_stacks(self.stack_file(key, lost["rank"]))
             if place := own_call(stacks):
                 died += f", in `{place}`"
+        else:
+            died += " without a message"
         words = self._dying_words(starts[-1])
         return "failed", died + (f"; last on standard error: {words}" if words else "")
 

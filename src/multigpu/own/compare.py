@@ -10,193 +10,32 @@ from pathlib import Path
 from threading import Thread
 from typing import Literal
 
-from multigpu.analysis.limits import bound_units_per_s
 from multigpu.analysis.read import read_study
 from multigpu.grid import traced
-from multigpu.hosts.launching import MOST_CPU_PROCESSES
 from multigpu.kept import STATUSES
 from multigpu.measure.held import memory_folder, scratch_folder, turn
-from multigpu.measure.machine import cores_here, gpu_count, this_machine
+from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, launch_of, records_here
 from multigpu.measure.process import WITH_KERAS
-from multigpu.measure.summary import Summary, tqdm
+from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
-from multigpu.own.examining import Examined
+from multigpu.own.asked import OF_PASSES, STEPS, asked_runs, check_count
+from multigpu.own.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
 from multigpu.own.examining import examine_apart as examine
 from multigpu.own.lookout import Lookout, OutOfTime
 from multigpu.own.page import lines
-from multigpu.own.result import Result, keep, kept_runs
-from multigpu.placements import find_placement, placements
+from multigpu.own.placed import called
+from multigpu.own.result import Result, keep
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
-from multigpu.workloads.own.description import Described, know, model_of
+from multigpu.workloads.own.description import know
 from multigpu.workloads.own.job import Job, JobError
 
-FIRST = ("ddp", "mirrored_nccl", "independent", "replicated_allreduce", "exp4", "exp2", "ps_gpu0")
-"""Measured in this order before all others: a budget may end after any of them."""
-
-ALONE = {
-    "torch": ("ddp", ("eager", "captured")),
-    "tensorflow": ("replicated_allreduce", ("graph",)),
-}
-"""Of each framework, the placement in which one device trains alone, and the forms in which a step
-is launched (the second on GPUs).
-"""
-
-STEPS = (5, 10, 20, 50, 100, 200, 500)  # so many may be timed at once
 TRACED_STEPS = 3
-WINDOW_S = 2.0  # that the timed steps of a Run may take
-LAUNCH_S = 4.0  # that processes take to start, at least
-LEAVING_S = 2.0  # kept for ending processes and for writing the page
-CUT_S = 1.0  # before the end of a budget, a Run that still goes on is cut off
-# how long a Run may not get on: at least, at most, of the budget, and in steps
-LEAST_PATIENCE_S = {"cpu": 10.0, "cuda": 20.0}
-MOST_PATIENCE_S, PATIENCE_SHARE, PATIENCE_STEPS = 60.0, 0.25, 20
 # of a budget of so many seconds or more, what is kept for a trace of the fastest placement
-TRACE_SHARE, LEAST_TRACED_S = (
-    0.2,
-    60.0,
-)
-FIRST_SHARE = 1 / 3  # of what is left of the budget, what a launch may take that others follow
-OF_PASSES = 3  # a step with its update and its merge is taken for so many times its passes alone
-# of its ceilings, what an untimed step on a GPU is taken to reach; and the shortest that it may be
-OF_BOUND, DISPATCHED_S = (
-    0.3,
-    0.002,
-)
+TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0
 # what ended so is tried again when it is compared again
 AGAIN = tuple(status for status in STATUSES if status != "ok")
-
-
-class Budget(tqdm):
-    """A progress bar that ends a launch where the next Run would not fit. ends_s: when all ends;
-    share_s: when this launch should.
-    """
-
-    def __init__(self, total: int, progress: bool) -> None:
-        self.ends_s, self.share_s = 0.0, 0.0
-        self.took_s, self.label, self.began_s = dict[str, float](), "", 0.0
-        self.done, self.opening_s = 0, LAUNCH_S
-        super().__init__(total=total, unit="run", disable=not progress, smoothing=0.1)
-
-    def begin(self, launches: int) -> None:
-        """Begin the first of so many launches, if a Run would be done in time as the first one was
-        in the longest of those before.
-        """
-        self.done, self.label, self.began_s = 0, "", time.monotonic()
-        self.share_s = self.began_s + (self.ends_s - self.began_s) * (
-            1 if launches == 1 else FIRST_SHARE
-        )
-        if self.began_s + self.opening_s > self.ends_s:
-            raise OutOfTime
-
-    def set_description(self, desc: str | None = None, refresh: bool | None = True) -> None:
-        self.label = desc or ""
-        if self.done:
-            self.began_s = time.monotonic()
-            expected_s = self.took_s.get(self.label, min(self.took_s.values(), default=0.0))
-            if self.began_s + expected_s > (self.share_s if self.done > 1 else self.ends_s):
-                raise OutOfTime
-        super().set_description(desc, refresh)
-
-    def update(self, n: float | None = 1) -> bool | None:
-        took_s = time.monotonic() - self.began_s
-        if self.label and self.done:
-            self.took_s[self.label] = took_s
-        elif self.label:
-            self.opening_s = max(self.opening_s, took_s)
-        self.done += bool(self.label)
-        return super().update(n)
-
-
-def steps_for(
-    job: Job | Examined,
-    described: Described,
-    folder: Path,
-    device_type: str,
-    devices: int,
-    slice_s: float,
-) -> int:
-    """How many steps a Run times: those of the comparison in this folder, so that it goes on, or
-    else what a slice of the budget allows.
-    """
-    if known := [
-        run for run in kept_runs(folder, described.name) if run.device_type == device_type
-    ]:
-        return known[0].timed_steps
-    expected_s = described.step_here_s * devices * OF_PASSES
-    if device_type == "cuda":
-        bound = bound_units_per_s(
-            model_of(described, folder), this_machine().gpus[0], job.precision, 1, 1.0
-        )
-        expected_s = max(DISPATCHED_S, job.batch_size / (OF_BOUND * bound.units_per_s))
-    return max(
-        (count for count in STEPS if count * expected_s <= min(WINDOW_S, slice_s)), default=STEPS[0]
-    )
-
-
-def asked_runs(
-    job: Job | Examined,
-    described: Described,
-    folder: Path,
-    names: Sequence[str] | Literal["all"],
-    devices: int,
-    device_type: str,
-    a_repeat_s: float,
-) -> tuple[list[Run], dict[str, str]]:
-    """The Runs of one device and of these placements in their order, on GPUs some as one CUDA graph
-    too; and why others cannot be.
-    """
-    every = [
-        name
-        for name, row in placements().items()
-        if any(engine.framework == described.framework for engine in row.engines)
-    ]
-    for name in names if names != "all" else ():
-        find_placement(name)
-    # replicas that share nothing tell what sharing costs
-    wanted = every if names == "all" else [*names, *({"independent"} - set(names))]
-    wanted = sorted(wanted, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-    steps = steps_for(job, described, folder, device_type, devices, a_repeat_s / (len(wanted) + 1))
-    fixed = {
-        "workload": "own",
-        "model": described.name,
-        "inputs": "own",
-        "batch_size": job.batch_size,
-        "precision": job.precision,
-    }
-    fixed |= {
-        "device_type": device_type,
-        "warmup_steps": 10,
-        "timed_steps": steps,
-        "framework": described.framework,
-    }
-    fixed |= {"processes": "one"} if described.framework == "tensorflow" else {}
-    # processes share a computer's cores: one of them alone gets no more
-    share = {"host_cores": max(1, cores_here() // devices)} if device_type == "cpu" else {}
-    alone, forms = ALONE[described.framework]
-    forms = forms if device_type == "cuda" else forms[:1]
-    runs, refused = (
-        [build_run(placement=alone, devices=1, execution=form, **share, **fixed) for form in forms],
-        dict[str, str](),
-    )
-    for name in wanted if devices > 1 else ():
-        try:
-            own = forms if name == alone else forms[:1]
-            runs += [
-                build_run(placement=name, devices=devices, execution=form, **fixed) for form in own
-            ]
-        except ValueError as error:
-            refused[name] = str(error)
-    if devices > 1 and not {run.placement for run in runs if run.devices > 1} & set(
-        every if names == "all" else names
-    ):
-        raise ValueError(
-            "; ".join(dict.fromkeys(refused.values()))
-            or "no placement was named: choose placements='all' or names of some"
-        )
-    return runs, refused
 
 
 def measured_within(
@@ -238,27 +77,6 @@ def measured_within(
                 except RuntimeError as error:
                     troubles.append(str(error))
     return troubles
-
-
-def check_count(device_type: str, devices: int) -> None:
-    """Refuse (ValueError) as many devices as this machine has not, before anything is looked at."""
-    if device_type == "cpu" and devices > MOST_CPU_PROCESSES:
-        raise ValueError(
-            f"devices = {devices}: at most {MOST_CPU_PROCESSES} CPU processes are compared"
-        )
-    if device_type == "cuda" and devices > gpu_count():
-        raise ValueError(
-            f"devices = {devices}: this machine has {gpu_count()} GPUs; choose as many at most, or"
-            " device_type 'cpu'"
-        )
-
-
-def patience_for(device_type: str, budget_s: float, step_s: float) -> float:
-    """How long a Run may not get on before it hangs. step_s: of a step on all devices, as far as
-    that is known; many of them, since what is merely slow is not left.
-    """
-    least_s = LEAST_PATIENCE_S[device_type]
-    return max(least_s, min(PATIENCE_SHARE * budget_s, MOST_PATIENCE_S), PATIENCE_STEPS * step_s)
 
 
 @contextlib.contextmanager
@@ -371,23 +189,49 @@ def compare(
     bar.close()
     result = result_of()
     if not result.names:
-        ended = f"budget_s = {budget_s:g} ended before one placement was measured: give more"
+        ended = f"budget_s = {budget_s:g} ended before one placement was measured"
         failed = [f"{name} failed: {why}" for name, why in result.failed.items()]
-        raise JobError(next(iter([*failed, *troubles, *filter(None, [lookout.trouble])]), ended))
+        raise JobError(
+            next(iter([*failed, *troubles]), f"{ended}: {lookout.trouble or 'give more'}")
+        )
     for trouble in troubles:
         print(f"multigpu: {trouble}", file=sys.stderr)
-    result.write_page()
+    page = result.write_page()
+    if why := broken(result):
+        raise JobError(f"no placement on {count} devices can train it: {why}; see {page}")
     return result
 
 
+def broken(result: Result) -> str:
+    """Why a job that trains on one device trains under no placement on several; "": it does, or
+    what kept it from that is memory, the budget or a placement's own limits.
+    """
+    several = [run for run in result.runs if run.devices > 1]
+    if any(called(run) in result.names for run in several):
+        return ""
+    faults = [
+        f"{called(record.run)} failed: {record.reason.removeprefix('JobError: ')}"
+        for record in result.records
+        if record.run.devices > 1 and record.status in ("failed", "timeout")
+    ]
+    return next(iter(faults), "")
+
+
 def compare_command(arguments: argparse.Namespace) -> int:
-    """Compare the placements of a user's job; the exit code."""
+    """Compare the placements of a user's job; the exit code: 2 for a job that cannot be trained,
+    130 where somebody pressed Ctrl-C.
+    """
     names = "all" if arguments.placements == "all" else arguments.placements.split(",")
     same = ("job", "devices", "budget_s", "out", "device_type", "repeats")
-    result = compare(
-        **{name: getattr(arguments, name) for name in same},
-        placements=names,
-        progress=not arguments.quiet,
-    )
+    try:
+        result = compare(
+            **{name: getattr(arguments, name) for name in same},
+            placements=names,
+            progress=not arguments.quiet,
+        )
+    except KeyboardInterrupt:
+        kept = f"what was measured is kept in {arguments.out}, and the same command goes on there"
+        print(f"multigpu: stopped; {kept}", file=sys.stderr)
+        return 130
     print("\n".join(lines(result)))
     return 0

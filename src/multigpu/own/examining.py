@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,8 @@ class Examined:
 
 class Request(Data):
     """What is examined. named: "FILE.py:NAME"; else packed: a file with the job, code: its text.
-    folder: for the description. answer, stacks: files that the process writes.
+    folder: for the description. ends_s: when its time is over, by the monotonic clock. answer,
+    stacks: files that the process writes.
     """
 
     named: str = ""
@@ -58,7 +60,7 @@ class Request(Data):
     folder: Path
     replicas: int
     timed: bool
-    within_s: float
+    ends_s: float
     answer: Path
     stacks: Path
 
@@ -79,6 +81,7 @@ def examine_apart(
     """Examine a job in a process of its own, within so many seconds; a JobError says what is wrong
     with it, or where it stood when its time was over or its process ended.
     """
+    began_s = time.monotonic()
     with scratch_folder("multigpu-examine-") as scratch:
         packed, code = Path(), ""
         if isinstance(job, Job):
@@ -91,12 +94,12 @@ def examine_apart(
             folder=folder,
             replicas=replicas,
             timed=timed,
-            within_s=within_s,
+            ends_s=began_s + within_s,
             answer=scratch / "answer.json",
             stacks=scratch / "stacks",
         )
         (scratch / "request.json").write_text(request.model_dump_json())
-        code_of_exit = _ended(scratch / "request.json", within_s)
+        code_of_exit = _ended(scratch / "request.json", request.ends_s)
         if request.answer.is_file():
             answer = json.loads(request.answer.read_text())
             if "error" in answer:
@@ -108,7 +111,7 @@ def examine_apart(
         raise JobError(_unanswered(job, code_of_exit, within_s, read_stacks(request.stacks)))
 
 
-def _ended(request: Path, within_s: float) -> int | None:
+def _ended(request: Path, ends_s: float) -> int | None:
     """Run the process to its end, and end it and all that it started however this is left: its exit
     code, or None where its time was over.
     """
@@ -119,7 +122,7 @@ def _ended(request: Path, within_s: float) -> int | None:
         start_new_session=True,
     )
     try:
-        return process.wait(within_s + GRACE_S)
+        return process.wait(ends_s + GRACE_S - time.monotonic())
     except subprocess.TimeoutExpired:
         return None
     finally:
@@ -187,7 +190,8 @@ def main() -> None:
     end_with_parent()
     request = Request.model_validate_json(Path(sys.argv[1]).read_text())
     with open(request.stacks, "w") as stacks:
-        faulthandler.dump_traceback_later(request.within_s, exit=True, file=stacks)
+        left_s = max(0.1, request.ends_s - time.monotonic())
+        faulthandler.dump_traceback_later(left_s, exit=True, file=stacks)
         with ending_told(stacks):
             answer = json.dumps(_answered(request))
         faulthandler.cancel_dump_traceback_later()

@@ -12,6 +12,7 @@ from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.standing import Standing, asked, board_file, standings, stuck
 from multigpu.measure.timed import TIMED, Item
 from multigpu.own.placed import called
+from multigpu.run import Run
 
 LOOK_S = 0.5  # from one look to the next
 QUIET_S = 3.0  # a process that got on since then is slow, and does not hang
@@ -19,6 +20,11 @@ QUIET_S = 3.0  # a process that got on since then is slow, and does not hang
 
 class OutOfTime(Exception):
     """The budget is used up, or what of it one launch may take."""
+
+
+def alike(run: Run, other: Run) -> bool:
+    """Whether two Runs are one way to train one job, whatever their steps."""
+    return (run.model, called(run)) == (other.model, called(other))
 
 
 class Lookout:
@@ -91,7 +97,7 @@ class Lookout:
 
     def _note(self, plan: Plan, journal: Journal, item: Item, fault: Fault) -> None:
         for index, other in enumerate(plan.items):
-            if index not in self.done and called(other.run) == called(item.run):
+            if index not in self.done and alike(other.run, item.run):
                 journal.note(plan.key(other), fault)
 
     def _leave(
@@ -114,8 +120,7 @@ class Lookout:
         same call measures again.
         """
         items: list[Item] = plan.items[1:]  # type: ignore[assignment]
-        alike = [other for other in items if called(other.run) == called(item.run)]
-        left = [other for other in alike if plan.find(other) is None]
+        left = [o for o in items if alike(o.run, item.run) and plan.find(o) is None]
         store = TIMED.store(plan.records)
         for due in left[:1]:
             record = store.kind(
