@@ -26,10 +26,14 @@ def end_in_c() -> None:
     ctypes.CDLL(None)._exit(0)
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 FAULTS: dict[str, Callable[[], Any]] = {
     "exits": lambda: os._exit(0),
     "ends": lambda: sys.exit(3),
-    "interrupts": lambda: (_ for _ in ()).throw(KeyboardInterrupt),
+    "interrupts": interrupt,
     "vanishes": end_in_c,
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "crashes": lambda: ctypes.string_at(0),

@@ -49,6 +49,12 @@ SENTENCES = {
     ),
 }
 
+EVERY = "MULTIGPU_JOBS" in os.environ
+"""Whether all of these run (`make jobs`), and not the cheapest alone."""
+if not EVERY:
+    for name in ("interrupts", "crashes"):
+        del SENTENCES[name]
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -133,6 +139,11 @@ ENDED = {
     ),
     "a kill": ("os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL"),
 }
+
+if not EVERY:
+    ENDLESS.popitem()
+    for name in ("an interrupt of its own", "a kill"):
+        del ENDED[name]
 
 
 def examined(folder: Path, making: str, loading: str, within_s: float) -> str:
