@@ -2,6 +2,7 @@
 process is started.
 """
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from multigpu.own.examining import examine_here
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are examined in this process, as `compare` does in one of its own (`test_hangs`)."""
     monkeypatch.setattr(compare, "examine", examine_here)
+    monkeypatch.setattr(compare, "read_ahead", contextlib.nullcontext)
 
 
 GOOD = """

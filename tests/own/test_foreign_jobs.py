@@ -1,5 +1,5 @@
-"""A comparison's folder from somebody else: it is read without running anything of theirs, and a job
-that this user did not pack is not trained.
+"""A comparison's folder from somebody else: it is read without running anything of theirs, and a
+job that this user did not pack is not trained.
 """
 
 import hmac

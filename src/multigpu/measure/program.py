@@ -53,9 +53,6 @@ cause.
 CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")  # what a replica says of itself alone
 
 
-leave = os._exit  # which a Run's own code reaches by another way (`ending_told`)
-
-
 class Stuck(Exception):
     """A replica did not answer in time: it may wait in a collective for ever, so the whole launch
     must restart.
@@ -258,7 +255,7 @@ class Program:
         )
         sys.stdout.flush()
         sys.stderr.flush()
-        leave(1)
+        os._exit(1)
 
     def refuse(self, index: int, fault: Fault) -> bool:
         """Write why this item cannot be measured, as all replicas know; each may go on, but not as
@@ -318,7 +315,7 @@ class Program:
             self.journal.end(
                 f"a Record cannot be written to {store.root}: {error.strerror}", "there is room"
             )
-            leave(1)
+            os._exit(1)
         self.kind.learn(item, record)
         return record
 

@@ -7,11 +7,12 @@ import faulthandler
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from multigpu.workloads.own.job import is_own, quoted
+from multigpu.workloads.own.job import PACKAGE, is_own, quoted
 
 CALL = re.compile(r'File "(.*)", line (\d+) in (.+)')
 THREAD = re.compile(r"^(?:Current t|T)hread 0x", re.MULTILINE)
@@ -57,7 +58,9 @@ def ending_told(file: IO[str], also: Callable[[int], None] = lambda code: None) 
     end, process = os._exit, os.getpid()
 
     def told(status: int) -> Any:
-        if os.getpid() == process:  # and no child, which ends so as a rule
+        caller = sys._getframe(1).f_code.co_filename
+        # and no child, which ends so as a rule; the package says itself why it ends
+        if os.getpid() == process and not caller.startswith(PACKAGE):
             file.write(f"{ENDED}({status})\n")
             file.flush()
             faulthandler.dump_traceback(file, all_threads=False)

@@ -32,6 +32,7 @@ from multigpu.workloads.own.description import know
 from multigpu.workloads.own.job import Job, JobError
 
 TRACED_STEPS = 3
+AHEAD_S = 2.0  # that reading ahead may keep a comparison from its first launch
 # of a budget of so many seconds or more, what is kept for a trace of the fastest placement
 TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0
 # what ended so is tried again when it is compared again
@@ -92,7 +93,7 @@ def read_ahead() -> Iterator[None]:
     reading = Thread(target=read, daemon=True)
     reading.start()
     yield
-    reading.join()
+    reading.join(AHEAD_S)  # the rest may be read while processes start
 
 
 def compare(
