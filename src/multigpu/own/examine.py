@@ -244,7 +244,8 @@ class Examination:
             {**rest, "forward_flops": 0, "tables": sorted(tables), "loss": f"{tried.loss:.5g}"},
             default=str,
         ).encode()
-        name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', self.job.title)}-{hashlib.sha256(told + code).hexdigest()[:8]}"
+        title = re.sub(r"[^A-Za-z0-9_]+", "-", self.job.title)
+        name = f"{title}-{hashlib.sha256(told + code).hexdigest()[:8]}"
         rest["step_here_s"] = self.step_s() if timed else 0.0
         return Described(
             name=name, job=packed or f"{name}.job", file=file, values=f"{name}.values", **rest
