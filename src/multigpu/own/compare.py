@@ -110,15 +110,21 @@ def compare(
     a ValueError says why it cannot be done.
 
     Every placement is first compared with one process on the joined batch. The same call goes on
-    where it was stopped.
+    where it was stopped. The job is examined and trained in processes of its own: where its code
+    hangs, crashes or ends its process, a sentence says which rank did and in which of its lines,
+    and the other placements go on.
 
     Args:
         job: a `Job`, or "FILE.py:NAME" of one. devices: GPUs, or processes where there are none
             (None: all GPUs, or 2 processes). On one GPU steps that the host launches are compared
                 with steps that are captured as a CUDA graph, and more GPUs are forecast.
-        budget_s: seconds for all of it; what did not fit in is said. repeats: of each placement,
-            all once before any again.
+        budget_s: seconds for all of it, the examination and the page included, held within 10% or 5
+            s; what did not fit in is said. repeats: of each placement, all once before any again.
         out: a folder for the Records and the page, index.html.
+
+    Raises:
+        JobError: a ValueError: the job cannot be trained, or nothing was measured in time. Where it
+            trains on one device and under no placement, the page is written all the same.
     """
     began_s = time.monotonic()
     if "TORCHELASTIC_RUN_ID" in os.environ:
