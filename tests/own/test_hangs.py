@@ -305,3 +305,18 @@ def test_ctrl_c_leaves_no_process_and_the_same_call_goes_on(
         f"{HANGING}:good", budget_s=240, out=tmp_path / "out", progress=False, repeats=1, **asked
     )
     assert kept <= {record.key for record in store} and "ddp" in result.names
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(not EVERY, reason="`make jobs` runs it")
+@pytest.mark.parametrize("budget_s", [30.0, 60.0])
+def test_a_comparison_whose_rank_sleeps_ends_in_time_and_says_so(
+    tmp_path: Path, budget_s: float
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(JobError) as refusal:
+        compare(f"{HANGING}:sleeps", 2, ["ddp"], budget_s, tmp_path, "cpu", 1, progress=False)
+    assert time.monotonic() - began <= budget_s + max(5.0, budget_s / 10)
+    said = r"no placement on 2 devices can train it: ddp failed: rank 1 stood in `hanging.py, line"
+    assert re.match(said, str(refusal.value)), refusal.value
+    assert (tmp_path / "index.html").is_file()
