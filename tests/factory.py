@@ -25,6 +25,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "precision": "bf16",
     },
     "deepconn": {"model": "deepconn", "batch_size": 32},
+    "own": {},
     "stacks": {"model": "mlp42m", "batch_size": 1024, "precision": "bf16"},
 }
 """What a Run takes where the caller does not say otherwise."""

@@ -186,8 +186,11 @@ class Progress:
     def set_description(self, desc: str | None = None) -> None:
         with self.lock:
             self.watched.reset()
+            if self.open:  # its workers died, and it is started once more
+                self.lines[-1] = "starts again"
+            else:
+                self.lines.append("starts")
             self.open = True
-            self.lines.append("starts")
 
     def update(self, n: float = 1) -> bool | None:
         with self.lock:
@@ -223,9 +226,8 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        lines = [
-            f"run {number} of {self.total}  {line}" for number, line in enumerate(self.lines, 1)
-        ]
+        total = max(self.total, len(self.lines))  # what was disturbed is measured again
+        lines = [f"run {number} of {total}  {line}" for number, line in enumerate(self.lines, 1)]
         if self.handle is not None:
             self.handle.update({"text/plain": "\n".join(lines)}, raw=True)
 

@@ -60,13 +60,16 @@ class Timed(Experiment[Item]):
         return measurement(item.run, parts, total_s)
 
     def fields(self, item: Item, status: Status) -> dict[str, Any]:
-        own = {
+        return self.unread(item) | input_fields(item.run, status)
+
+    def unread(self, item: Item) -> dict[str, Any]:
+        """As `fields`, without what is known only to who reads the input."""
+        return {
             "run": item.run,
             "timing_version": TIMING_VERSION,
             "lane": this_lane(),
             "boot": this_boot(),
         }
-        return own | input_fields(item.run, status)
 
     def told(self, item: Item, measured: Measurement) -> str:
         return f"{measured.units / measured.wall_s:,.0f} {item.run.description.unit}/s"

@@ -309,15 +309,18 @@ def describe(
     replicas: int,
     named: str = "",
     timed: bool = True,
+    packed: bytes = b"",
+    code: bytes = b"",
     twice_s: float = 0.0,
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
-    named: "FILE.py:NAME" of a file's. twice_s: so long it may take to make batches and model again,
-    in new processes (0: they are not).
+    named: "FILE.py:NAME" of a file's. packed, code: of any other job, as the process that made it
+    has them. twice_s: so long it may take to make batches and model again, in new processes (0:
+    they are not).
     """
     file, _, called = named.rpartition(":")
-    code = Path(file).read_bytes() + called.encode() if named else code_of(job)
-    packed = b"" if named else pack(job)
+    code = code or (Path(file).read_bytes() + called.encode() if named else code_of(job))
+    packed = packed or (b"" if named else pack(job))
     framework = framework_of(job)
     with contextlib.ExitStack() as ending:
         ending.enter_context(undisturbed())

@@ -325,8 +325,9 @@ def kept_runs(folder: Path, model: str) -> list[Run]:
 
 
 def compared(folder: str | Path) -> Result:
-    """The comparison that a call of `compare` left in this folder; a ValueError where there is
-    none.
+    """Read the comparison that a call of `compare` left in this folder; a ValueError where there is
+    none. Nothing in the folder is run, whoever made it: a packed job (`jobs/*.job`, a pickle) is
+    opened only to train it, and only if this user packed it on this machine.
     """
     place = Path(folder).resolve()
     if not (place / KEPT).is_file():

@@ -172,6 +172,7 @@ class Session(session.Session):
                 " processes out"
             )
         Devices(run)  # before the user's file: what it makes of TensorFlow fixes devices
+        stage("compared")
         found = told_once(run, lambda: equivalence(run))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
         self.told = found

@@ -22,6 +22,7 @@ from multigpu.engines.torch.trainer import Context, build_module, open_context
 from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
+from multigpu.measure.standing import got_on
 from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.workloads import open_source, part_of
@@ -59,6 +60,7 @@ def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> f
     terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
     total = 0.0
     for shard in batches:
+        got_on()
         cut = {
             name: tensor.tensor_split(context.run.micro_steps or 1)
             for name, tensor in shard.device.items()
@@ -214,6 +216,7 @@ def _placed(
         with contextlib.closing(trainer):
             tells = tells_lookups(run, any(member.by_row for member in context.assigned))
             for step in range(steps):
+                got_on()
                 shard = feed.shard(step)
                 trainer.step([with_everyones_lookups(shard) if tells else shard])
             values = trainer.full_values()
@@ -272,6 +275,7 @@ class Session(session.Session):
         startup_s: float,
         stage: Stage,
     ) -> None:
+        stage("compared")
         found = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
         self.told = found

@@ -2,6 +2,7 @@
 what is wrong with it in one sentence.
 """
 
+import dis
 import importlib.util
 import linecache
 import math
@@ -18,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from multigpu import paths
 from multigpu.workloads.base import Optimizer
+from multigpu.workloads.own.seals import opened, sealed
 from multigpu.workloads.own.seeding import FIRST_OF_TORCH, LOADED, drawing_alike
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -165,6 +167,7 @@ LIBRARIES = tuple(
     }
 )
 PACKAGE = str(Path(__file__).resolve().parents[2])
+RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class JobError(ValueError):
@@ -182,12 +185,20 @@ def own_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>")):
-            text = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
-            return f"{Path(frame.filename).name}, line {frame.lineno}" + (
-                f": {text}" if text else ""
-            )
+        if is_own(frame.filename):
+            return quoted(frame.filename, frame.lineno or 0)
     return ""
+
+
+def is_own(file: str) -> bool:
+    """Whether code of this file is the user's, and no library's."""
+    return not file.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>"))
+
+
+def quoted(file: str, line: int) -> str:
+    """A line of a file with its text, where that can be read."""
+    text = linecache.getline(file, line).strip()
+    return f"{Path(file).name}, line {line}" + (f": {text}" if text else "")
 
 
 def sentence(what: str, error: BaseException, place: str = "") -> str:
@@ -202,17 +213,27 @@ def sentence(what: str, error: BaseException, place: str = "") -> str:
     )
 
 
+def of_a_signal(error: BaseException) -> bool:
+    """Whether somebody pressed Ctrl-C: a KeyboardInterrupt that no `raise` of any code has made."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is None or step.tb_frame.f_code.co_code[step.tb_lasti] != RAISE
+
+
 @contextmanager
 def telling(what: str, place: str = "") -> Iterator[None]:
-    """Turn what a user's code raises into a sentence; memory that is full stays what it is; a
-    JobError where the code inside failed.
+    """Turn what a user's code raises into a sentence, `sys.exit()` included; memory that is full
+    stays what it is, and Ctrl-C; a JobError where the code inside failed.
     """
     try:
         yield
     except (JobError, MemoryError):
         raise
-    except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
+    except BaseException as error:
+        if type(error).__name__ == "OutOfMemoryError" or of_a_signal(error):
             raise
         raise JobError(sentence(what, error, place)) from error
 
@@ -253,8 +274,8 @@ def load_job(named: str) -> Job:
 
 
 def pack(job: Job) -> bytes:
-    """The job for other processes, what a script or a cell defines by its content; a JobError where
-    it holds what cannot travel.
+    """Make the job's bytes for other processes of this user, what a script or a cell defines by its
+    content, sealed (`seals`); a JobError where it holds what cannot travel.
     """
     import cloudpickle
 
@@ -267,7 +288,7 @@ def pack(job: Job) -> bytes:
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps((list(sys.path), job)))
+        return sealed(cloudpickle.dumps((list(sys.path), texts_of_cells(), job)))
     except Exception as error:
         raise JobError(
             f"job {job.title!r} cannot be handed to other processes ({type(error).__name__}:"
@@ -278,9 +299,31 @@ def pack(job: Job) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
+def texts_of_cells() -> dict[str, list[str]]:
+    """Give the lines of a notebook's cells, by the name that tracebacks have for each: what another
+    process wants in order to quote them.
+    """
+    return {
+        name: list(known[2])
+        for name, known in linecache.cache.items()
+        if ("ipykernel" in name or "ipython" in name) and len(known) == 4
+    }
+
+
 def unpack(path: Path) -> Job:
-    """The job that this machine's own `pack` wrote to a file."""
-    places, job = pickle.loads(path.read_bytes())
+    """Read a job that `pack` of this user wrote on this machine; a JobError where somebody else
+    did, since reading it would run their code.
+    """
+    content = opened(path.read_bytes())
+    if content is None:
+        raise JobError(
+            f"{path.name} was not packed by you on this machine, and reading it would run what its"
+            " author put into it: compare the job itself again, as FILE.py:NAME or from the script"
+            " that makes it"
+        )
+    places, texts, job = pickle.loads(content)
     sys.path.extend(place for place in places if place not in sys.path)
+    for name, lines in texts.items():
+        linecache.cache.setdefault(name, (len("".join(lines)), None, lines, name))
     assert isinstance(job, Job)
     return job
