@@ -1,8 +1,10 @@
-"""Plans of fused batch norm's kernels on this GPU: how long all batch norms of a model take, one plan changed at a time.
+"""Plans of fused batch norm's kernels on this GPU: how long all batch norms of a model take, one
+plan changed at a time.
 
     python benchmarks/batch_norm.py --model resnet50_v1.5 --batch 64
 
-What is fastest goes into `multigpu/kernels/batch_norm_launch.py` once `tests/kernels/test_batch_norm.py` has passed with it.
+What is fastest goes into `multigpu/kernels/batch_norm_launch.py` once
+`tests/kernels/test_batch_norm.py` has passed with it.
 """
 
 import argparse
@@ -31,14 +33,19 @@ SUMS = [
         (8192, 16, 2, 2),
     )
 ]
-MAPS = [Plan(tile, warps, tiles=tiles) for tile, warps, tiles in ((4096, 4, 1), (4096, 8, 1), (2048, 4, 1), (8192, 8, 1), (1024, 4, 2))]
+MAPS = [
+    Plan(tile, warps, tiles=tiles)
+    for tile, warps, tiles in ((4096, 4, 1), (4096, 8, 1), (2048, 4, 1), (8192, 8, 1), (1024, 4, 2))
+]
 PLANS = {"MOMENTS": SUMS, "NORMALISE": MAPS, "SUMS": SUMS, "GRADIENTS": MAPS}
 """Kernel -> the plans that are tried beside its own."""
 
 
 @dataclass
 class Layer:
-    """One batch norm of the model: the shape that it normalises, whether something is added, and what follows."""
+    """One batch norm of the model: the shape that it normalises, whether something is added, and
+    what follows.
+    """
 
     shape: tuple[int, ...]
     added: bool
@@ -47,14 +54,25 @@ class Layer:
     twice: bool
 
     def images(self, device: str, pooled: bool = False) -> Tensor:
-        shape = self.shape if not pooled or not self.pool.sides else (*self.shape[:2], self.pool.high, self.pool.wide)
-        return torch.randn(shape, device=device, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+        shape = (
+            self.shape
+            if not pooled or not self.pool.sides
+            else (*self.shape[:2], self.pool.high, self.pool.wide)
+        )
+        return torch.randn(shape, device=device, dtype=torch.bfloat16).contiguous(
+            memory_format=torch.channels_last
+        )
 
     def passes(self, device: str) -> tuple[Callable[[], object], Callable[[], object]]:
         """Forward and backward on tensors of its own."""
         x, after = self.images(device), self.images(device) if self.added else None
-        dy, more = self.images(device, pooled=True), self.images(device, pooled=True) if self.twice and self.added else None
-        weight, bias, mean, variance = torch.rand(4, self.shape[1], device=device).add_(0.5).unbind()
+        dy, more = (
+            self.images(device, pooled=True),
+            self.images(device, pooled=True) if self.twice and self.added else None,
+        )
+        weight, bias, mean, variance = (
+            torch.rand(4, self.shape[1], device=device).add_(0.5).unbind()
+        )
         arrivals = torch.zeros(self.shape[1], dtype=torch.int32, device=device)
 
         def forward() -> tuple[Tensor, Tensor]:
@@ -62,7 +80,17 @@ class Layer:
             return launch.forward(x, Norm(weight, bias, *found), after, self.relu, self.pool)
 
         y, taps = forward()
-        kept = (dy, more, x, y if self.added else None, Norm(weight, bias, mean, variance), taps, arrivals, self.relu, self.pool)
+        kept = (
+            dy,
+            more,
+            x,
+            y if self.added else None,
+            Norm(weight, bias, mean, variance),
+            taps,
+            arrivals,
+            self.relu,
+            self.pool,
+        )
         return forward, lambda: launch.backward(*kept)
 
 
@@ -72,7 +100,15 @@ def layers(model: str, batch: int, device: str) -> list[Layer]:
     module = build(description, "channels_last", "fused").to(device)
     for norm in (part for part in module.modules() if isinstance(part, FusedNorm)):
         norm.register_forward_pre_hook(
-            lambda norm, given: found.append(Layer(tuple(given[0].shape), len(given) > 1, norm.relu, Pool(*norm.numbers), norm.twice))
+            lambda norm, given: found.append(
+                Layer(
+                    tuple(given[0].shape),
+                    len(given) > 1,
+                    norm.relu,
+                    Pool(*norm.numbers),
+                    norm.twice,
+                )
+            )
         )
     with torch.no_grad(), torch.autocast(device, dtype=torch.bfloat16):
         module.logits(torch.zeros(batch, *description.config.image_shape, device=device))
@@ -106,14 +142,21 @@ def milliseconds(calls: list[Callable[[], object]], times: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--model", default="resnet50_v1.5", help="an image model with batch norms")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--times", type=int, default=20, help="passes of a window")
-    parser.add_argument("--kernels", nargs="+", choices=PLANS, default=list(PLANS), help="whose plans are tried")
+    parser.add_argument(
+        "--kernels", nargs="+", choices=PLANS, default=list(PLANS), help="whose plans are tried"
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available() or (reason := library_instead(torch.device("cuda"))):
-        parser.error(f"plans are of a GPU's kernels: {reason if torch.cuda.is_available() else 'there is no GPU here'}")
+        parser.error(
+            "plans are of a GPU's kernels:"
+            f" {reason if torch.cuda.is_available() else 'there is no GPU here'}"
+        )
     compare(options.model, options.batch, options.times, options.kernels, "cuda")
 
 

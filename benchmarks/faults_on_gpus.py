@@ -1,8 +1,10 @@
-"""What a sweep on GPUs survives: a kernel without end, a device that is hidden, memory that is short, a rank that is killed or stops.
+"""What a sweep on GPUs survives: a kernel without end, a device that is hidden, memory that is
+short, a rank that is killed or stops.
 
     python benchmarks/faults_on_gpus.py --devices 1 --times 2 --out data/faults/gpus.csv
 
-A row is a fault, once: how the Run that met it ended, and the seconds from the fault until the sweep had its next good Record, of this Run
+A row is a fault, once: how the Run that met it ended, and the seconds from the fault until the
+    sweep had its next good Record, of this Run
 once more or of the next.
 """
 
@@ -30,7 +32,13 @@ from multigpu.measure.timed import Item, Timed, item_of
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 
-FIELDS = {"workload": "cnn", "model": "resnet20", "placement": "ddp", "precision": "bf16", "layout": "channels_last"}
+FIELDS = {
+    "workload": "cnn",
+    "model": "resnet20",
+    "placement": "ddp",
+    "precision": "bf16",
+    "layout": "channels_last",
+}
 LONG = {"batch_size": 512, "timed_steps": 2_000}
 """Some twenty seconds, so that a fault meets its steps."""
 FILL = "import sys, time, torch; kept = []\nwhile torch.cuda.mem_get_info(1)[0] > 6 << 30: kept.append(torch.empty(1 << 30, dtype=torch.uint8, device='cuda:1'))\nprint('full', flush=True); time.sleep(600)"  # noqa: E501
@@ -56,7 +64,9 @@ class InOrder(Timed):
 
 @dataclass(frozen=True)
 class Fault:
-    """run, timeout_s: of the Run that meets it. sent: a signal to the last rank. hook, environment: of its launch. full: the second GPU."""
+    """run, timeout_s: of the Run that meets it. sent: a signal to the last rank. hook, environment:
+    of its launch. full: the second GPU.
+    """
 
     name: str
     run: dict[str, Any]
@@ -71,9 +81,15 @@ def faults(devices: int) -> list[Fault]:
     """Those that so many GPUs can meet."""
     captured = LONG | {"execution": "captured"}
     alone = [
-        Fault("a kernel that does not end", LONG, hook=f"{Path(__file__).stem}:hang", timeout_s=30.0),
+        Fault(
+            "a kernel that does not end", LONG, hook=f"{Path(__file__).stem}:hang", timeout_s=30.0
+        ),
         Fault("more memory asked for than there is", {"batch_size": 1 << 19, "timed_steps": 5}),
-        Fault("a GPU hidden from the next launch", {"batch_size": 64, "timed_steps": 5}, environment={"CUDA_VISIBLE_DEVICES": ""}),
+        Fault(
+            "a GPU hidden from the next launch",
+            {"batch_size": 64, "timed_steps": 5},
+            environment={"CUDA_VISIBLE_DEVICES": ""},
+        ),
         Fault("a worker killed in a captured step", captured, signal.SIGKILL),
     ]
     together = [
@@ -90,14 +106,22 @@ def last_rank(devices: int) -> psutil.Process:
     while True:
         time.sleep(0.05)
         with suppress(psutil.Error):
-            agents = [child for child in psutil.Process().children() if "multigpu.measure.agent" in " ".join(child.cmdline())]
-            found = sorted((one for agent in agents for one in agent.children()), key=lambda one: one.pid)
+            agents = [
+                child
+                for child in psutil.Process().children()
+                if "multigpu.measure.agent" in " ".join(child.cmdline())
+            ]
+            found = sorted(
+                (one for agent in agents for one in agent.children()), key=lambda one: one.pid
+            )
             if len(found) >= devices:
                 return found[-1]
 
 
 def full_gpu(stack: ExitStack) -> float:
-    """Leave less than 6 GiB free on the second GPU until the stack is closed; the time at which it was full."""
+    """Leave less than 6 GiB free on the second GPU until the stack is closed; the time at which it
+    was full.
+    """
     filler = subprocess.Popen([sys.executable, "-c", FILL], stdout=subprocess.PIPE, text=True)
     stack.callback(filler.kill)
     assert filler.stdout is not None and filler.stdout.readline().strip() == "full"
@@ -119,18 +143,32 @@ def sender(fault: Fault, devices: int, after_s: float, sent: list[float]) -> Cal
 
 def tried(fault: Fault, devices: int, after_s: float) -> dict[str, object]:
     """Measure a Run that meets a fault and one after it, on the same GPUs."""
-    run, after = (build_run(**FIELDS, devices=devices, **more) for more in (fault.run, {"batch_size": 32, "timed_steps": 10}))
+    run, after = (
+        build_run(**FIELDS, devices=devices, **more)
+        for more in (fault.run, {"batch_size": 32, "timed_steps": 10})
+    )
     sent: list[float] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         store, marked = RecordStore(Path(folder) / "runs"), Path(folder) / "marked"
         if fault.full:
             sent.append(full_gpu(stack))
         threading.Thread(target=sender(fault, devices, after_s, sent), daemon=True).start()
-        points = [item_of(point) for point in (Point(run, timeout_s=fault.timeout_s), Point(after, timeout_s=120.0))]
+        points = [
+            item_of(point)
+            for point in (Point(run, timeout_s=fault.timeout_s), Point(after, timeout_s=120.0))
+        ]
         environment, started = fault.environment | {"MULTIGPU_FAULT": str(marked)}, time.time()
-        for items in (points[:1], points[1:]) if fault.environment else (points, points):  # a killed agent ends its call; the next goes on
+        # a killed agent ends its call; the next goes on
+        for items in (points[:1], points[1:]) if fault.environment else (points, points):
             try:
-                sweep(InOrder(), items, store, progress=False, hook=fault.hook, environment=environment if items[0] is points[0] else {})
+                sweep(
+                    InOrder(),
+                    items,
+                    store,
+                    progress=False,
+                    hook=fault.hook,
+                    environment=environment if items[0] is points[0] else {},
+                )
             except RuntimeError as error:
                 print(error, file=sys.stderr)
         ended = next((record for record in store if record.run.digest == run.digest), None)
@@ -140,28 +178,54 @@ def tried(fault: Fault, devices: int, after_s: float) -> dict[str, object]:
             at = pd.Timestamp(ended.measured_at).timestamp()
         else:
             at = (sent or [started])[0]
-        followed_s = [pd.Timestamp(record.measured_at).timestamp() - at for record in store if record.status == "ok"]
+        followed_s = [
+            pd.Timestamp(record.measured_at).timestamp() - at
+            for record in store
+            if record.status == "ok"
+        ]
         said = (((ended.reason or "") if ended else "").splitlines() or [""])[0][:160]
         recovered_s = round(min((one for one in followed_s if one > 0), default=float("nan")), 2)
-        return {"fault": fault.name, "status": ended.status if ended else "no Record", "reason": said, "recovered_s": recovered_s}
+        return {
+            "fault": fault.name,
+            "status": ended.status if ended else "no Record",
+            "reason": said,
+            "recovered_s": recovered_s,
+        }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="a CSV file: a row a fault")
     parser.add_argument("--devices", type=int, choices=(1, 2), default=1)
     parser.add_argument("--times", type=int, default=1, help="how often each is tried")
     parser.add_argument("--only", default="", help="faults whose names hold this text")
-    parser.add_argument("--after-s", type=float, default=12.0, help="seconds from the start of the ranks to a signal")
+    parser.add_argument(
+        "--after-s",
+        type=float,
+        default=12.0,
+        help="seconds from the start of the ranks to a signal",
+    )
     options = parser.parse_args()
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
+    )
     machine, (commit, clean) = this_machine(), source_state()
-    conditions = {"devices": options.devices, "machine": machine.name, "driver": machine.driver, "commit": commit, "clean": clean}
+    conditions = {
+        "devices": options.devices,
+        "machine": machine.name,
+        "driver": machine.driver,
+        "commit": commit,
+        "clean": clean,
+    }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, object]] = []
     for number in range(options.times):
         for fault in (one for one in faults(options.devices) if options.only in one.name):
-            rows.append(tried(fault, options.devices, options.after_s) | {"time": number} | conditions)
+            rows.append(
+                tried(fault, options.devices, options.after_s) | {"time": number} | conditions
+            )
             print(rows[-1], flush=True)
             pd.DataFrame(rows).to_csv(options.out, index=False)
     return 0 if all(row["recovered_s"] == row["recovered_s"] for row in rows) else 1

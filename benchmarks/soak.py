@@ -1,8 +1,10 @@
-"""Many tiny Runs on CPUs while something kills a random process of the launch again and again: nothing measured may be lost.
+"""Many tiny Runs on CPUs while something kills a random process of the launch again and again:
+nothing measured may be lost.
 
     python benchmarks/soak.py --runs 1000 --every 20 --out build/soak.csv
 
-A row of the table is a kill: who was killed, after how many Records, how long until the next one, and what memory the launch then held.
+A row of the table is a kill: who was killed, after how many Records, how long until the next one,
+    and what memory the launch then held.
 """
 
 import argparse
@@ -25,12 +27,16 @@ from multigpu.record import RecordStore
 from multigpu.run import Run
 
 MOST_CALLS = 3
-"""Calls of `measure` for each kill and one more: a killed agent ends its call, and the next goes on."""
+"""Calls of `measure` for each kill and one more: a killed agent ends its call, and the next goes
+on.
+"""
 
 
 @dataclass
 class Kill:
-    """records: that were there; recovered_s: until the next came; memory_mib: resident, of all processes of the sweep, before it."""
+    """records: that were there; recovered_s: until the next came; memory_mib: resident, of all
+    processes of the sweep, before it.
+    """
 
     records: int
     victim: str
@@ -53,7 +59,11 @@ class Killer:
 
     def kill(self) -> str:
         """Kill a process of the launch; its role, "" where there was none."""
-        agents = [child for child in psutil.Process().children() if "multigpu.measure.agent" in " ".join(child.cmdline())]
+        agents = [
+            child
+            for child in psutil.Process().children()
+            if "multigpu.measure.agent" in " ".join(child.cmdline())
+        ]
         own = [child for agent in agents for child in (agent, *agent.children(recursive=True))]
         if not own:
             return ""
@@ -75,7 +85,9 @@ class Killer:
             before = self.records()
             while self.records() <= before and not self.stopped.wait(0.05):
                 pass
-            self.kills.append(Kill(before, victim, round(time.monotonic() - began, 2), round(memory_mib, 1)))
+            self.kills.append(
+                Kill(before, victim, round(time.monotonic() - began, 2), round(memory_mib, 1))
+            )
             due = before + self.every
 
 
@@ -89,9 +101,21 @@ def resident_mib() -> float:
 
 
 def soak(folder: Path, runs: int, every: int, seed: int = 0) -> tuple[RecordStore, list[Kill], int]:
-    """Measure so many Runs under kills; their store, the kills, and how many calls of `measure` it took."""
-    fields = {"workload": "cnn", "model": "resnet_tiny", "placement": "ddp", "devices": 2, "batch_size": 4, "device_type": "cpu"}
-    points = [Point(Run(**fields, seed=number, warmup_steps=2, timed_steps=3), timeout_s=120.0) for number in range(runs)]
+    """Measure so many Runs under kills; their store, the kills, and how many calls of `measure` it
+    took.
+    """
+    fields = {
+        "workload": "cnn",
+        "model": "resnet_tiny",
+        "placement": "ddp",
+        "devices": 2,
+        "batch_size": 4,
+        "device_type": "cpu",
+    }
+    points = [
+        Point(Run(**fields, seed=number, warmup_steps=2, timed_steps=3), timeout_s=120.0)
+        for number in range(runs)
+    ]
     store, killer = RecordStore(folder), Killer(folder, every, random.Random(seed))
     thread = threading.Thread(target=killer.run)
     thread.start()
@@ -124,9 +148,16 @@ def main() -> int:
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         table.to_csv(arguments.out, index=False)
-    print(f"{len(found)} of {arguments.runs} Runs have a Record, {found.count('ok')} of them ok; {unreadable} files cannot be read")
+    print(
+        f"{len(found)} of {arguments.runs} Runs have a Record, {found.count('ok')} of them ok;"
+        f" {unreadable} files cannot be read"
+    )
     print(f"{len(kills)} kills, {calls} calls, {took_s:.0f} s")
-    print(table.groupby("victim")[["recovered_s", "memory_mib"]].agg(["count", "median", "max"]).to_string())
+    print(
+        table.groupby("victim")[["recovered_s", "memory_mib"]]
+        .agg(["count", "median", "max"])
+        .to_string()
+    )
     return 0 if found.count("ok") == arguments.runs and not unreadable else 1
 
 

@@ -1,9 +1,12 @@
-"""A script of a kind that people bring: a small network trained in plain PyTorch, traced by its profiler on one or several GPUs.
+"""A script of a kind that people bring: a small network trained in plain PyTorch, traced by its
+profiler on one or several GPUs.
 
     python benchmarks/traced.py FOLDER [--ranks 2] [--cause host|input|none|late]
 
-Writes FOLDER/CAUSE-RANK.json.gz of four steps. host: many small kernels, each launched by the host. input: a loader that takes 30 ms to
-make a batch. late: rank 1 sleeps 15 ms in each step. `tests/own/test_script_trace.py` reads what it wrote on the machines that
+Writes FOLDER/CAUSE-RANK.json.gz of four steps. host: many small kernels, each launched by the host.
+input: a loader that takes 30 ms to
+make a batch. late: rank 1 sleeps 15 ms in each step. `tests/own/test_script_trace.py` reads what it
+    wrote on the machines that
 `ORIGIN.md` names.
 """
 
@@ -42,8 +45,16 @@ class Batches(Dataset[tuple[Tensor, Tensor]]):
 def network(cause: str) -> nn.Module:
     """Wide layers; deep and narrow ones where the host is to be the slower of the two."""
     if cause == "host":
-        return nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU()) for _ in range(40)), nn.Linear(64, 10))
-    return nn.Sequential(nn.Linear(64, 4096), nn.GELU(), *(nn.Linear(4096, 4096) for _ in range(6)), nn.Linear(4096, 10))
+        return nn.Sequential(
+            *(nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU()) for _ in range(40)),
+            nn.Linear(64, 10),
+        )
+    return nn.Sequential(
+        nn.Linear(64, 4096),
+        nn.GELU(),
+        *(nn.Linear(4096, 4096) for _ in range(6)),
+        nn.Linear(4096, 10),
+    )
 
 
 def train(rank: int, ranks: int, cause: str, folder: str) -> None:
@@ -59,7 +70,11 @@ def train(rank: int, ranks: int, cause: str, folder: str) -> None:
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     batches = DataLoader(Batches(0.03 if cause == "input" else 0), batch_size=None)
     cycle = schedule(wait=0, warmup=WARMUP_STEPS, active=STEPS, repeat=1)
-    with profile(activities=activities, schedule=cycle, on_trace_ready=lambda one: one.export_chrome_trace(out)) as profiler:
+    with profile(
+        activities=activities,
+        schedule=cycle,
+        on_trace_ready=lambda one: one.export_chrome_trace(out),
+    ) as profiler:
         for x, y in batches:
             loss = F.cross_entropy(model(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
             if cause == "late" and rank == 1:

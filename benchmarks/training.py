@@ -1,10 +1,13 @@
-"""One training job, however a user may run it: plain PyTorch, torch.compile, TensorFlow with XLA, and this project's own ways.
+"""One training job, however a user may run it: plain PyTorch, torch.compile, TensorFlow with XLA,
+and this project's own ways.
 
-    python benchmarks/training.py --jobs resnet50 translator --budget-s 250 --out data/benchmarks/training.csv
+    python benchmarks/training.py --jobs resnet50 translator --budget-s 250 --out
+    data/benchmarks/training.csv
 
-Every way is a process of its own. One after another they prepare (build, compile, warm up: told apart); then each is timed in turn, round
-by round, while the others wait. The table holds the mean of all rounds with its 95% interval, and that of the ratios to plain PyTorch in
-the same round. What cannot run here, or is not ready in time, is left out and says why.
+Every way is a process of its own. One after another they prepare (build, compile, warm up: told
+apart); then each is timed in turn, round by round, while the others wait. The table holds the mean
+of all rounds with its 95% interval, and that of the ratios to plain PyTorch in the same round. What
+cannot run here, or is not ready in time, is left out and says why.
 """
 
 import argparse
@@ -37,14 +40,30 @@ JOBS: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
     "translator": (
         {**GPU, "workload": "nmt", "model": "nmt000", "sequence_length": 100},
         128,
-        {**CAPTURED, "recurrence": "persistent", "cross_entropy": "fused", "bucket_update": "in_backward"},
+        {
+            **CAPTURED,
+            "recurrence": "persistent",
+            "cross_entropy": "fused",
+            "bucket_update": "in_backward",
+        },
     ),
-    "small": ({"workload": "cnn", "model": "resnet_small", "layout": "channels_last", "device_type": "cpu"}, 32, {"batch_norm": "fused"}),
+    "small": (
+        {
+            "workload": "cnn",
+            "model": "resnet_small",
+            "layout": "channels_last",
+            "device_type": "cpu",
+        },
+        32,
+        {"batch_norm": "fused"},
+    ),
 }
 """Job -> what all ways have in common, its batch, and this project's best way of training it."""
 
 WAYS = ("plain", "ours", "reduce-overhead", "compile", "captured", "tensorflow")
-"""In the order in which they prepare. "plain" has autocast, cuDNN's LSTM (nn.LSTM), images with channels last and a fused update."""
+"""In the order in which they prepare. "plain" has autocast, cuDNN's LSTM (nn.LSTM), images with
+channels last and a fused update.
+"""
 COMPILED = {"compile": "default", "reduce-overhead": "reduce-overhead"}
 TENSORFLOW = {"framework": "tensorflow", "placement": "exp4", "processes": "one"}
 WARMUP_STEPS, BLOCK, MOST_STEPS = 12, 5, 100_000
@@ -67,9 +86,13 @@ def run_of(job: str, batch: int, way: str) -> Run:
     return build_run(**{**common, "batch_size": batch, **more})
 
 
-def prepared(run: Run, way: str) -> tuple[Callable[[int], Any], Callable[[], None], Callable[[int], int]]:
+def prepared(
+    run: Run, way: str
+) -> tuple[Callable[[int], Any], Callable[[], None], Callable[[int], int]]:
     """A step by its number, what waits for the device, and how many units a step trains on."""
-    session = open_session(run, 0, os.cpu_count() or 1, Path(tempfile.mkdtemp()), 60.0, 0.0, lambda name: None)
+    session = open_session(
+        run, 0, os.cpu_count() or 1, Path(tempfile.mkdtemp()), 60.0, 0.0, lambda name: None
+    )
     device = getattr(session, "device", None) or session.devices
     if way in ("captured", "ours", "tensorflow"):
         return session.step, device.synchronise, lambda step: units_of(session.batches[step])
@@ -81,7 +104,9 @@ def prepared(run: Run, way: str) -> tuple[Callable[[int], Any], Callable[[], Non
     call = torch.compile(module, mode=COMPILED[way]) if way in COMPILED else module
     rule = run.rule
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[rule.name]
-    named = {"momentum": rule.momentum, "weight_decay": rule.weight_decay} if rule.name == "sgd" else {}
+    named = (
+        {"momentum": rule.momentum, "weight_decay": rule.weight_decay} if rule.name == "sgd" else {}
+    )
     optimizer = kind(module.parameters(), lr=rule.rate, fused=True, **named)
 
     def step(number: int) -> Any:
@@ -102,7 +127,9 @@ def units_of(batches: Any) -> int:
 
 
 def train(run: Run, way: str, asked: Connection) -> None:
-    """The process of a way: prepare, and then train for as many seconds as it is asked for, until it is asked for none."""
+    """The process of a way: prepare, and then train for as many seconds as it is asked for, until
+    it is asked for none.
+    """
     began = time.perf_counter()
     try:
         step, wait, units = prepared(run, way)
@@ -123,7 +150,13 @@ def train(run: Run, way: str, asked: Connection) -> None:
             wait()
         rate = sum(units(number) for number in range(first, done)) / (time.perf_counter() - start)
         last = sum(loss) if isinstance(loss, list) else loss  # of each replica its share
-        asked.send({"units_per_s": round(rate, 2), "steps": done - first, "loss": None if last is None else round(float(last), 5)})
+        asked.send(
+            {
+                "units_per_s": round(rate, 2),
+                "steps": done - first,
+                "loss": None if last is None else round(float(last), 5),
+            }
+        )
 
 
 @dataclass
@@ -142,7 +175,11 @@ class Way:
             ValueError: it says nothing, ends, or fails.
         """
         try:
-            said = self.asked.recv() if self.asked.poll(seconds) else f"it was not ready after {seconds:.0f} s more"
+            said = (
+                self.asked.recv()
+                if self.asked.poll(seconds)
+                else f"it was not ready after {seconds:.0f} s more"
+            )
         except EOFError:
             self.process.join()
             said = f"its process ended with exit code {self.process.exitcode}"
@@ -164,7 +201,9 @@ def begun(name: str, run: Run) -> Way:
     return Way(name, process, asked, {})
 
 
-def compare(job: str, batch: int, ways: list[str], rounds: int, window_s: float, until: float) -> pd.DataFrame:
+def compare(
+    job: str, batch: int, ways: list[str], rounds: int, window_s: float, until: float
+) -> pd.DataFrame:
     """A row a round and way. until: when, on `time.monotonic`, all of it has to have ended."""
     ready: list[Way] = []
     try:
@@ -173,7 +212,10 @@ def compare(job: str, batch: int, ways: list[str], rounds: int, window_s: float,
             try:
                 ready.append(begun(name, run_of(job, batch, name)))
                 ready[-1].told = ready[-1].answer(left_s)
-                print(f"{job} {name:16} is ready after {ready[-1].told['prepare_s']:.0f} s", flush=True)
+                print(
+                    f"{job} {name:16} is ready after {ready[-1].told['prepare_s']:.0f} s",
+                    flush=True,
+                )
             except ValueError as error:
                 print(f"{job} {name:16} is left out: {error}", flush=True)
                 if ready and not ready[-1].told:
@@ -184,7 +226,9 @@ def compare(job: str, batch: int, ways: list[str], rounds: int, window_s: float,
                 try:
                     way.asked.send(window_s)
                     told = {**way.answer(60 + window_s), **way.told}
-                    rows.append({"job": job, "batch_size": batch, "way": way.name, "round": number, **told})
+                    rows.append(
+                        {"job": job, "batch_size": batch, "way": way.name, "round": number, **told}
+                    )
                 except (ValueError, OSError) as error:
                     print(f"{job} {way.name:16} has failed in round {number}: {error}", flush=True)
                     ready.remove(way)
@@ -202,13 +246,18 @@ def beside_plain(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a job and way: its rate, and its ratio to plain PyTorch in the same round, with 95% intervals."""
+    """A row a job and way: its rate, and its ratio to plain PyTorch in the same round, with 95%
+    intervals.
+    """
     found = []
     for (job, way), group in rows.groupby(["job", "way"], sort=False):
         row: dict[str, Any] = {"job": job, "way": way}
         for column, digits in (("units_per_s", 0), ("over_plain", 3)):
             low, high = mean_interval(group[column])
-            row |= {column: f"{group[column].mean():,.{digits}f}", f"95% of {column}": f"{low:,.{digits}f} to {high:,.{digits}f}"}
+            row |= {
+                column: f"{group[column].mean():,.{digits}f}",
+                f"95% of {column}": f"{low:,.{digits}f} to {high:,.{digits}f}",
+            }
         found.append(row | {"n": len(group), "prepare_s": group["prepare_s"].iloc[0]})
     return pd.DataFrame(found)
 
@@ -218,28 +267,61 @@ def conditions() -> dict[str, Any]:
     import torch
 
     machine, (commit, clean) = this_machine(), source_state()
-    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "python": machine.python, "driver": machine.driver}
+    versions = {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": machine.python,
+        "driver": machine.driver,
+    }
     return {"machine": machine.name, **versions, "commit": commit, "clean": clean}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=["small"], help="one after another; small is for CPUs")
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--jobs",
+        nargs="+",
+        choices=JOBS,
+        default=["small"],
+        help="one after another; small is for CPUs",
+    )
     parser.add_argument("--batch", type=int, help="the job's own where none is given")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="what is compared; the first are prepared first")
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        choices=WAYS,
+        default=list(WAYS),
+        help="what is compared; the first are prepared first",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--window-s", type=float, default=1.0, help="seconds of each round and way")
-    parser.add_argument("--budget-s", type=float, default=900.0, help="seconds for all of it; each job takes an equal part of what is left")
+    parser.add_argument(
+        "--budget-s",
+        type=float,
+        default=900.0,
+        help="seconds for all of it; each job takes an equal part of what is left",
+    )
     parser.add_argument("--out", type=Path, help="a CSV file for every round, with its conditions")
     options = parser.parse_args()
     began, tables = time.monotonic(), []
     for place, job in enumerate(options.jobs):
         start = time.monotonic()
         until = start + (began + options.budget_s - start) / (len(options.jobs) - place)
-        rows = compare(job, options.batch or JOBS[job][1], options.ways, options.rounds, options.window_s, until)
+        rows = compare(
+            job,
+            options.batch or JOBS[job][1],
+            options.ways,
+            options.rounds,
+            options.window_s,
+            until,
+        )
         if rows.empty:
             continue
-        tables.append(beside_plain(rows).assign(spent_s=round(time.monotonic() - start, 1), **conditions()))
+        tables.append(
+            beside_plain(rows).assign(spent_s=round(time.monotonic() - start, 1), **conditions())
+        )
         if options.out:
             options.out.parent.mkdir(parents=True, exist_ok=True)
             pd.concat(tables).to_csv(options.out, index=False)

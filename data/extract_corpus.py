@@ -2,11 +2,11 @@
 
     python data/extract_corpus.py [--catalogs FOLDER]
 
-Writes catalogs.en.gz and catalogs.de.gz (one sentence a line, line n of one translates line n of the other), catalogs.csv (which
-lines came from which catalog, its package, version and licence), COPYRIGHT with the packages' notices and the long licences
-they name, and the tables between the marks in data/README.md.
-The same installed packages give the same contents, and with the same zlib the same bytes of the packed files too.
-Needs polib, and Debian's dpkg-query and /usr/share/doc.
+Writes catalogs.en.gz and catalogs.de.gz (one sentence a line, line n of one translates line n of
+the other), catalogs.csv (which lines came from which catalog, its package, version and licence),
+COPYRIGHT with the packages' notices and the long licences they name, and the tables between the
+marks in data/README.md. The same installed packages give the same contents, and with the same zlib
+the same bytes of the packed files too. Needs polib, and Debian's dpkg-query and /usr/share/doc.
 """
 
 from __future__ import annotations
@@ -33,15 +33,32 @@ COMMON_LICENCES = Path("/usr/share/common-licenses")
 LICENCE_TEXTS = ("GPL-2", "GPL-3", "LGPL-2", "LGPL-2.1")
 """Their words travel with the corpus; those of shorter licences stand in its COPYRIGHT."""
 SHORTEST, LONGEST = 3, 100
-"""Words a side: labels of one or two words are no sentences, and one page-long help text would pad its whole batch."""
+"""Words a side: labels of one or two words are no sentences, and one page-long help text would pad
+its whole batch.
+"""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufeff]")
 ADDRESS = re.compile(r"@\w+\.|/(?:tmp|home)\b")
-"""E-mail addresses, temporary and home folders: nobody should be written to, and nothing looked for, because of a corpus."""
+"""E-mail addresses, temporary and home folders: nobody should be written to, and nothing looked
+for, because of a corpus.
+"""
 
 FREE = {
-    "BSD-2-clause", "BSD-3-clause", "Expat", "GPL-2", "GPL-2+", "GPL-2.0+", "GPL-3", "GPL-3+", "LGPL-2+", "LGPL-2.0+", "LGPL-2.1",
-    "LGPL-2.1+", "LGPL-3+", "LGPL-3.0+", "PostgreSQL",
-}  # fmt: skip
+    "BSD-2-clause",
+    "BSD-3-clause",
+    "Expat",
+    "GPL-2",
+    "GPL-2+",
+    "GPL-2.0+",
+    "GPL-3",
+    "GPL-3+",
+    "LGPL-2+",
+    "LGPL-2.0+",
+    "LGPL-2.1",
+    "LGPL-2.1+",
+    "LGPL-3+",
+    "LGPL-3.0+",
+    "PostgreSQL",
+}
 """Licences as Debian's copyright files name them; a catalog under any other is left out."""
 
 NOT_WANTED = {
@@ -53,7 +70,9 @@ NOT_WANTED = {
 
 @dataclass(frozen=True)
 class Package:
-    """The package that a catalog came with, as dpkg names its source, and what its copyright file says of translations."""
+    """The package that a catalog came with, as dpkg names its source, and what its copyright file
+    says of translations.
+    """
 
     name: str
     version: str
@@ -63,14 +82,17 @@ class Package:
 
 def query(*arguments: str) -> str:
     """What dpkg-query prints, or "" if it knows nothing."""
-    return subprocess.run(["dpkg-query", *arguments], capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        ["dpkg-query", *arguments], capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def copyright_notice(copyright_file: Path) -> tuple[str, str] | None:
-    """Licence and notice of po/de.po by a copyright file in Debian's machine-readable format; the last paragraph that matches holds.
+    """Licence and notice of po/de.po by a copyright file in Debian's machine-readable format; the
+    last paragraph that matches holds.
 
-    The notice is that paragraph, and the one with the licence's own words if they stand apart. Without such a file, or
-    without such a paragraph, the licence cannot be told: None.
+    The notice is that paragraph, and the one with the licence's own words if they stand apart.
+    Without such a file, or without such a paragraph, the licence cannot be told: None.
     """
     if not copyright_file.is_file():
         return None
@@ -84,9 +106,16 @@ def copyright_notice(copyright_file: Path) -> tuple[str, str] | None:
         licence = re.search(r"^License:[ \t]*(\S.*?)[ \t]*$", paragraph, re.MULTILINE)
         if licence and not files:
             texts[licence[1]] = paragraph
-        elif files and licence and any(fnmatchcase("po/de.po", pattern) for pattern in files[1].split()):
+        elif (
+            files
+            and licence
+            and any(fnmatchcase("po/de.po", pattern) for pattern in files[1].split())
+        ):
             found = licence[1], paragraph
-    return found and (found[0], "\n\n".join(part for part in (found[1], texts.get(found[0])) if part))
+    return found and (
+        found[0],
+        "\n\n".join(part for part in (found[1], texts.get(found[0])) if part),
+    )
 
 
 def package_of(catalog: Path) -> Package | None:
@@ -95,12 +124,16 @@ def package_of(catalog: Path) -> Package | None:
     stated = copyright_notice(DOCUMENTATION / owner / "copyright") if owner else None
     if stated is None:
         return None
-    name, _, version = query("--show", "--showformat=${source:Package} ${source:Version}", owner).partition(" ")
+    name, _, version = query(
+        "--show", "--showformat=${source:Package} ${source:Version}", owner
+    ).partition(" ")
     return Package(name, version, *stated)
 
 
 def clean(message: str) -> str:
-    """One line: every run of white space and control characters becomes one space. Mnemonics and formats stay as they are."""
+    """One line: every run of white space and control characters becomes one space. Mnemonics and
+    formats stay as they are.
+    """
     return " ".join(CONTROL.sub(" ", message).split())
 
 
@@ -128,7 +161,9 @@ def keep(pair: tuple[str, str]) -> bool:
 
 @dataclass
 class Extract:
-    """All pairs, a row for each catalog that gave any, their packages' notices, and why each other catalog gave none."""
+    """All pairs, a row for each catalog that gave any, their packages' notices, and why each other
+    catalog gave none.
+    """
 
     pairs: list[tuple[str, str]]
     rows: list[dict[str, object]]
@@ -165,8 +200,20 @@ def extract(folder: Path) -> Extract:
                 continue
             seen.update(new)
             lines = {"first_line": len(pairs) + 1, "last_line": len(pairs) + len(new)}
-            source = {"package": package.name, "version": package.version, "licence": package.licence}
-            rows.append({"catalog": catalog.stem, **source, "messages": len(found), "pairs": len(new), **lines})
+            source = {
+                "package": package.name,
+                "version": package.version,
+                "licence": package.licence,
+            }
+            rows.append(
+                {
+                    "catalog": catalog.stem,
+                    **source,
+                    "messages": len(found),
+                    "pairs": len(new),
+                    **lines,
+                }
+            )
             notices[f"{package.name} {package.version}"] = package.notice
             pairs += new
     return Extract(pairs, rows, notices, left_out)
@@ -195,8 +242,15 @@ def rewrite(readme: str, mark: str, content: str) -> str:
 
 def main() -> None:
     """Write the corpus and bring the tables in data/README.md up to date."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--catalogs", type=Path, default=CATALOGS, help=f"folder of the .mo files (default: {CATALOGS})")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--catalogs",
+        type=Path,
+        default=CATALOGS,
+        help=f"folder of the .mo files (default: {CATALOGS})",
+    )
     found = extract(parser.parse_args().catalogs)
     rows, left_out = found.rows, found.left_out
     table = io.StringIO()
@@ -207,7 +261,12 @@ def main() -> None:
         "catalogs.en.gz": "".join(f"{source}\n" for source, _ in found.pairs),
         "catalogs.de.gz": "".join(f"{target}\n" for _, target in found.pairs),
         "catalogs.csv": table.getvalue(),
-        "COPYRIGHT": "\n\n".join(f"=== {name} ===\n\n{notice}" for name, notice in sorted(found.notices.items())) + "\n",
+        "COPYRIGHT": (
+            "\n\n".join(
+                f"=== {name} ===\n\n{notice}" for name, notice in sorted(found.notices.items())
+            )
+            + "\n"
+        ),
     }
     for name in LICENCE_TEXTS:
         contents[f"{name}.txt"] = (COMMON_LICENCES / name).read_text(encoding="utf-8")
@@ -217,18 +276,36 @@ def main() -> None:
         data = content.encode()
         stored = packed(data) if name.endswith(".gz") else data
         (CORPUS / name).write_bytes(stored)
-        sums += f"| corpus/{name} | {len(stored):,} | {len(data):,} | `{hashlib.sha256(data).hexdigest()}` |\n"
+        sums += (
+            f"| corpus/{name} | {len(stored):,} | {len(data):,} |"
+            f" `{hashlib.sha256(data).hexdigest()}` |\n"
+        )
 
     listed = "| catalog | package and version | licence | pairs |\n| --- | --- | --- | ---: |\n"
-    listed += "".join(f"| {r['catalog']} | {r['package']} {r['version']} | {r['licence']} | {r['pairs']:,} |\n" for r in rows)
+    listed += "".join(
+        f"| {r['catalog']} | {r['package']} {r['version']} | {r['licence']} | {r['pairs']:,} |\n"
+        for r in rows
+    )
     listed += f"| **{len(rows)} catalogs** | | | **{len(found.pairs):,}** |\n\nLeft out: "
     reasons = sorted(set(left_out.values()))
-    listed += "; ".join(f"{reason} ({', '.join(sorted(n for n in left_out if left_out[n] == reason))})" for reason in reasons) + ".\n"
+    listed += (
+        "; ".join(
+            f"{reason} ({', '.join(sorted(n for n in left_out if left_out[n] == reason))})"
+            for reason in reasons
+        )
+        + ".\n"
+    )
     readme = REPOSITORY / "data" / "README.md"
     text = rewrite(readme.read_text(encoding="utf-8"), "catalogs", listed)
-    text = rewrite(text, "checksums", f"| file | bytes | bytes unpacked | sha256 unpacked |\n| --- | ---: | ---: | --- |\n{sums}")
+    text = rewrite(
+        text,
+        "checksums",
+        f"| file | bytes | bytes unpacked | sha256 unpacked |\n| --- | ---: | ---: | --- |\n{sums}",
+    )
     readme.write_text(text, encoding="utf-8")
-    print(f"{len(found.pairs):,} pairs from {len(rows)} catalogs; {len(left_out)} catalogs left out")
+    print(
+        f"{len(found.pairs):,} pairs from {len(rows)} catalogs; {len(left_out)} catalogs left out"
+    )
 
 
 if __name__ == "__main__":

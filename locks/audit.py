@@ -1,4 +1,6 @@
-"""What `make audit` prints: packages of locks/*.txt with known vulnerabilities, as pip-audit finds them in PyPI's records."""
+"""What `make audit` prints: packages of locks/*.txt with known vulnerabilities, as pip-audit finds
+them in PyPI's records.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-AUDIT = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json"]
+AUDIT = [
+    sys.executable,
+    "-m",
+    "pip_audit",
+    "--disable-pip",
+    "--require-hashes",
+    "--progress-spinner",
+    "off",
+    "--format",
+    "json",
+]
 
 
 def main() -> int:
@@ -25,11 +37,20 @@ def main() -> int:
         unknown += [package["name"] for package in packages if "skip_reason" in package]
         known += [(package, one) for package in packages for one in package.get("vulns", ())]
     if len(unknown) == asked:
-        print("PyPI's records of vulnerabilities cannot be reached from here: nothing was audited", file=sys.stderr)
+        print(
+            "PyPI's records of vulnerabilities cannot be reached from here: nothing was audited",
+            file=sys.stderr,
+        )
         return 2
     for package, one in known:
-        print(f"{package['name']} {package['version']}: {one['id']}, mended in {', '.join(one['fix_versions']) or 'no version yet'}")
-    print(f"{asked - len(unknown)} packages audited, {len(known)} known vulnerabilities; not to be had: {', '.join(unknown) or 'none'}")
+        print(
+            f"{package['name']} {package['version']}: {one['id']}, mended in"
+            f" {', '.join(one['fix_versions']) or 'no version yet'}"
+        )
+    print(
+        f"{asked - len(unknown)} packages audited, {len(known)} known vulnerabilities; not to be"
+        f" had: {', '.join(unknown) or 'none'}"
+    )
     return 1 if known else 0
 
 

@@ -1,4 +1,6 @@
-"""Sphinx configuration of the report. `python -m multigpu report` copies this folder and builds the copy."""
+"""Sphinx configuration of the report. `python -m multigpu report` copies this folder and builds the
+copy.
+"""
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -48,7 +50,9 @@ html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sid
 
 
 def math_inline(translator, node):
-    """Formulas become MathML while the report is built: pages need no script, no fonts and no network for them."""
+    """Formulas become MathML while the report is built: pages need no script, no fonts and no
+    network for them.
+    """
     translator.body.append(tex2mathml(node.astext()))
     raise nodes.SkipNode
 

@@ -19,19 +19,25 @@ from multigpu.record import Record, RecordStore
 from multigpu.remembered import remembered
 
 gc.disable()  # until all tests are collected: of what is imported nothing is garbage
-# three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second thread; set before torch is imported
+# three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second
+# thread; set before torch is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# tests run beside each other and much else: each worker has a lock of its own, and what is beside a Run is not judged
+# tests run beside each other and much else: each worker has a lock of its own, and what is beside a
+# Run is not judged
 os.environ[LOCK_VARIABLE] = f"{tempfile.gettempdir()}/multigpu-tests-{os.getpid()}.lock"
 atexit.register(Path(os.environ[LOCK_VARIABLE]).unlink, missing_ok=True)
 os.environ[SHARE_VARIABLE] = "inf"
 if not Path("/dev/nvidiactl").exists():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton, where it is installed, runs its kernels on CPUs; read when it is imported
-os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # for this process and every TensorFlow process that a test starts
+    # Triton, where it is installed, runs its kernels on CPUs; read when it is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+# for this process and every TensorFlow process that a test starts
+os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 SLOWEST = (Path(__file__).parent / "slowest.txt").read_text().split()
-"""Files of more than seven seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
+"""Files of more than seven seconds, the longest first: they are begun first, so that all workers
+end together. Others keep their order.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +46,16 @@ def committed() -> list[Record]:
     return remembered("tests", [paths.RUNS], lambda: list(RecordStore(paths.RUNS)))
 
 
-FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE")
+FOLDERS = (
+    "RUNS",
+    "COLLECTIVES",
+    "HOSTS",
+    "HOSTS_RUNS",
+    "SYNCHRONY",
+    "STAGES",
+    "TRAINING",
+    "INTERFERENCE",
+)
 """Of `multigpu.paths`: where the study's Records lie."""
 
 
@@ -48,13 +63,17 @@ FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", 
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose folders of Records are empty."""
     for name in FOLDERS:
-        monkeypatch.setattr(paths, name, tmp_path / getattr(paths, name).relative_to(paths.REPOSITORY))
+        monkeypatch.setattr(
+            paths, name, tmp_path / getattr(paths, name).relative_to(paths.REPOSITORY)
+        )
     return tmp_path / "data"
 
 
 @pytest.fixture(scope="session")
 def tf() -> Any:
-    """TensorFlow in this process, with four stand-ins for GPUs and no GPU: the first operation fixes its devices."""
+    """TensorFlow in this process, with four stand-ins for GPUs and no GPU: the first operation
+    fixes its devices.
+    """
     tensorflow = pytest.importorskip("tensorflow")
     from multigpu.engines.tensorflow.devices import prepare
 
@@ -68,7 +87,9 @@ def tf() -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the slowest files; skip what needs a GPU where there is none."""
     place = {f"tests/{name}": number for number, name in enumerate(SLOWEST)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(paths.REPOSITORY).as_posix(), len(place)))
+    items.sort(
+        key=lambda item: place.get(item.path.relative_to(paths.REPOSITORY).as_posix(), len(place))
+    )
     if shutil.which("nvidia-smi") is None:
         for item in items:
             if item.get_closest_marker("gpu"):  # not in keywords, which hold the names of folders too
@@ -76,14 +97,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: no collection of garbage, of which many Runs end with one, looks through it again."""
+    """What is imported by now stays: no collection of garbage, of which many Runs end with one,
+    looks through it again.
+    """
     gc.freeze()
     gc.enable()
 
 
 if importlib.util.find_spec("tensorflow") is None:
-    collect_ignore_glob = ["engines/test_t*.py", "*/test_tensorflow_*.py", "measure/test_solo.py", "own/test_keras.py", "test_callbacks.py"]
+    collect_ignore_glob = [
+        "engines/test_t*.py",
+        "*/test_tensorflow_*.py",
+        "measure/test_solo.py",
+        "own/test_keras.py",
+        "test_callbacks.py",
+    ]
 
-# A suite in the background of a shell inherits that Ctrl-C is ignored, and would hand it on to the processes that it stops by it.
+# A suite in the background of a shell inherits that Ctrl-C is ignored, and would hand it on to the
+# processes that it stops by it.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)

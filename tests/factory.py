@@ -1,4 +1,6 @@
-"""Planted Records: valid ones with a chosen speed, so that analysis can be tested on numbers worked out by hand."""
+"""Planted Records: valid ones with a chosen speed, so that analysis can be tested on numbers worked
+out by hand.
+"""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -16,7 +18,12 @@ from multigpu.run import Run, build_run
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "nmt": {"model": "nmt000", "batch_size": 128, "sequence_length": 100, "precision": "bf16"},
-    "cnn": {"model": "resnet50_v1.5", "batch_size": 64, "layout": "channels_last", "precision": "bf16"},
+    "cnn": {
+        "model": "resnet50_v1.5",
+        "batch_size": 64,
+        "layout": "channels_last",
+        "precision": "bf16",
+    },
     "deepconn": {"model": "deepconn", "batch_size": 32},
     "stacks": {"model": "mlp42m", "batch_size": 1024, "precision": "bf16"},
 }
@@ -52,15 +59,25 @@ def make_record(
 ) -> Record:
     """A Record whose throughput is `units_per_s`, of all devices together.
 
-    Units are those of the timed steps; the first warm-up step takes 30 times as long as a timed one, the next two 3 times.
+    Units are those of the timed steps; the first warm-up step takes 30 times as long as a timed
+    one, the next two 3 times.
 
     Args:
         measurement: fields of `Measurement` to plant instead of the computed ones.
-        fields: of `Record`, or of `Run`; what is left out of a Run comes from `DEFAULTS` of its workload ("nmt" unless named).
+        fields: of `Record`, or of `Run`; what is left out of a Run comes from `DEFAULTS` of its
+            workload ("nmt" unless named).
     """
     told = {name: fields.pop(name) for name in Record.model_fields if name in fields}
     workload = fields.get("workload", "nmt")
-    run = build_run(**{"workload": workload, **DEFAULTS[workload], "placement": placement, "devices": devices, **fields})
+    run = build_run(
+        **{
+            "workload": workload,
+            **DEFAULTS[workload],
+            "placement": placement,
+            "devices": devices,
+            **fields,
+        }
+    )
     told = {
         "machine": make_machine(8 if run.device_type == "cuda" else 0),
         "versions": {"torch": "2.13.0", "tensorflow": "2.21.0"},
@@ -73,26 +90,46 @@ def make_record(
         "input_label": "synthetic",
     } | told
     return Record(
-        key=Record.key_for(run, repeat, told["machine"].name, told["versions"].get(run.framework, "none"), told["timing_version"]),
+        key=Record.key_for(
+            run,
+            repeat,
+            told["machine"].name,
+            told["versions"].get(run.framework, "none"),
+            told["timing_version"],
+        ),
         run=run,
         repeat=repeat,
         launch_id=launch_id,
-        measurement=_measurement(run, units_per_s, measurement or {}) if told["status"] == "ok" else None,
+        measurement=_measurement(run, units_per_s, measurement or {})
+        if told["status"] == "ok"
+        else None,
         **told,
     )
 
 
 def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measurement:
     unit = run.description.unit
-    per_sample = 2 * run.sequence_length if unit == "words" and run.sequence_length else UNITS_PER_SAMPLE[unit]
+    per_sample = (
+        2 * run.sequence_length
+        if unit == "words" and run.sequence_length
+        else UNITS_PER_SAMPLE[unit]
+    )
     units = sum(run.shard_sizes) * per_sample * run.timed_steps
     wall_s = units / float(units_per_s)
     step_s = wall_s / run.timed_steps
-    steps = [30 * step_s, 3 * step_s, 3 * step_s][: run.warmup_steps] + [step_s] * (max(0, run.warmup_steps - 3) + run.timed_steps)
+    steps = [30 * step_s, 3 * step_s, 3 * step_s][: run.warmup_steps] + [step_s] * (
+        max(0, run.warmup_steps - 3) + run.timed_steps
+    )
     tables = [v.name for v in run.description.variables if v.kind == "embedding"]
-    lookups = [dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes]
+    lookups = [
+        dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes
+    ]
     partitioned = find_placement(run.placement).compute in (*PARTITIONED, "stage")
-    moved = step_bytes(run, lookups) if partitioned else predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
+    moved = (
+        step_bytes(run, lookups)
+        if partitioned
+        else predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
+    )
     gpus = run.devices if run.device_type == "cuda" else 0
     values: dict[str, Any] = {
         "wall_s": wall_s,
@@ -100,7 +137,9 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
         "padded_units": units,
         "step_time_s": [steps] * run.devices,
         "event_time_s": [wall_s] * run.devices,
-        "loss": [round(float(x), 6) for x in np.linspace(10, 8, run.warmup_steps + run.timed_steps)],
+        "loss": [
+            round(float(x), 6) for x in np.linspace(10, 8, run.warmup_steps + run.timed_steps)
+        ],
         "peak_memory_gib": [1.5] * run.devices,
         "moved_bytes": moved,
         "predicted_bytes": moved,
@@ -111,15 +150,25 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
         "build_s": 1.0,
         "warmup_s": sum(steps[: run.warmup_steps]),
         "total_s": 2.0 + sum(steps),
-        "device_states": [DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=500.0, temperature_c=50)] * gpus,
+        "device_states": [
+            DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=500.0, temperature_c=50)
+        ]
+        * gpus,
     }
     return Measurement(**(values | planted))
 
 
-def make_point(rates: Sequence[float], launches: Sequence[str] = "aabba", **fields: Any) -> list[Record]:
-    """One Record a rate: the repeats of one point, over the launches named in turn (two by default)."""
+def make_point(
+    rates: Sequence[float], launches: Sequence[str] = "aabba", **fields: Any
+) -> list[Record]:
+    """One Record a rate: the repeats of one point, over the launches named in turn (two by
+    default).
+    """
     each = enumerate(zip(rates, cycle(launches), strict=False))
-    return [make_record(units_per_s=rate, repeat=repeat, launch_id=launch, **fields) for repeat, (rate, launch) in each]
+    return [
+        make_record(units_per_s=rate, repeat=repeat, launch_id=launch, **fields)
+        for repeat, (rate, launch) in each
+    ]
 
 
 def plant(store: RecordStore, records: Sequence[Record]) -> RecordStore:

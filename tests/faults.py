@@ -1,7 +1,8 @@
 """Faults to plant in a launch: a function for a plan's `hook`, told by the environment what to do.
 
-FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once, "once": a file's path; for those
-that strike at every n-th call only (0, n, 2n, ...), "every": n. "tell" is none: it writes the process's environment to "file".
+FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once,
+"once": a file's path; for those that strike at every n-th call only (0, n, 2n, ...), "every": n.
+    "tell" is none: it writes the process's environment to "file".
 """
 
 import errno
@@ -31,7 +32,9 @@ BROKEN = mock.patch("multigpu.measure.timed.Timed.measure", _measure)
 def strike(stage: str, run: Run, rank: int) -> None:
     """Do what FAULTS says for this stage of this Run on this rank."""
     for number, fault in enumerate(json.loads(os.environ["FAULTS"])):
-        if (fault["seed"], fault["stage"], fault["rank"]) != (run.seed, stage, rank) or Path(fault.get("once", "/none")).exists():
+        if (fault["seed"], fault["stage"], fault["rank"]) != (run.seed, stage, rank) or Path(
+            fault.get("once", "/none")
+        ).exists():
             continue
         if "once" in fault:
             Path(fault["once"]).touch()
@@ -51,13 +54,18 @@ def strike(stage: str, run: Run, rank: int) -> None:
         elif fault["fault"] == "exhausted":
             import tensorflow as tf
 
-            raise tf.errors.ResourceExhaustedError(None, None, "planted: OOM when allocating a tensor")
+            raise tf.errors.ResourceExhaustedError(
+                None, None, "planted: OOM when allocating a tensor"
+            )
         elif fault["fault"] == "tell":
             Path(fault["file"]).write_text(json.dumps(dict(os.environ)))
         elif fault["fault"] == "record":  # later: the next Record cannot be put together
             BROKEN.start()
         elif fault["fault"] == "disk":
-            mock.patch("multigpu.store.write_whole", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))).start()
+            mock.patch(
+                "multigpu.store.write_whole",
+                side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+            ).start()
         elif fault["fault"] == "raise":
             raise RuntimeError("planted fault")
         else:

@@ -1,4 +1,6 @@
-"""Processes forked by one server that has imported what most tests need: each would take seconds to import it anew."""
+"""Processes forked by one server that has imported what most tests need: each would take seconds to
+import it anew.
+"""
 
 import multiprocessing
 from multiprocessing import forkserver
@@ -8,7 +10,9 @@ PRELOADED = ["tests.training.cases", "sklearn.datasets", "torch._dynamo", "tests
 
 
 def forking() -> Any:
-    """The context of multiprocessing in which processes are forked so. A server that another test has started with less is replaced."""
+    """The context of multiprocessing in which processes are forked so. A server that another test
+    has started with less is replaced.
+    """
     server = forkserver._forkserver  # type: ignore[attr-defined]
     if server._preload_modules != PRELOADED:
         server._stop()

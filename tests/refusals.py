@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 
-def refused(why: str, call: Callable[..., object], /, *given: Any, error: type[Exception] = ValueError, **more: Any) -> str:
+def refused(
+    why: str,
+    call: Callable[..., object],
+    /,
+    *given: Any,
+    error: type[Exception] = ValueError,
+    **more: Any,
+) -> str:
     """The one sentence in which a call is refused, where the pattern `why` is found."""
     with pytest.raises(error, match=why) as caught:
         call(*given, **more)

@@ -6,7 +6,9 @@ from typing import Any
 
 
 class Stopped(KeyboardInterrupt):
-    """Python ends a process by the signal itself where a plain KeyboardInterrupt ever left code that was compiled from text."""
+    """Python ends a process by the signal itself where a plain KeyboardInterrupt ever left code
+    that was compiled from text.
+    """
 
 
 def _stop(*_: Any) -> None:
@@ -16,7 +18,9 @@ def _stop(*_: Any) -> None:
 
 
 def main() -> int:
-    """Run one command; returns the exit code. To stop it is no failure from the first second on, when it still imports."""
+    """Run one command; returns the exit code. To stop it is no failure from the first second on,
+    when it still imports.
+    """
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stop)
@@ -24,9 +28,15 @@ def main() -> int:
 
         return command()
     except BaseException as error:  # pydantic makes another of an interruption
-        if not isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        if (
+            not isinstance(error, KeyboardInterrupt)
+            and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+        ):
             raise
-        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
+        print(
+            "multigpu: stopped; what was measured is kept, and the same command goes on from there",
+            file=sys.stderr,
+        )
         return 130
 
 

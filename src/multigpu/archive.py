@@ -1,5 +1,6 @@
-"""Archives of Records: `records-<digest>.tar.xz`, which any `tar xf` opens; written once, never rewritten. Packed together, Records take a
-quarter of what each takes alone. A member `<key>.<attempt>.json` holds what the loose file `<key>.<attempt>.json.gz` held unpacked. The
+"""Archives of Records: `records-<digest>.tar.xz`, which any `tar xf` opens; written once, never
+rewritten. Packed together, Records take a quarter of what each takes alone. A member
+`<key>.<attempt>.json` holds what the loose file `<key>.<attempt>.json.gz` held unpacked. The
 digest, of the tar that is inside, tells an archive that was changed from the one that was written.
 """
 
@@ -21,11 +22,14 @@ Texts = Mapping[str, Mapping[int, bytes]]  # key -> attempt -> JSON
 
 _START, _END = "records-", ".tar.xz"
 _NAME = re.compile(r"([^./]+)\.(0|[1-9][0-9]*)\.json")
-_PRESET = 6 | lzma.PRESET_EXTREME  # a larger dictionary saves 0.3% of the largest, and takes seven times the memory
+# a larger dictionary saves 0.3% of the largest, and takes seven times the memory
+_PRESET = 6 | lzma.PRESET_EXTREME
 
 
 def name_of(file: str) -> Name | None:
-    """The Record that a file of this name holds, `<key>.<attempt>.json`; None if it is no such name."""
+    """The Record that a file of this name holds, `<key>.<attempt>.json`; None if it is no such
+    name.
+    """
     found = _NAME.fullmatch(file)
     return (found[1], int(found[2])) if found else None
 
@@ -37,11 +41,17 @@ def member_name(key: str, attempt: int) -> str:
 
 def archives_in(folder: Path) -> list[Path]:
     """The archives of a folder, in order of name."""
-    return [folder / name for name in sorted(files_in(folder)) if name.startswith(_START) and name.endswith(_END)]
+    return [
+        folder / name
+        for name in sorted(files_in(folder))
+        if name.startswith(_START) and name.endswith(_END)
+    ]
 
 
 def files_in(folder: Path) -> list[str]:
-    """The names of what lies in a folder, in no order; none where there is no such folder. Faster than `glob`, and asked for every key."""
+    """The names of what lies in a folder, in no order; none where there is no such folder. Faster
+    than `glob`, and asked for every key.
+    """
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -49,7 +59,9 @@ def files_in(folder: Path) -> list[str]:
 
 
 def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
-    """Write these Records as an archive, atomically, unless it is there; equal Records are equal bytes."""
+    """Write these Records as an archive, atomically, unless it is there; equal Records are equal
+    bytes.
+    """
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for member, text in sorted((member_name(*name), text) for name, text in texts.items()):
@@ -64,7 +76,9 @@ def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
 
 
 def read_archive(path: Path) -> Texts:
-    """What is in an archive, unpacked once a process unless the file changes; a ValueError that names it if it is not as it was written."""
+    """What is in an archive, unpacked once a process unless the file changes; a ValueError that
+    names it if it is not as it was written.
+    """
     try:
         found = path.stat()
     except OSError as error:
@@ -89,16 +103,24 @@ def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts:
 
 
 def _broken(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"{path} is not an archive of Records as it was written: {str(error).splitlines()[0]}")
+    return ValueError(
+        f"{path} is not an archive of Records as it was written: {str(error).splitlines()[0]}"
+    )
 
 
 def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each member of a tar as it is written here (or a ValueError); `tarfile` takes twelve times as long."""
+    """Name and content of each member of a tar as it is written here (or a ValueError); `tarfile`
+    takes twelve times as long.
+    """
     at, block = 0, tarfile.BLOCKSIZE
     while (head := content[at : at + block]).strip(b"\0"):
         member, size = head[:100].rstrip(b"\0").decode(), int(head[124:135], 8)
         at += block
-        if head[156:157] != tarfile.REGTYPE or head[345:500].strip(b"\0") or not 0 <= size <= len(content) - at:
+        if (
+            head[156:157] != tarfile.REGTYPE
+            or head[345:500].strip(b"\0")
+            or not 0 <= size <= len(content) - at
+        ):
             raise ValueError(f"its member {member} is no file of its own")
         yield member, content[at : at + size]
         at += -(-size // block) * block

@@ -1,4 +1,6 @@
-"""Callbacks for users of Keras: the throughput of each batch of `model.fit`, as document 001's scripts printed it."""
+"""Callbacks for users of Keras: the throughput of each batch of `model.fit`, as document 001's
+scripts printed it.
+"""
 
 import time
 from collections.abc import Callable
@@ -14,32 +16,55 @@ Clock = Callable[[], float]
 class ThroughputCallback(keras.callbacks.Callback):
     """Samples a second of every training batch, and of all batches after the warm-up together.
 
-    `batches` holds (samples, seconds, whether warm-up) of every batch; the time between epochs (validation, shuffling) is in none. Keras
-    reads each batch's loss before it says that the batch has ended, so a device's work is in its batch's time; with `steps_per_execution`
-    above 1 it says so once for several batches, which then share one entry.
+    `batches` holds (samples, seconds, whether warm-up) of every batch; the time between epochs
+    (validation, shuffling) is in none. Keras reads each batch's loss before it says that the batch
+    has ended, so a device's work is in its batch's time; with `steps_per_execution` above 1 it says
+    so once for several batches, which then share one entry.
 
     Args:
         batch_size: samples of a full batch, of all replicas together.
-        samples: samples of an epoch, so that a short last batch counts what it holds; None if every batch is full.
-        warmup_batches: the first batches of the whole training, which are kept but never enter `samples_per_s`.
+        samples: samples of an epoch, so that a short last batch counts what it holds; None if every
+            batch is full.
+        warmup_batches: the first batches of the whole training, which are kept but never enter
+            `samples_per_s`.
 
     Raises:
         ValueError: a number is not positive, or an epoch has more batches than `samples` fill.
     """
 
-    def __init__(self, batch_size: int, samples: int | None = None, warmup_batches: int = 10, clock: Clock = time.perf_counter) -> None:
+    def __init__(
+        self,
+        batch_size: int,
+        samples: int | None = None,
+        warmup_batches: int = 10,
+        clock: Clock = time.perf_counter,
+    ) -> None:
         super().__init__()
         if batch_size < 1 or (samples is not None and samples < 1) or warmup_batches < 0:
-            raise ValueError(f"batch_size {batch_size}, samples {samples} and warmup_batches {warmup_batches} must be positive")
-        self.batch_size, self.samples, self.warmup_batches, self.clock = batch_size, samples, warmup_batches, clock
+            raise ValueError(
+                f"batch_size {batch_size}, samples {samples} and warmup_batches {warmup_batches}"
+                " must be positive"
+            )
+        self.batch_size, self.samples, self.warmup_batches, self.clock = (
+            batch_size,
+            samples,
+            warmup_batches,
+            clock,
+        )
         self.batches: list[tuple[int, float, bool]] = []
         self._began, self._first = 0.0, 0
 
     @property
     def samples_per_s(self) -> float:
-        """Samples over seconds of all batches after the warm-up: never a mean of rates; not a number before there is one."""
+        """Samples over seconds of all batches after the warm-up: never a mean of rates; not a
+        number before there is one.
+        """
         counted = [(samples, seconds) for samples, seconds, warming in self.batches if not warming]
-        return throughput(sum(n for n, _ in counted), sum(s for _, s in counted)) if counted else float("nan")
+        return (
+            throughput(sum(n for n, _ in counted), sum(s for _, s in counted))
+            if counted
+            else float("nan")
+        )
 
     @property
     def batch_samples_per_s(self) -> list[float]:
@@ -56,7 +81,10 @@ class ThroughputCallback(keras.callbacks.Callback):
         if self.samples is not None:
             end = min(end, self.samples)
         if end <= start:
-            raise ValueError(f"batch {batch} begins after sample {start}: the epoch was said to have {self.samples}")
+            raise ValueError(
+                f"batch {batch} begins after sample {start}: the epoch was said to have"
+                f" {self.samples}"
+            )
         self.batches.append((end - start, seconds, len(self.batches) < self.warmup_batches))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

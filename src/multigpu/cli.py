@@ -1,4 +1,6 @@
-"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it, loaded when it is asked for."""
+"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it,
+loaded when it is asked for.
+"""
 
 import argparse
 import pkgutil
@@ -11,13 +13,17 @@ from multigpu.grid import GRIDS
 from multigpu.hosts.launching import add_arguments
 from multigpu.measure.process import end_with_parent
 
-EXPERIMENTS = {  # commands whose own parsers read the rest of the line: the function that does it, and its help
+# commands whose own parsers read the rest of the line: the function that does it, and its help
+EXPERIMENTS = {
     "collectives": ("collectives.experiment:main", "time all-reduces of this machine"),
     "synchrony": ("synchrony.measure:main", "run a parameter server's protocols"),
     "hosts": ("hosts.measure:main", "time all-reduces between hosts made on this machine"),
     "stages": ("stages.measure:main", "find the best placement of a model's stages"),
     "train": ("training.measure:main", "train runs to the end of a budget and keep their Records"),
-    "interference": ("measure.interference:main", "do Runs that share this machine disturb each other?"),
+    "interference": (
+        "measure.interference:main",
+        "do Runs that share this machine disturb each other?",
+    ),
 }
 
 
@@ -25,7 +31,11 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands; `run` of what it parses names the function that does it."""
     parser = Parser(prog="multigpu", description="A reproducible study of multi-GPU training.")
     parser.add_argument("--records", help="folder of the Records (default: data/runs)")
-    parser.add_argument("--end-with-parent", action="store_true", help="end when the process that started this ends, however it does")
+    parser.add_argument(
+        "--end-with-parent",
+        action="store_true",
+        help="end when the process that started this ends, however it does",
+    )
     commands = parser.add_subparsers(dest="command", required=True)
 
     def command(called: str, run: str, does: str, own_help: bool = True) -> argparse.ArgumentParser:
@@ -37,89 +47,248 @@ def build_parser() -> argparse.ArgumentParser:
         parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: what is here)")
 
     command("doctor", "doctor:doctor_command", "what this machine can run and what is missing")
-    command("ceilings", "cli_measure:ceilings_command", "measure what this machine's GPUs, memory and links can do at best")
+    command(
+        "ceilings",
+        "cli_measure:ceilings_command",
+        "measure what this machine's GPUs, memory and links can do at best",
+    )
 
-    one = command("measure", "cli_measure:measure_command", "measure a grid by name, or one Run by its fields")
-    words = "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid: its Runs that have them"
+    one = command(
+        "measure", "cli_measure:measure_command", "measure a grid by name, or one Run by its fields"
+    )
+    words = (
+        "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid:"
+        " its Runs that have them"
+    )
     one.add_argument("fields", nargs="*", metavar="field=value", help=words)
-    one.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas")
-    one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
+    one.add_argument(
+        "--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas"
+    )
+    one.add_argument(
+        "--undecided",
+        action="store_true",
+        help="of all grids, or of those named, what it takes to decide more claims",
+    )
     takes_devices(one, "device counts of the grid")
-    one.add_argument("--peaks", action="store_true", help="once more, only what was measured here and has no peak memory that is read")
+    one.add_argument(
+        "--peaks",
+        action="store_true",
+        help="once more, only what was measured here and has no peak memory that is read",
+    )
     one.add_argument("--timeout", type=seconds, default=300.0, help="seconds one Run may take")
     add_usual(one, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet")
-    one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
-    one.add_argument("--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs (TensorFlow in one process)")
-    one.add_argument("--forecast", type=Path, metavar="FILE", help="measure nothing: write what each Run should reach, as CSV")
-    one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
+    one.add_argument(
+        "--traces",
+        metavar="DIR",
+        help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder",
+    )
+    one.add_argument(
+        "--tensorboard",
+        type=Path,
+        metavar="DIR",
+        help="write TensorBoard's logs (TensorFlow in one process)",
+    )
+    one.add_argument(
+        "--forecast",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing: write what each Run should reach, as CSV",
+    )
+    one.add_argument(
+        "--share",
+        action="store_true",
+        help="Runs known not to disturb each other are measured side by side, each in a lane",
+    )
     add_arguments(one)
 
-    own = command("compare", "own.compare:compare_command", "a model of your own under every placement: which is fastest here, and why")
-    own.add_argument("job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it")
-    own.add_argument("--devices", type=count(1), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
-    own.add_argument("--placements", default="all", metavar="A,B", help="of those that `doctor` lists (default: all)")
-    own.add_argument("--out", default="multigpu-compare", metavar="FOLDER", help="Records and index.html (default: multigpu-compare)")
+    own = command(
+        "compare",
+        "own.compare:compare_command",
+        "a model of your own under every placement: which is fastest here, and why",
+    )
+    own.add_argument(
+        "job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it"
+    )
+    own.add_argument(
+        "--devices",
+        type=count(1),
+        help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)",
+    )
+    own.add_argument(
+        "--placements",
+        default="all",
+        metavar="A,B",
+        help="of those that `doctor` lists (default: all)",
+    )
+    own.add_argument(
+        "--out",
+        default="multigpu-compare",
+        metavar="FOLDER",
+        help="Records and index.html (default: multigpu-compare)",
+    )
     own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
     add_usual(own, "--budget-s", "--repeats", "--quiet", budget_s=120.0, repeats=5)
 
-    many = command("batch", "batch:batch_command", "execute the experiment notebook for every row of a YAML file")
-    many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
-    many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
+    many = command(
+        "batch",
+        "batch:batch_command",
+        "execute the experiment notebook for every row of a YAML file",
+    )
+    many.add_argument(
+        "points",
+        metavar="POINTS.yaml",
+        help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid",
+    )
+    many.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        metavar="FOLDER",
+        help="what is done: index.html, rows/ and records/",
+    )
     takes_devices(many, "what `each`, `ends` and `most` mean in the file")
-    alone = "do this row alone, as --dry-run names it, and write no index; '': write the index alone"
+    alone = (
+        "do this row alone, as --dry-run names it, and write no index; '': write the index alone"
+    )
     many.add_argument("--row", metavar="NAME", help=alone)
     add_usual(many, "--dry-run", "--quiet")
 
     listing = command("records", "cli_read:records_command", "list, filter and export Records")
     listing.add_argument("where", nargs="*", metavar="column=value")
     listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
-    listing.add_argument("--traced", action="store_true", help="list traced Runs, which no other listing holds")
-    listing.add_argument("--trace-summary", metavar="KEY", help="copies and kernels of one traced Run, as CSV with --export FILE.csv")
-    packing = "put the loose Records of each machine into an archive: of every folder that the study keeps, or of --records alone"
+    listing.add_argument(
+        "--traced", action="store_true", help="list traced Runs, which no other listing holds"
+    )
+    listing.add_argument(
+        "--trace-summary",
+        metavar="KEY",
+        help="copies and kernels of one traced Run, as CSV with --export FILE.csv",
+    )
+    packing = (
+        "put the loose Records of each machine into an archive: of every folder that the study"
+        " keeps, or of --records alone"
+    )
     listing.add_argument("--pack", action="store_true", help=packing)
     copies = "copies for others: an archive a machine, with nothing that tells person or host"
     listing.add_argument("--share", metavar="FOLDER", help=copies)
 
-    why = command("explain", "cli_read:explain_command", "why a measured point is no faster: where a step's time goes, and what helped")
-    why.add_argument("words_asked", nargs="*", metavar="KEY | field=value", help="a Record's key, or fields as `measure` takes them")
+    why = command(
+        "explain",
+        "cli_read:explain_command",
+        "why a measured point is no faster: where a step's time goes, and what helped",
+    )
+    why.add_argument(
+        "words_asked",
+        nargs="*",
+        metavar="KEY | field=value",
+        help="a Record's key, or fields as `measure` takes them",
+    )
     traces = "instead: traces of any script by PyTorch's profiler (.json, .gz), one a rank"
     why.add_argument("--trace", nargs="+", type=Path, metavar="FILE", help=traces)
     details = "also what it is compared with, the step's parts, its bounds, other faster ways"
     why.add_argument("--details", action="store_true", help=details)
-    which = command("advise", "cli_read:advise_command", "the placements of a job, ranked by what was measured")
-    which.add_argument("fields", nargs="*", metavar="field=value", help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
+    which = command(
+        "advise", "cli_read:advise_command", "the placements of a job, ranked by what was measured"
+    )
+    which.add_argument(
+        "fields",
+        nargs="*",
+        metavar="field=value",
+        help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128",
+    )
     for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
-        asked.add_argument("--machine", metavar="NAME", help="(default: this one, or else the one with most repeats of what is asked)")
-        asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
+        asked.add_argument(
+            "--machine",
+            metavar="NAME",
+            help="(default: this one, or else the one with most repeats of what is asked)",
+        )
+        asked.add_argument(
+            "--limit",
+            type=count(),
+            default=most,
+            metavar="N",
+            help=f"most {what} to speak of (default: {most})",
+        )
         add_usual(asked, "--format")
 
-    claims = command("claims", "cli_read:claims_command", "verdict of each claim, or all that is said of those named")
-    claims.add_argument("number", nargs="*", metavar="C1", help="of these claims everything: figures, test, reasons, Records")
+    claims = command(
+        "claims",
+        "cli_read:claims_command",
+        "verdict of each claim, or all that is said of those named",
+    )
+    claims.add_argument(
+        "number",
+        nargs="*",
+        metavar="C1",
+        help="of these claims everything: figures, test, reasons, Records",
+    )
     add_usual(claims, "--format")
-    folders = {"hosts": "of all-reduces between hosts", "synchrony": "of protocols", "training": "of training"}
+    folders = {
+        "hosts": "of all-reduces between hosts",
+        "synchrony": "of protocols",
+        "training": "of training",
+    }
     for kind, whose in folders.items():
-        claims.add_argument(f"--{kind}", default=str(getattr(paths, kind.upper())), help=f"folder of the Records {whose}")
+        claims.add_argument(
+            f"--{kind}",
+            default=str(getattr(paths, kind.upper())),
+            help=f"folder of the Records {whose}",
+        )
 
-    checked = command("verify", "cli_read:verify_command", "can these Records be believed? Schema, physics, keys and commits of each")
-    checked.add_argument("folder", nargs="?", help="folder of Records (default: all of the study's)")
-    checked.add_argument("--measure", type=int, default=0, metavar="N", help="measure a random sample of N again on this machine")
+    checked = command(
+        "verify",
+        "cli_read:verify_command",
+        "can these Records be believed? Schema, physics, keys and commits of each",
+    )
+    checked.add_argument(
+        "folder", nargs="?", help="folder of Records (default: all of the study's)"
+    )
+    checked.add_argument(
+        "--measure",
+        type=int,
+        default=0,
+        metavar="N",
+        help="measure a random sample of N again on this machine",
+    )
     checked.add_argument("--seed", type=int, default=0, help="of that sample")
 
     for called, (run, does) in EXPERIMENTS.items():
         command(called, run, f"{does} (`{called} --help`)", own_help=False)
 
-    report = command("report", "report:report_command", "execute the notebooks on committed Records and build the HTML report")
-    report.add_argument("--parameters", type=Path, metavar="FILE", help="YAML lines of `name: value` for every notebook that has the name")
-    report.add_argument("--only", default="", metavar="PAGE", help="this page alone, such as 02-parameters; the others stay as they are")
-    published = "the published report: write figures/, and stop where a sentence is not true of its Records"
+    report = command(
+        "report",
+        "report:report_command",
+        "execute the notebooks on committed Records and build the HTML report",
+    )
+    report.add_argument(
+        "--parameters",
+        type=Path,
+        metavar="FILE",
+        help="YAML lines of `name: value` for every notebook that has the name",
+    )
+    report.add_argument(
+        "--only",
+        default="",
+        metavar="PAGE",
+        help="this page alone, such as 02-parameters; the others stay as they are",
+    )
+    published = (
+        "the published report: write figures/, and stop where a sentence is not true of its Records"
+    )
     report.add_argument("--publish", action="store_true", help=published)
 
-    page = command("page", "notebooks:page_command", "execute one notebook, as jobs of the workflow do")
+    page = command(
+        "page", "notebooks:page_command", "execute one notebook, as jobs of the workflow do"
+    )
     page.add_argument("notebook", type=Path)
     page.add_argument("output", type=Path)
     page.add_argument("parameters", nargs="*", metavar="name=value")
 
-    study = command("study", "cli_measure:study_command", "measure the default grid, execute every notebook, build the report")
+    study = command(
+        "study",
+        "cli_measure:study_command",
+        "measure the default grid, execute every notebook, build the report",
+    )
     study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
     takes_devices(study, "device counts")
     study.set_defaults(parameters=None, only="", publish=False)

@@ -1,4 +1,6 @@
-"""The commands `measure`, `study` and `ceilings`: which Runs are meant, what a budget allows of them, and how they are measured."""
+"""The commands `measure`, `study` and `ceilings`: which Runs are meant, what a budget allows of
+them, and how they are measured.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,18 @@ from typing import TYPE_CHECKING
 
 from multigpu import paths
 from multigpu.command import parse_counts, parse_fields
-from multigpu.grid import Planned, affordable, cost_s, default_grid, each_once, every_grid, find_grid, having, pace, points
+from multigpu.grid import (
+    Planned,
+    affordable,
+    cost_s,
+    default_grid,
+    each_once,
+    every_grid,
+    find_grid,
+    having,
+    pace,
+    points,
+)
 from multigpu.hosts.launching import company, follow
 from multigpu.inputs.files import check_inputs
 from multigpu.later import later
@@ -28,7 +41,9 @@ if TYPE_CHECKING:
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
-    """The Records that `--records` names, or the study's; of a user's own model, with the jobs that lie beside them."""
+    """The Records that `--records` names, or the study's; of a user's own model, with the jobs that
+    lie beside them.
+    """
     root = Path(arguments.records or paths.RUNS)
     if (jobs := root.resolve().parent / "jobs").is_dir():
         know(jobs)
@@ -36,7 +51,9 @@ def store_of(arguments: argparse.Namespace) -> RecordStore:
 
 
 def read_from(arguments: argparse.Namespace) -> RecordStore:
-    """As `store_of`, to read what is there; a ValueError if a folder that was named is not there: it would pass for an empty one."""
+    """As `store_of`, to read what is there; a ValueError if a folder that was named is not there:
+    it would pass for an empty one.
+    """
     for option in ("records", "hosts", "synchrony", "training"):
         named = getattr(arguments, option, None)
         if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
@@ -55,7 +72,11 @@ def ceilings_command(arguments: argparse.Namespace) -> int:
 def study_command(arguments: argparse.Namespace) -> int:
     """Measure the default grid, then render: the notebooks find every Record there."""
     planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
-    print(f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+    print(
+        f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about"
+        f" {cost_s(planned) / 60:.0f} minutes",
+        flush=True,
+    )
     print(measure(points(planned), store_of(arguments)), flush=True)
     code: int = later("multigpu.report:report_command")(arguments)
     return code
@@ -64,23 +85,50 @@ def study_command(arguments: argparse.Namespace) -> int:
 def measure_command(arguments: argparse.Namespace) -> int:
     """Measure one Run, grids, or what undecided claims need; the exit code."""
     if arguments.share and (arguments.nnodes != 1 or arguments.rendezvous):
-        raise ValueError("--share makes lanes of one machine and cannot be used with several hosts: leave out --nnodes and --rendezvous")
+        raise ValueError(
+            "--share makes lanes of one machine and cannot be used with several hosts: leave out"
+            " --nnodes and --rendezvous"
+        )
     for option in ("traces", "tensorboard") if arguments.share else ():
         if getattr(arguments, option):
-            raise ValueError(f"--{option} watches Runs that have the machine to themselves: leave it or --share out")
+            raise ValueError(
+                f"--{option} watches Runs that have the machine to themselves: leave it or"
+                " --share out"
+            )
     if arguments.fields and not arguments.grid and not arguments.undecided:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
-        chosen, costs = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats or 1)], {}
+        chosen, costs = (
+            [
+                Point(run, repeat, timeout_s=arguments.timeout)
+                for repeat in range(arguments.repeats or 1)
+            ],
+            {},
+        )
     else:
-        grids = find_grid(arguments.grid or (every_grid() if arguments.undecided else default_grid()), parse_counts(arguments.devices))
+        grids = find_grid(
+            arguments.grid or (every_grid() if arguments.undecided else default_grid()),
+            parse_counts(arguments.devices),
+        )
         planned = having(grids, parse_fields(arguments.fields))
-        planned = [entry.repeated(arguments.repeats) for entry in planned] if arguments.repeats else planned
+        planned = (
+            [entry.repeated(arguments.repeats) for entry in planned]
+            if arguments.repeats
+            else planned
+        )
         planned = _undecided(arguments, planned) if arguments.undecided else planned
-        chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
+        chosen = (
+            points(planned)
+            if arguments.undecided or arguments.budget_s is None
+            else _affordable(arguments, planned)
+        )
         if arguments.budget_s is None:
             runs = len({entry.run.digest for entry in planned})
-            print(f"{len(chosen)} measurements of {runs} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+            print(
+                f"{len(chosen)} measurements of {runs} Runs; at most about"
+                f" {cost_s(planned) / 60:.0f} minutes",
+                flush=True,
+            )
         costs = {entry.run.digest: entry.cost_s for entry in planned}
 
     if arguments.peaks:
@@ -90,7 +138,9 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.forecast:
-        table = later("multigpu.analysis.expected:forecasts")(store_of(arguments).root, [point.run for point in chosen])
+        table = later("multigpu.analysis.expected:forecasts")(
+            store_of(arguments).root, [point.run for point in chosen]
+        )
         arguments.forecast.parent.mkdir(parents=True, exist_ok=True)
         table.to_csv(arguments.forecast, index=False, float_format="%.6g")
         print(f"{arguments.forecast}: {len(table)} forecasts, none a measurement")
@@ -104,31 +154,61 @@ def measure_command(arguments: argparse.Namespace) -> int:
         os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
     if arguments.share:
         price = (lambda point: costs[point.run.digest]) if costs else None
-        shared = measure_shared(chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price)
+        shared = measure_shared(
+            chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price
+        )
         print(shared)
         return shared.exit_code
     with company(arguments) as hosts:
         if hosts and arguments.node_rank:
-            print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
+            print(
+                f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank};"
+                " Records are on host 0"
+            )
             return 0
-        done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
+        done = measure(
+            chosen,
+            store_of(arguments),
+            arguments.retry,
+            not arguments.quiet,
+            None,
+            arguments.tensorboard,
+            hosts,
+        )
     print(done)
     return done.exit_code
 
 
-def _standing(arguments: argparse.Namespace, planned: Sequence[Planned]) -> tuple[set[tuple[Run, int]], float | None]:
-    """(Run, repeat) of Records that measuring here would find, and would not try again; and what this machine takes of the estimates."""
-    found = [record for record in store_of(arguments).of(this_machine().name) if record.key == key_here(record.run, record.repeat)]
+def _standing(
+    arguments: argparse.Namespace, planned: Sequence[Planned]
+) -> tuple[set[tuple[Run, int]], float | None]:
+    """(Run, repeat) of Records that measuring here would find, and would not try again; and what
+    this machine takes of the estimates.
+    """
+    found = [
+        record
+        for record in store_of(arguments).of(this_machine().name)
+        if record.key == key_here(record.run, record.repeat)
+    ]
     known = {(one.run, one.repeat) for one in found if one.status not in arguments.retry}
-    return known, pace(planned, {(one.run, one.repeat): one.measurement.total_s for one in found if one.measurement})
+    return known, pace(
+        planned,
+        {(one.run, one.repeat): one.measurement.total_s for one in found if one.measurement},
+    )
 
 
 def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Point]:
     every, (known, learned) = points(planned), _standing(arguments, planned)
     here = len({(point.run, point.repeat) for point in every} & known)
-    chosen = affordable(planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1)
+    chosen = affordable(
+        planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1
+    )
     as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
-    print(f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements ({here} are known{as_told})", flush=True)
+    print(
+        f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements ({here} are"
+        f" known{as_told})",
+        flush=True,
+    )
     return chosen
 
 
@@ -137,9 +217,14 @@ def _undecided(arguments: argparse.Namespace, planned: Sequence[Planned]) -> lis
     from multigpu.undecided import affordable_needs, needs
 
     known, learned = _standing(arguments, planned)
-    found = needs(claim_results(arguments), planned, {(run.digest, repeat) for run, repeat in known})
+    found = needs(
+        claim_results(arguments), planned, {(run.digest, repeat) for run, repeat in known}
+    )
     for need in found:
-        print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")
+        print(
+            f"{need.claim} in {need.framework}: {need.missing} measurements, about"
+            f" {need.cost_s:.0f} s"
+        )
     if arguments.budget_s is not None:
         chosen = affordable_needs(found, arguments.budget_s, learned)
         print(f"{arguments.budget_s} s may decide {len(chosen)} of {len(found)}")
@@ -148,19 +233,38 @@ def _undecided(arguments: argparse.Namespace, planned: Sequence[Planned]) -> lis
 
 
 def claim_results(arguments: argparse.Namespace) -> list[Result]:
-    """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
+    """What the Records say of every claim; of kinds that the command does not name, those of the
+    usual folders.
+    """
     from multigpu.claims.results import study_results
 
-    folders = (Path(getattr(arguments, kind, getattr(paths, kind.upper()))) for kind in ("hosts", "synchrony", "training"))
+    folders = (
+        Path(getattr(arguments, kind, getattr(paths, kind.upper())))
+        for kind in ("hosts", "synchrony", "training")
+    )
     return study_results(store_of(arguments).root, *folders)
 
 
 def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:
-    """The first point of each Run that this machine measured, of whose Records none has a peak memory that is read."""
+    """The first point of each Run that this machine measured, of whose Records none has a peak
+    memory that is read.
+    """
     from multigpu.analysis.read import records_of
 
     here = this_machine().name
-    own = [record for record in records_of(store.root) if record.machine.name == here and record.status == "ok"]
-    known = {record.run.digest for record in own if record.measurement and record.measurement.peak_memory_gib}
+    own = [
+        record
+        for record in records_of(store.root)
+        if record.machine.name == here and record.status == "ok"
+    ]
+    known = {
+        record.run.digest
+        for record in own
+        if record.measurement and record.measurement.peak_memory_gib
+    }
     lacking = {record.run.digest for record in own} - known
-    return list({point.run.digest: point for point in reversed(chosen) if point.run.digest in lacking}.values())
+    return list(
+        {
+            point.run.digest: point for point in reversed(chosen) if point.run.digest in lacking
+        }.values()
+    )

@@ -1,4 +1,6 @@
-"""What all commands have in common: options of several, how words are read, and one sentence and an exit code for what goes wrong."""
+"""What all commands have in common: options of several, how words are read, and one sentence and an
+exit code for what goes wrong.
+"""
 
 import argparse
 import os
@@ -20,26 +22,37 @@ MOST = 10_000  # of what is counted on a command line
 
 
 class Parser(argparse.ArgumentParser):
-    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help` prints that."""
+    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help`
+    prints that.
+    """
 
     def parse_known_args(  # type: ignore[override] # its two ways to be called are one
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         for word in sys.argv[1:] if args is None else args:
-            if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
+            # which argparse takes for an empty list
+            if word.startswith("--") and word.endswith("=--"):
                 self.error(f"{word!r} gives {word[:-3]} no value")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"multigpu: {' '.join(message.split())} (`{self.prog} --help` lists what can be said)\n")
+        self.exit(
+            2,
+            f"multigpu: {' '.join(message.split())} (`{self.prog} --help` lists what can be"
+            " said)\n",
+        )
 
 
 def seconds(text: str) -> float:
-    """A span of time on a command line; of any other text argparse's error, which argparse turns into a sentence and exit code 2."""
+    """A span of time on a command line; of any other text argparse's error, which argparse turns
+    into a sentence and exit code 2.
+    """
     with suppress(ValueError):
         if 0 < (found := float(text)) <= MOST_S:
             return found
-    raise argparse.ArgumentTypeError(f"{text!r} is no span of time: give seconds, above 0 and at most {MOST_S:.0f} (a week)")
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no span of time: give seconds, above 0 and at most {MOST_S:.0f} (a week)"
+    )
 
 
 def count(least: int = 1) -> Callable[[str], int]:
@@ -57,14 +70,25 @@ def count(least: int = 1) -> Callable[[str], int]:
 def name(text: str) -> str:
     """A name on a command line, which may not be empty: that would be taken for none given."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("an empty name was given: leave the option out for the default")
+        raise argparse.ArgumentTypeError(
+            "an empty name was given: leave the option out for the default"
+        )
     return text
 
 
 USUAL: dict[str, dict[str, Any]] = {
-    "--budget-s": {"type": seconds, "metavar": "S", "help": "seconds to spend, on what matters most first"},
+    "--budget-s": {
+        "type": seconds,
+        "metavar": "S",
+        "help": "seconds to spend, on what matters most first",
+    },
     "--repeats": {"type": count(), "help": "measurements of every Run"},
-    "--retry": {"action": "append", "default": [], "choices": STATUSES, "help": "measure again what ended so"},
+    "--retry": {
+        "action": "append",
+        "default": [],
+        "choices": STATUSES,
+        "help": "measure again what ended so",
+    },
     "--dry-run": {"action": "store_true", "help": "list what would be measured, in order"},
     "--format": {"choices": ("text", "json"), "default": "text"},
     "--quiet": {"action": "store_true", "help": "no progress bar"},
@@ -72,17 +96,24 @@ USUAL: dict[str, dict[str, Any]] = {
 
 
 def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -> None:
-    """Give a command these of the usual options. defaults: by the option's name without dashes, `budget_s`."""
+    """Give a command these of the usual options. defaults: by the option's name without dashes,
+    `budget_s`.
+    """
     for option in options:
         own = option.strip("-").replace("-", "_")
         usual = dict(USUAL[option])
         if own in defaults:
-            usual |= {"default": defaults[own], "help": f"{usual['help']} (default: {defaults[own]:g})"}
+            usual |= {
+                "default": defaults[own],
+                "help": f"{usual['help']} (default: {defaults[own]:g})",
+            }
         parser.add_argument(option, **usual)
 
 
 def answered(run: Callable[Words, int]) -> Callable[Words, int]:
-    """The command, whose failures are a sentence and an exit code: 2 for bad input, 1 for a launcher that died."""
+    """The command, whose failures are a sentence and an exit code: 2 for bad input, 1 for a
+    launcher that died.
+    """
 
     @wraps(run)
     def answer(*words: Words.args, **more: Words.kwargs) -> int:
@@ -95,14 +126,21 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
-            print(f"multigpu: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+            print(
+                f"multigpu: {error.filename or 'a file'}: {error.strerror or error}",
+                file=sys.stderr,
+            )
             return 2
 
     return answer
 
 
-def parse_fields(texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.model_fields) -> dict[str, Any]:
-    """`name=value` words as fields, each in the type that its field has in `known`; "none" for one that is left out; or a ValueError."""
+def parse_fields(
+    texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.model_fields
+) -> dict[str, Any]:
+    """`name=value` words as fields, each in the type that its field has in `known`; "none" for one
+    that is left out; or a ValueError.
+    """
     fields: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -110,12 +148,18 @@ def parse_fields(texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.mode
             raise ValueError(f"{text!r} is not of the form field=value")
         if name not in known:
             raise ValueError(f"unknown field {name!r}: choose among {', '.join(known)}")
-        fields[name] = tuple(value.split(",")) if name == "data" else _typed(name, value, known[name].annotation)
+        fields[name] = (
+            tuple(value.split(","))
+            if name == "data"
+            else _typed(name, value, known[name].annotation)
+        )
     return fields
 
 
 def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str | None:
-    """A word in the type of a field: true or false, a number, none where it may be left out, or else the text itself."""
+    """A word in the type of a field: true or false, a number, none where it may be left out, or
+    else the text itself.
+    """
     kinds = {annotation, *get_args(annotation)}
     if value.lower() == "none" and type(None) in kinds:
         return None
@@ -126,15 +170,25 @@ def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str |
             return int(value)
         return float(value) if float in kinds else value
     except (ValueError, KeyError):
-        needed = "true or false is" if bool in kinds else "an integer is" if int in kinds else "a number is"
+        needed = (
+            "true or false is"
+            if bool in kinds
+            else "an integer is"
+            if int in kinds
+            else "a number is"
+        )
         raise ValueError(f"{name} = {value!r}: {needed} needed") from None
 
 
 def parse_counts(text: str | None) -> list[int]:
-    """Device counts from "1,2,4", or a ValueError; without a text, those that this machine can measure (`devices_here`)."""
+    """Device counts from "1,2,4", or a ValueError; without a text, those that this machine can
+    measure (`devices_here`).
+    """
     if text is None:
         return devices_here()
     for part in text.split(","):
         if not part.strip().isdecimal() or int(part) < 1:
-            raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
+            raise ValueError(
+                f"devices {part!r} is not a positive integer: give counts such as 1,2,4"
+            )
     return [int(part) for part in text.split(",")]

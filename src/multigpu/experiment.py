@@ -1,4 +1,6 @@
-"""What `notebooks/experiment.ipynb` does: read its parameters, train, and find what stands beside the point that was measured."""
+"""What `notebooks/experiment.ipynb` does: read its parameters, train, and find what stands beside
+the point that was measured.
+"""
 
 import contextlib
 import math
@@ -32,11 +34,18 @@ from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 
 RECORDS = paths.BUILD / "experiment"  # unless the parameters say otherwise
-AGAIN = tuple(status for status in STATUSES if status != "ok")  # what ended so is tried again when the experiment is
+# what ended so is tried again when the experiment is
+AGAIN = tuple(status for status in STATUSES if status != "ok")
 PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
-    **{name: Run.model_fields[name].annotation for name in ("workload", "model", "placement", "framework")},
+    **{
+        name: Run.model_fields[name].annotation
+        for name in ("workload", "model", "placement", "framework")
+    },
     "device_type": Literal["auto", "cuda", "cpu"],
-    **{name: Run.model_fields[name].annotation for name in ("devices", "processes", "batch_size", "precision", "execution", "inputs")},
+    **{
+        name: Run.model_fields[name].annotation
+        for name in ("devices", "processes", "batch_size", "precision", "execution", "inputs")
+    },
     "data": list[str] | None,
     **{name: Run.model_fields[name].annotation for name in ("sequence_length", "timed_steps")},
     "repeats": int | list[int],
@@ -49,7 +58,8 @@ PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the parameters say. launches: which launch measures each repeat. trace: steps that a twin of the Run is traced for (0: none).
+    """What the parameters say. launches: which launch measures each repeat. trace: steps that a
+    twin of the Run is traced for (0: none).
     compare: whether committed Records and documents stand beside it.
     """
 
@@ -68,7 +78,15 @@ class Experiment:
     @property
     def job(self) -> dict[str, Any]:
         """What `advise` is asked about."""
-        named = ("workload", "model", "inputs", "devices", "batch_size", "precision", "sequence_length")
+        named = (
+            "workload",
+            "model",
+            "inputs",
+            "devices",
+            "batch_size",
+            "precision",
+            "sequence_length",
+        )
         return {name: value for name in named if (value := getattr(self.run, name)) is not None}
 
     def records(self) -> list[Record]:
@@ -77,7 +95,9 @@ class Experiment:
 
 
 def planned(namespace: Mapping[str, Any]) -> Experiment:
-    """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of a wrong type, or cannot work here."""
+    """The experiment that a notebook's `globals()` describe; a ParameterError if one is unknown, of
+    a wrong type, or cannot work here.
+    """
     check_parameters(namespace, **PARAMETERS)
     given = {name: namespace[name] for name in PARAMETERS}
     repeats, trace = given["repeats"], given["trace"]
@@ -92,21 +112,44 @@ def planned(namespace: Mapping[str, Any]) -> Experiment:
     steps = 3 if trace is True else int(trace)
     try:
         if "traced_steps" in given["more"]:
-            raise ValueError("more = {'traced_steps': ...}: the parameter trace says how many steps are traced")
+            raise ValueError(
+                "more = {'traced_steps': ...}: the parameter trace says how many steps are traced"
+            )
         run = build_run(**fields)
         check_devices(run)
         if steps:
             traced(run, steps)
     except ValueError as error:
         raise ParameterError(f"{str(error).rstrip('.')}.") from None
-    return Experiment(run, launches, steps, RecordStore(Path(given["records"] or RECORDS)), given["compare"])
+    return Experiment(
+        run, launches, steps, RecordStore(Path(given["records"] or RECORDS)), given["compare"]
+    )
 
 
 def label(run: Run) -> str:
-    """A Run in words, with every field that no other part of the label says and that is not the usual one."""
-    said = ("workload", "model", "placement", "framework", "processes", "execution", "devices", "batch_size", "precision")
-    others = {name: value for name, value in run.model_dump(exclude_defaults=True).items() if name not in said}
-    words = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in others.items()}
+    """A Run in words, with every field that no other part of the label says and that is not the
+    usual one.
+    """
+    said = (
+        "workload",
+        "model",
+        "placement",
+        "framework",
+        "processes",
+        "execution",
+        "devices",
+        "batch_size",
+        "precision",
+    )
+    others = {
+        name: value
+        for name, value in run.model_dump(exclude_defaults=True).items()
+        if name not in said
+    }
+    words = {
+        name: ",".join(value) if isinstance(value, tuple) else value
+        for name, value in others.items()
+    }
     return " ".join([run.label(), *(f"{name}={value}" for name, value in words.items())])
 
 
@@ -129,7 +172,9 @@ def following(watched: Watched, show: Callable[[str, int], None]) -> Iterator[No
 
 
 class Progress:
-    """A line a Run, which says how far it is, as a bar for `measure`: in a notebook, where its text is replaced as it goes on."""
+    """A line a Run, which says how far it is, as a bar for `measure`: in a notebook, where its text
+    is replaced as it goes on.
+    """
 
     def __init__(self, run: Run, total: int, watched: Watched) -> None:
         self.run, self.total, self.open, self.watched = run, total, False, watched
@@ -178,7 +223,9 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        lines = [f"run {number} of {self.total}  {line}" for number, line in enumerate(self.lines, 1)]
+        lines = [
+            f"run {number} of {self.total}  {line}" for number, line in enumerate(self.lines, 1)
+        ]
         if self.handle is not None:
             self.handle.update({"text/plain": "\n".join(lines)}, raw=True)
 
@@ -188,7 +235,9 @@ class ExperimentError(ParameterError):
 
 
 def train(experiment: Experiment) -> list[Record]:
-    """Measure what has no Record yet, shown as it goes on; the Records of all points, or a ParameterError if nothing could be measured."""
+    """Measure what has no Record yet, shown as it goes on; the Records of all points, or a
+    ParameterError if nothing could be measured.
+    """
     with watched() as found:
         progress = Progress(experiment.run, len(experiment.points), found)
         try:
@@ -200,7 +249,11 @@ def train(experiment: Experiment) -> list[Record]:
     records = experiment.records()
     if not any(record.status == "ok" for record in records if not record.run.traced_steps):
         first = next((record for record in records if record.status != "ok"), None)
-        raise ExperimentError(f"{first.status.replace('_', ' ')}: {first.reason}" if first else "no Record was written")
+        raise ExperimentError(
+            f"{first.status.replace('_', ' ')}: {first.reason}"
+            if first
+            else "no Record was written"
+        )
     return records
 
 
@@ -210,50 +263,87 @@ def by_hand() -> bool:
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:
-    """The point of these Records, traced ones left out (`points.points`), with what this machine cannot exceed (`with_bounds`)."""
+    """The point of these Records, traced ones left out (`points.points`), with what this machine
+    cannot exceed (`with_bounds`).
+    """
     frame = frame_of(record for record in records if record.status == "ok")
     return with_bounds(points(frame), frame)
 
 
 def steps(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a step of each repeat, warm-up first: repeat ("repeat 0"), step, step_time_s (of the slowest device) and loss."""
+    """A row a step of each repeat, warm-up first: repeat ("repeat 0"), step, step_time_s (of the
+    slowest device) and loss.
+    """
     rows = [
         (f"repeat {record.repeat}", step, max(times), loss)
         for record in records
         if record.measurement and not record.run.traced_steps
-        for step, (times, loss) in enumerate(zip(zip(*record.measurement.step_time_s, strict=True), record.measurement.loss, strict=True))
+        for step, (times, loss) in enumerate(
+            zip(
+                zip(*record.measurement.step_time_s, strict=True),
+                record.measurement.loss,
+                strict=True,
+            )
+        )
     ]
     return pd.DataFrame(rows, columns=["repeat", "step", "step_time_s", "loss"])
 
 
 def moved(records: Iterable[Record]) -> pd.DataFrame:
-    """What a step moves, by kind: counted, and predicted from the placement's row, in bytes over all devices; of the first repeat."""
+    """What a step moves, by kind: counted, and predicted from the placement's row, in bytes over
+    all devices; of the first repeat.
+    """
     first = next(record.measurement for record in records if record.measurement)
     counted = first.moved_bytes
     kinds = [*first.predicted_bytes, *((counted or {}).keys() - first.predicted_bytes.keys())]
-    rows = [(kind, math.nan if counted is None else counted.get(kind, 0), first.predicted_bytes.get(kind, 0)) for kind in kinds]
+    rows = [
+        (
+            kind,
+            math.nan if counted is None else counted.get(kind, 0),
+            first.predicted_bytes.get(kind, 0),
+        )
+        for kind in kinds
+    ]
     return pd.DataFrame(rows, columns=["kind", "counted", "predicted"])
 
 
 def beside(experiment: Experiment, own: pd.DataFrame) -> pd.DataFrame:
-    """This machine's point (`pooled`), and of each machine with committed Records the nearest one of its model, placement and devices.
-    place: "here", or the machine. unlike: the fields in which a point differs from this machine's, as few as there are; "" where in none.
+    """This machine's point (`pooled`), and of each machine with committed Records the nearest one
+    of its model, placement and devices.
+    place: "here", or the machine. unlike: the fields in which a point differs from this machine's,
+        as few as there are; "" where in none.
     Missing is raised where no machine has such a point, or nothing is to be compared.
     """
     asked = experiment.run.model_dump()
     same = {name: asked[name] for name in ("workload", "model", "placement", "devices")}
-    found = where(read_study().everywhere, **same) if experiment.compare else pd.DataFrame(columns=["n"])
-    found = _there(found[found["n"] > 0], experiment, "no committed Record has this model, placement and devices")
+    found = (
+        where(read_study().everywhere, **same)
+        if experiment.compare
+        else pd.DataFrame(columns=["n"])
+    )
+    found = _there(
+        found[found["n"] > 0],
+        experiment,
+        "no committed Record has this model, placement and devices",
+    )
     names = [name for name in FIELDS if name not in LENGTH]
     values = found[names].astype(object).where(found[names].notna(), None)
     unlike = [[name for name in names if row[name] != asked[name]] for _, row in values.iterrows()]
-    found = found.assign(place=found["machine"], unlike=[", ".join(fields) for fields in unlike], count=[len(fields) for fields in unlike])
-    nearest = found.sort_values(["count", "n"], ascending=[True, False], kind="stable").drop_duplicates("machine")
+    found = found.assign(
+        place=found["machine"],
+        unlike=[", ".join(fields) for fields in unlike],
+        count=[len(fields) for fields in unlike],
+    )
+    nearest = found.sort_values(
+        ["count", "n"], ascending=[True, False], kind="stable"
+    ).drop_duplicates("machine")
     return pd.concat([own.assign(place="here", unlike=""), nearest], ignore_index=True)
 
 
 def published(experiment: Experiment) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing is raised where none has it."""
+    """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing
+    is raised where none has it.
+    """
     return _there(published_of(experiment.run), experiment, "no document measured this point")
 
 

@@ -1,4 +1,6 @@
-"""The form by which a person fills the parameters of `notebooks/experiment.ipynb`: its choice is in the notebook's variables at once."""
+"""The form by which a person fills the parameters of `notebooks/experiment.ipynb`: its choice is in
+the notebook's variables at once.
+"""
 
 import json
 from html import escape
@@ -16,7 +18,14 @@ try:
 except ImportError:  # it comes with JupyterLab (`make lab`), which nothing else here needs
     widgets = None
 
-WRITTEN = ("sequence_length", "data", "repeats", "records", "more")  # as YAML writes them, values of a list with commas between
+# as YAML writes them, values of a list with commas between
+WRITTEN = (
+    "sequence_length",
+    "data",
+    "repeats",
+    "records",
+    "more",
+)
 
 
 def _read(name: str, value: Any) -> Any:
@@ -26,7 +35,9 @@ def _read(name: str, value: Any) -> Any:
     try:
         found = yaml.safe_load(f"[{value}]")
     except yaml.YAMLError:
-        raise ParameterError(f"{name} = {value!r} cannot be read: the cell above shows how it is written") from None
+        raise ParameterError(
+            f"{name} = {value!r} cannot be read: the cell above shows how it is written"
+        ) from None
     if not found:
         return {} if name == "more" else None
     return found if len(found) > 1 or name == "data" else found[0]
@@ -50,21 +61,36 @@ def _field(name: str, value: Any, workload: str) -> Any:
     options = _options(name, workload)
     look = {"description": name.replace("_", " "), "style": {"description_width": "8em"}}
     if options:
-        return widgets.Dropdown(options=options, value=value if value in options else options[0], **look)
+        return widgets.Dropdown(
+            options=options, value=value if value in options else options[0], **look
+        )
     if name in WRITTEN:
-        text = ", ".join(map(str, value)) if isinstance(value, list) else json.dumps(value) if isinstance(value, dict) else str(value)
-        return widgets.Text(value="" if value in (None, {}) else text, continuous_update=False, **look)
+        text = (
+            ", ".join(map(str, value))
+            if isinstance(value, list)
+            else json.dumps(value)
+            if isinstance(value, dict)
+            else str(value)
+        )
+        return widgets.Text(
+            value="" if value in (None, {}) else text, continuous_update=False, **look
+        )
     if name in ("compare", "trace"):
         return widgets.Checkbox(value=bool(value), **look)
     return widgets.BoundedIntText(value=value, min=1, max=2**31 - 1, **look)
 
 
 def form(namespace: dict[str, Any]) -> Any:
-    """The form over a notebook's `globals()`, with whether its choice can be trained here; None where nobody is there to fill it."""
+    """The form over a notebook's `globals()`, with whether its choice can be trained here; None
+    where nobody is there to fill it.
+    """
     if not by_hand():
         return None
     if widgets is None:
-        print("A form would stand here with ipywidgets (`make lab` installs it): change the parameters above instead.")
+        print(
+            "A form would stand here with ipywidgets (`make lab` installs it): change the"
+            " parameters above instead."
+        )
         return None
     fields = {name: _field(name, namespace[name], namespace["workload"]) for name in PARAMETERS}
     said = widgets.HTML()
@@ -87,4 +113,11 @@ def form(namespace: dict[str, Any]) -> Any:
     for field in fields.values():
         field.observe(taken, names="value")
     taken()
-    return widgets.VBox([widgets.GridBox(list(fields.values()), layout={"grid_template_columns": "repeat(auto-fill, 22em)"}), said])
+    return widgets.VBox(
+        [
+            widgets.GridBox(
+                list(fields.values()), layout={"grid_template_columns": "repeat(auto-fill, 22em)"}
+            ),
+            said,
+        ]
+    )

@@ -1,10 +1,18 @@
-"""What every kind of Record has: a key and an attempt, and where, when and by which source it was made."""
+"""What every kind of Record has: a key and an attempt, and where, when and by which source it was
+made.
+"""
 
 import hashlib
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, get_args
 
-from multigpu.measure.machine import Machine, framework_version, source_state, source_tree, this_machine
+from multigpu.measure.machine import (
+    Machine,
+    framework_version,
+    source_state,
+    source_tree,
+    this_machine,
+)
 from multigpu.schema import Asked, Data
 
 SCHEMA_VERSION = 1
@@ -14,8 +22,10 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 class Kept(Data):
     """A Record of some kind, written once and never edited.
-    key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier ones and is the one that is read.
-    measured_at: in UTC. clean_tree: whether the source was as committed. source_tree: git's name of its package ("" in older Records).
+    key: the name of what was measured (`key_of`); attempt: a later one stands beside the earlier
+        ones and is the one that is read.
+    measured_at: in UTC. clean_tree: whether the source was as committed. source_tree: git's name of
+        its package ("" in older Records).
     """
 
     key: str
@@ -39,8 +49,9 @@ class Kept(Data):
 
 
 class Answer(Kept):
-    """What became of one point of a sweep: its measurement, which each kind adds, or the reason why there is none.
-    key_words, of its kind, tell its keys from others'. meaning enters every key: to be raised whenever what a figure means changes.
+    """What became of one point of a sweep: its measurement, which each kind adds, or the reason why
+    there is none. key_words, of its kind, tell its keys from others'. meaning enters every key: to
+    be raised whenever what a figure means changes.
     """
 
     key_words: ClassVar[tuple[str, ...]] = ()
@@ -63,9 +74,25 @@ class Answer(Kept):
         return framework_version(self.asked.framework, self.versions)
 
     @classmethod
-    def key_for(cls, asked: Asked, repeat: int, machine: str, framework_version: str, meaning: int | None = None) -> str:
-        """What `key_of` makes of a measurement. A new framework, or another meaning, makes new keys: they share no table unseen."""
-        return key_of(*cls.key_words, asked.digest, repeat, machine, framework_version, cls.meaning if meaning is None else meaning)
+    def key_for(
+        cls,
+        asked: Asked,
+        repeat: int,
+        machine: str,
+        framework_version: str,
+        meaning: int | None = None,
+    ) -> str:
+        """What `key_of` makes of a measurement. A new framework, or another meaning, makes new
+        keys: they share no table unseen.
+        """
+        return key_of(
+            *cls.key_words,
+            asked.digest,
+            repeat,
+            machine,
+            framework_version,
+            cls.meaning if meaning is None else meaning,
+        )
 
     @property
     def own_key(self) -> str:
@@ -73,7 +100,9 @@ class Answer(Kept):
 
 
 def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:
-    """The fields of a Record that is made now, of this machine unless another is given: of several hosts, say."""
+    """The fields of a Record that is made now, of this machine unless another is given: of several
+    hosts, say.
+    """
     commit, clean = source_state()
     return {
         "machine": machine or this_machine(),
@@ -86,5 +115,7 @@ def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[
 
 
 def key_of(*parts: object) -> str:
-    """The name of a measurement, from all that tells it from others: what has a Record under it is not measured again."""
+    """The name of a measurement, from all that tells it from others: what has a Record under it is
+    not measured again.
+    """
     return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:20]

@@ -17,9 +17,13 @@ def later(path: str) -> Callable[..., Any]:
 
 
 class Later(Mapping[str, Value]):
-    """Values by name, each made when it is first asked for: names alone make none. further: others, looked at after all of these."""
+    """Values by name, each made when it is first asked for: names alone make none. further: others,
+    looked at after all of these.
+    """
 
-    def __init__(self, makers: Mapping[str, Callable[[], Value]], further: Mapping[str, Value] | None = None) -> None:
+    def __init__(
+        self, makers: Mapping[str, Callable[[], Value]], further: Mapping[str, Value] | None = None
+    ) -> None:
         self.makers, self.further = dict(makers), {} if further is None else further
         self.made: dict[str, Value] = {}
 

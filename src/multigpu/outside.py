@@ -1,4 +1,6 @@
-"""What other installed packages add: placements, workloads and claims, each by an entry point of its distribution (see CONTRIBUTING)."""
+"""What other installed packages add: placements, workloads and claims, each by an entry point of
+its distribution (see CONTRIBUTING).
+"""
 
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -24,22 +26,45 @@ def declared(kind: str) -> EntryPoints:
 
 def files() -> list[Path]:
     """The Python and YAML files of all packages that add something."""
-    tops = {point.value.partition(":")[0].partition(".")[0].strip() for kind in KINDS for point in declared(kind)}
+    tops = {
+        point.value.partition(":")[0].partition(".")[0].strip()
+        for kind in KINDS
+        for point in declared(kind)
+    }
     specs = [spec for top in sorted(tops) if top and (spec := find_spec(top))]
     folders = [Path(folder) for spec in specs for folder in spec.submodule_search_locations or ()]
-    alone = [Path(spec.origin) for spec in specs if spec.origin and not spec.submodule_search_locations]
-    return [*alone, *(path for folder in folders for pattern in ("*.py", "*.yaml") for path in folder.rglob(pattern))]
+    alone = [
+        Path(spec.origin) for spec in specs if spec.origin and not spec.submodule_search_locations
+    ]
+    return [
+        *alone,
+        *(
+            path
+            for folder in folders
+            for pattern in ("*.py", "*.yaml")
+            for path in folder.rglob(pattern)
+        ),
+    ]
 
 
 class Added(Mapping[str, Value]):
-    """What other packages add of one kind, by name. Names are read without an import: a package is imported when what it adds is asked for.
+    """What other packages add of one kind, by name. Names are read without an import: a package is
+    imported when what it adds is asked for.
 
-    What cannot be used says why when it is asked for, a ValueError; whoever goes through all is spared it, and standard error says why.
-    of: what an entry point must name. taken: names that this package uses itself. use: makes the value of what an entry point names and of
+    What cannot be used says why when it is asked for, a ValueError; whoever goes through all is
+    spared it, and standard error says why.
+    of: what an entry point must name. taken: names that this package uses itself. use: makes the
+        value of what an entry point names and of
     its module's name; it may refuse.
     """
 
-    def __init__(self, kind: str, of: type, taken: Container[str] = (), use: Callable[[Any, str], Value] = lambda found, _: found) -> None:
+    def __init__(
+        self,
+        kind: str,
+        of: type,
+        taken: Container[str] = (),
+        use: Callable[[Any, str], Value] = lambda found, _: found,
+    ) -> None:
         self.kind, self.of, self.taken, self.use = kind, of, taken, use
         self.found: dict[str, Value | ValueError] = {}
         self.told: set[str] = set()
@@ -63,9 +88,18 @@ class Added(Mapping[str, Value]):
             try:
                 self.found[name] = self._used(name, points)
             except Exception as error:  # whatever an import may raise
-                why = refusal(error) if isinstance(error, ValidationError) else " ".join(str(error).split()) or type(error).__name__
-                whose = " and ".join(f"{point.dist.name if point.dist else '?'} ({point.value})" for point in points)
-                words = f"{self.kind.removesuffix('s')} {name!r} of {whose} cannot be used: {why}; mend it there, or uninstall that package"
+                why = (
+                    refusal(error)
+                    if isinstance(error, ValidationError)
+                    else " ".join(str(error).split()) or type(error).__name__
+                )
+                whose = " and ".join(
+                    f"{point.dist.name if point.dist else '?'} ({point.value})" for point in points
+                )
+                words = (
+                    f"{self.kind.removesuffix('s')} {name!r} of {whose} cannot be used: {why}; mend"
+                    " it there, or uninstall that package"
+                )
                 self.found[name] = ValueError(words)
         if isinstance(found := self.found[name], ValueError):
             raise found.with_traceback(None)
@@ -78,7 +112,9 @@ class Added(Mapping[str, Value]):
             raise ValueError("multigpu itself has that name")
         found = points[0].load()
         if not isinstance(found, self.of):
-            raise ValueError(f"it is of type {type(found).__name__} and must be a {self.of.__name__}")
+            raise ValueError(
+                f"it is of type {type(found).__name__} and must be a {self.of.__name__}"
+            )
         if (called := getattr(found, "name", name)) != name:
             raise ValueError(f"it calls itself {called!r}")
         return self.use(found, points[0].module)

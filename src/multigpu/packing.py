@@ -1,4 +1,6 @@
-"""Many Records into archives: `records --pack` of the loose ones of a place, `records --share` of copies that tell of no person or host."""
+"""Many Records into archives: `records --pack` of the loose ones of a place, `records --share` of
+copies that tell of no person or host.
+"""
 
 import getpass
 import os
@@ -19,12 +21,15 @@ from multigpu.store import Held, Store, check_same, loose_in, packed_in
 from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingStore
 
-FEWEST = 20  # loose Records that are worth an archive: fewer save little, and every archive is kept for good
+# loose Records that are worth an archive: fewer save little, and every archive is kept for good
+FEWEST = 20
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What was packed in one place: so many Records, of `before` bytes loose; `after`: bytes of the archives that hold them."""
+    """What was packed in one place: so many Records, of `before` bytes loose; `after`: bytes of the
+    archives that hold them.
+    """
 
     folder: Path
     records: int
@@ -32,11 +37,16 @@ class Packed:
     after: int
 
     def __str__(self) -> str:
-        return f"{self.folder}: {self.records:,} Records packed, {self.before:,} bytes before, {self.after:,} after"
+        return (
+            f"{self.folder}: {self.records:,} Records packed, {self.before:,} bytes before,"
+            f" {self.after:,} after"
+        )
 
 
 def stores_of(folder: Path | None = None) -> list[Store]:
-    """The stores of one folder: one of the study's holds its own kinds, any other one Records of Runs; None: all of the study's."""
+    """The stores of one folder: one of the study's holds its own kinds, any other one Records of
+    Runs; None: all of the study's.
+    """
     every: list[Store] = [
         RecordStore(paths.RUNS),
         CollectiveStore(paths.COLLECTIVES),
@@ -49,13 +59,17 @@ def stores_of(folder: Path | None = None) -> list[Store]:
     ]
     if folder is None:
         return every
-    return [store for store in every if store.root.resolve() == folder.resolve()] or [RecordStore(folder)]
+    return [store for store in every if store.root.resolve() == folder.resolve()] or [
+        RecordStore(folder)
+    ]
 
 
 def pack(store: Store) -> Iterator[Packed]:
-    """Pack the loose Records of every place that has `FEWEST` or more, and remove those that an interrupted packing left beside an archive.
-    A ValueError names a file that is no Record of the store's kind, or differs from what an archive holds under its name, or a folder that
-    cannot be written. This place is as it was, but for an archive of the same Records; those yielded are done.
+    """Pack the loose Records of every place that has `FEWEST` or more, and remove those that an
+    interrupted packing left beside an archive. A ValueError names a file that is no Record of the
+    store's kind, or differs from what an archive holds under its name, or a folder that cannot be
+    written. This place is as it was, but for an archive of the same Records; those yielded are
+    done.
     """
     for place in store.places():
         folder = store.root / place
@@ -63,7 +77,10 @@ def pack(store: Store) -> Iterator[Packed]:
             if found := _pack_place(store, folder):
                 yield found
         except OSError as error:
-            raise ValueError(f"{folder} cannot be packed: {error}; no Record is lost, and the same command goes on from there") from None
+            raise ValueError(
+                f"{folder} cannot be packed: {error}; no Record is lost, and the same command goes"
+                " on from there"
+            ) from None
 
 
 def _pack_place(store: Store, folder: Path) -> Packed | None:
@@ -85,7 +102,8 @@ def _pack_place(store: Store, folder: Path) -> Packed | None:
         write_archive(folder, {name: loose[name].text() for name in fresh})
         handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(handle)  # the names of its files outlast a power cut, before others are taken out of it
+            # the names of its files outlast a power cut, before others are taken out of it
+            os.fsync(handle)
         finally:
             os.close(handle)
         packed = _by_name(packed_in(folder))
@@ -101,22 +119,37 @@ def _by_name(every: Iterable[Held]) -> dict[Name, Held]:
     return {(held.key, held.attempt): held for held in every}
 
 
-PLAIN = re.compile(r"[\w.,:+-]{0,16}")  # a setting that says of speed what it says: a number, a word, a list of them
-ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|GPU-[0-9a-f]{8}|[\w.]+@[\w-]+\.\w+", re.IGNORECASE)
+# a setting that says of speed what it says: a number, a word, a list of them
+PLAIN = re.compile(r"[\w.,:+-]{0,16}")
+ADDRESS = re.compile(
+    r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"
+    r"|GPU-[0-9a-f]{8}|[\w.]+@[\w-]+\.\w+",
+    re.IGNORECASE,
+)
 
 
 def without_host(record: Record) -> Record:
-    """The Record without what only its host has: settings that are no plain words, the build of its kernel, its start, paths in reasons."""
+    """The Record without what only its host has: settings that are no plain words, the build of its
+    kernel, its start, paths in reasons.
+    """
     machine = record.machine
-    plain = {name: value for name, value in machine.environment.items() if PLAIN.fullmatch(value) and not ADDRESS.search(value)}
+    plain = {
+        name: value
+        for name, value in machine.environment.items()
+        if PLAIN.fullmatch(value) and not ADDRESS.search(value)
+    }
     settings = dict.fromkeys(machine.environment, "<left out>") | plain
     kernel, network = re.sub(r"(?s)[^\d.].*", "", machine.kernel), ADDRESS.sub("", machine.network)
     own = machine.model_copy(update={"environment": settings, "kernel": kernel, "network": network})
-    return record.model_copy(update={"machine": own, "boot": "", "reason": PATH.sub("<path>", record.reason)})
+    return record.model_copy(
+        update={"machine": own, "boot": "", "reason": PATH.sub("<path>", record.reason)}
+    )
 
 
 def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[str]]:
-    """Write copies of these Records into a folder, an archive a machine; where, and how many were left out for which reason."""
+    """Write copies of these Records into a folder, an archive a machine; where, and how many were
+    left out for which reason.
+    """
     texts, left = defaultdict[str, dict[Name, bytes]](dict), Counter[str]()
     try:
         user = getpass.getuser()

@@ -1,4 +1,6 @@
-"""The check that follows a notebook's cell tagged `parameters`: a wrong type or an unknown name stops it there, in one sentence."""
+"""The check that follows a notebook's cell tagged `parameters`: a wrong type or an unknown name
+stops it there, in one sentence.
+"""
 
 import ast
 import difflib
@@ -36,26 +38,43 @@ def check_known(given: Iterable[str], known: Collection[str], where: str) -> Non
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, sorted(known), 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}." if known else "it has none."
+            hint = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"choose from {', '.join(sorted(known))}."
+                if known
+                else "it has none."
+            )
             raise ParameterError(f"unknown parameter {name!r} of {where}: {hint}")
 
 
 def check_parameters(namespace: Mapping[str, Any], **expected: Any) -> None:
-    """Check a notebook's `globals()`; a ParameterError names a parameter that is unknown, missing or of a wrong type.
-    expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is no text and 1 no truth).
+    """Check a notebook's `globals()`; a ParameterError names a parameter that is unknown, missing
+    or of a wrong type.
+    expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is
+        no text and 1 no truth).
     """
-    for source in namespace.get("In", []):  # IPython keeps the cells it ran; papermill injects unknown names as readily as known ones
+    # IPython keeps the cells it ran; papermill injects unknown names as readily as known ones
+    for source in namespace.get("In", []):
         if source.startswith("# Parameters"):
             check_known(assigned_names(source), expected, "this notebook")
     for name, kind in expected.items():
         if name not in namespace:
-            raise ParameterError(f"parameter {name!r} has no value: the parameters cell must give it one.")
+            raise ParameterError(
+                f"parameter {name!r} has no value: the parameters cell must give it one."
+            )
         value = namespace[name]
         try:
             TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
         except ValidationError as error:
             first = error.errors()[0]
             message = first["msg"][0].lower() + first["msg"][1:]
-            hint = " (papermill reads -p values as numbers where it can; -r passes them as text)" if first["type"] == "string_type" else ""
+            hint = (
+                " (papermill reads -p values as numbers where it can; -r passes them as text)"
+                if first["type"] == "string_type"
+                else ""
+            )
             inside = "".join(f"[{part!r}]" for part in first["loc"] if isinstance(part, int))
-            raise ParameterError(f"parameter {name}{inside} = {first['input']!r}: {message}{hint}.") from None
+            raise ParameterError(
+                f"parameter {name}{inside} = {first['input']!r}: {message}{hint}."
+            ) from None

@@ -7,26 +7,46 @@ HOME_VARIABLE = "MULTIGPU_HOME"
 
 
 def find_repository() -> Path:
-    """The folder that holds pyproject.toml, `MULTIGPU_HOME` or the first one above this file, or a FileNotFoundError with what to set."""
+    """The folder that holds pyproject.toml, `MULTIGPU_HOME` or the first one above this file, or a
+    FileNotFoundError with what to set.
+    """
     if chosen := os.environ.get(HOME_VARIABLE):
         folder = Path(chosen).expanduser().resolve()
         if not folder.is_dir():
-            raise FileNotFoundError(f"{HOME_VARIABLE} names {chosen}, which is not a folder: set it to the repository's root")
+            raise FileNotFoundError(
+                f"{HOME_VARIABLE} names {chosen}, which is not a folder: set it to the repository's"
+                " root"
+            )
         return folder
     for folder in Path(__file__).resolve().parents:
         if (folder / "pyproject.toml").is_file():
             return folder
-    raise FileNotFoundError(f"no folder above the package holds pyproject.toml: set {HOME_VARIABLE} to the repository's root")
+    raise FileNotFoundError(
+        f"no folder above the package holds pyproject.toml: set {HOME_VARIABLE} to the repository's"
+        " root"
+    )
 
 
 REPOSITORY = find_repository()
 BUILD, DATA, FIGURES = REPOSITORY / "build", REPOSITORY / "data", REPOSITORY / "figures"
 CHECKPOINTS = BUILD / "checkpoints"
 PUBLISHED, CORPUS, CACHE = DATA / "published", DATA / "corpus", DATA / "cache"
-RUNS, COLLECTIVES, SYNCHRONY, STAGES = DATA / "runs", DATA / "collectives", DATA / "synchrony", DATA / "stages"
-TRAINING, INTERFERENCE, HOSTS, HOSTS_RUNS = DATA / "training", DATA / "interference", DATA / "hosts", DATA / "hosts" / "runs"
-WITHDRAWN = "withdrawn.csv"  # beside a folder of Runs: key, attempt, what of that Record is not read, and why
-PUBLISH = "MULTIGPU_PUBLISH"  # 1 while the published report is built: then figures go to `figures/`, and no finding is left out
+RUNS, COLLECTIVES, SYNCHRONY, STAGES = (
+    DATA / "runs",
+    DATA / "collectives",
+    DATA / "synchrony",
+    DATA / "stages",
+)
+TRAINING, INTERFERENCE, HOSTS, HOSTS_RUNS = (
+    DATA / "training",
+    DATA / "interference",
+    DATA / "hosts",
+    DATA / "hosts" / "runs",
+)
+# beside a folder of Runs: key, attempt, what of that Record is not read, and why
+WITHDRAWN = "withdrawn.csv"
+# 1 while the published report is built: then figures go to `figures/`, and no finding is left out
+PUBLISH = "MULTIGPU_PUBLISH"
 
 
 def publishing() -> bool:
@@ -35,5 +55,7 @@ def publishing() -> bool:
 
 
 def figures() -> Path:
-    """Where figures are written: `figures/` of the published report, `build/figures/` of any other, so that no tracked file changes."""
+    """Where figures are written: `figures/` of the published report, `build/figures/` of any other,
+    so that no tracked file changes.
+    """
     return FIGURES if publishing() else BUILD / "figures"

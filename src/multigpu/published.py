@@ -9,8 +9,10 @@ from multigpu.run import Run
 
 
 def load_published(name: str) -> pd.DataFrame:
-    """One table of the documents; its columns carry their units in their names, an empty cell is one the document leaves empty.
-    name: the file's without ".csv", which begins with the document's number; a ValueError names the known ones.
+    """One table of the documents; its columns carry their units in their names, an empty cell is
+    one the document leaves empty.
+    name: the file's without ".csv", which begins with the document's number; a ValueError names the
+        known ones.
     """
     if name not in (known := sorted(path.stem for path in PUBLISHED.glob("*.csv"))):
         raise ValueError(f"unknown published table {name!r}: choose one of {', '.join(known)}")
@@ -18,32 +20,63 @@ def load_published(name: str) -> pd.DataFrame:
 
 
 def beside_records(path: Path) -> pd.DataFrame:
-    """A table that a program of `benchmarks/` wrote beside the Records, such as data/keras/fit.csv; empty where there is no such file."""
+    """A table that a program of `benchmarks/` wrote beside the Records, such as data/keras/fit.csv;
+    empty where there is no such file.
+    """
     return pd.read_csv(path) if path.is_file() else pd.DataFrame()
 
 
 def published_value(name: str, statement: str) -> float:
-    """The value of one row of a table of statements (such as `001_statements`), in its unit; a ValueError names those that are known."""
+    """The value of one row of a table of statements (such as `001_statements`), in its unit; a
+    ValueError names those that are known.
+    """
     table = load_published(name)
     if "name" not in table:
-        raise ValueError(f"published table {name!r} holds no named statements: read it with load_published")
+        raise ValueError(
+            f"published table {name!r} holds no named statements: read it with load_published"
+        )
     row = table.loc[table["name"] == statement, "value"]
     if row.empty:
-        raise ValueError(f"unknown statement {statement!r} of {name!r}: choose one of {', '.join(table['name'])}")
+        raise ValueError(
+            f"unknown statement {statement!r} of {name!r}: choose one of {', '.join(table['name'])}"
+        )
     return float(row.iloc[0])
 
 
-EXPERIMENTS = {("exp1", None): "Exp1", ("exp2", None): "Exp2", ("exp3", None): "Exp3", ("exp4", None): "Exp4", ("exp4", 100): "Exp5"}
-"""Document 000's, by placement and length of a Run that rebuilds one: all but Exp5, of 100 words a sentence, ran on real lengths."""
+EXPERIMENTS = {
+    ("exp1", None): "Exp1",
+    ("exp2", None): "Exp2",
+    ("exp3", None): "Exp3",
+    ("exp4", None): "Exp4",
+    ("exp4", 100): "Exp5",
+}
+"""Document 000's, by placement and length of a Run that rebuilds one: all but Exp5, of 100 words a
+sentence, ran on real lengths.
+"""
 
 
 def published_of(run: Run) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s (NaN where untold); 000 and 004 have any."""
-    rebuilt = EXPERIMENTS.get((run.placement, run.sequence_length), "") if (run.model, run.scaling) == ("nmt000", "weak") else ""
+    """What documents printed of this point: document, devices, rate (units/s), step_time_s (NaN
+    where untold); 000 and 004 have any.
+    """
+    rebuilt = (
+        EXPERIMENTS.get((run.placement, run.sequence_length), "")
+        if (run.model, run.scaling) == ("nmt000", "weak")
+        else ""
+    )
     rates = load_published("000_experiments").rename(columns={"words_per_s": "rate"})
     rates = rates[rates["experiment"].eq(rebuilt) & rates["batch_size"].eq(run.batch_size)]
-    times = load_published("004_step_times").assign(step_time_s=lambda table: table["step_time_ms"] / 1e3)
+    times = load_published("004_step_times").assign(
+        step_time_s=lambda table: table["step_time_ms"] / 1e3
+    )
     same = (run.model, run.placement, run.batch_size) == ("nmt004", "ddp", 64)
-    every = pd.concat([rates.assign(document="000, on P100s"), times.iloc[: len(times) if same else 0].assign(document="004, on V100s")])
-    found = every.rename(columns={"gpus": "devices"}).reindex(columns=["document", "devices", "rate", "step_time_s"])
+    every = pd.concat(
+        [
+            rates.assign(document="000, on P100s"),
+            times.iloc[: len(times) if same else 0].assign(document="004, on V100s"),
+        ]
+    )
+    found = every.rename(columns={"gpus": "devices"}).reindex(
+        columns=["document", "devices", "rate", "step_time_s"]
+    )
     return found[found["devices"].eq(run.devices)].reset_index(drop=True)

@@ -1,4 +1,6 @@
-"""A Record: all that one Run measured, with the machine it ran on; written once, atomically, and never edited."""
+"""A Record: all that one Run measured, with the machine it ran on; written once, atomically, and
+never edited.
+"""
 
 import math
 from collections.abc import Iterator
@@ -17,12 +19,15 @@ from multigpu.run import Run
 from multigpu.schema import Data
 from multigpu.store import Held, Store
 
-HELD_FLAG = " GiB were allocated before the Run began"  # a flag, after the number: it concerns a Record's peak, not its times
+# a flag, after the number: it concerns a Record's peak, not its times
+HELD_FLAG = " GiB were allocated before the Run began"
 
 
 class Equivalence(Data):
-    """How a placement's first steps compare with those of one process on the joined batch (or with what its semantics say).
-    distance: norm of the difference of all variables over norm of the reference's update, after so many steps.
+    """How a placement's first steps compare with those of one process on the joined batch (or with
+    what its semantics say).
+    distance: norm of the difference of all variables over norm of the reference's update, after so
+        many steps.
     """
 
     distance: float
@@ -37,25 +42,39 @@ class Equivalence(Data):
 
 
 class Measurement(Data):
-    """What the clocks and counters said of one Run. Lists by rank have one entry a replica; those by step begin with warm-up steps.
+    """What the clocks and counters said of one Run. Lists by rank have one entry a replica; those
+    by step begin with warm-up steps.
 
-    wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock of every throughput.
-    units: words, images or rows of reviews of all replicas over the timed steps, padding left out; padded_units: padding included.
-    step_time_s: [rank][step] from device events. event_time_s: by rank, device events around the whole timed window.
-    step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a step lasts until the host has
-        dispatched it, and the last of a window until every device has finished; all replicas of one process share the marks.
-    loss: [step] mean over the loss terms of the joined batch (independent and asynchronous replicas: over all of them).
-    moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`), or of one cycle of
-        `run.semantics.every` steps; moved_bytes None: they could not be counted, and a flag says why.
-    parameter_change: norm of (variables after the last step - variables at the start) over the norm at the start.
-    replicas_agree: whether all replicas held the same variables at the end (None where they need not).
-    startup_s: from the start of the slowest worker's process to its first Run, with what was imported before it was forked, but for a
-        restart, which imports nothing. build_s, warmup_s, total_s: until the model stands, all warm-up steps, everything.
-    skipped_steps: warm-up steps and timed steps whose update was left out because a gradient overflowed (None: none could be).
-    input_wait_s: [rank][step] host time until the step had its batch; empty where batches stay on the device.
-    energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced steps, which follow the timed ones.
+    wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock
+        of every throughput.
+    units: words, images or rows of reviews of all replicas over the timed steps, padding left out;
+        padded_units: padding included.
+    step_time_s: [rank][step] from device events. event_time_s: by rank, device events around the
+        whole timed window.
+    step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a
+        step lasts until the host has dispatched it, and the last of a window until every device has
+        finished; all replicas of one process share the marks.
+    loss: [step] mean over the loss terms of the joined batch (independent and asynchronous
+        replicas: over all of them).
+    moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`),
+        or of one cycle of `run.semantics.every` steps; moved_bytes None: they could not be counted,
+        and a flag says why.
+    parameter_change: norm of (variables after the last step - variables at the start) over the norm
+        at the start.
+    replicas_agree: whether all replicas held the same variables at the end (None where they need
+        not).
+    startup_s: from the start of the slowest worker's process to its first Run, with what was
+        imported before it was forked, but for a restart, which imports nothing. build_s, warmup_s,
+        total_s: until the model stands, all warm-up steps, everything.
+    skipped_steps: warm-up steps and timed steps whose update was left out because a gradient
+        overflowed (None: none could be).
+    input_wait_s: [rank][step] host time until the step had its batch; empty where batches stay on
+        the device.
+    energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced
+        steps, which follow the timed ones.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
-    untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler ever was (`reading`).
+    untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler
+        ever was (`reading`).
     """
 
     wall_s: float
@@ -87,7 +106,8 @@ class Measurement(Data):
 
 class Record(Answer):
     """One measured Run, or the reason why there is no measurement.
-    lane: None: the whole machine was its own. boot: which start of the host it was ("": unsaid), since several hosts may have one name.
+    lane: None: the whole machine was its own. boot: which start of the host it was ("": unsaid),
+        since several hosts may have one name.
     surroundings: what else the machine did (None: it was not looked at).
     """
 
@@ -108,31 +128,43 @@ class Record(Answer):
 
     @property
     def own_key(self) -> str:
-        return self.key_for(self.run, self.repeat, self.machine.name, self.framework_version, self.timing_version)
+        return self.key_for(
+            self.run, self.repeat, self.machine.name, self.framework_version, self.timing_version
+        )
 
 
 def faults_of(record: Record) -> Iterator[str]:
     """What cannot be, in words; nothing of a Record that a launch wrote."""
     if record.schema_version != SCHEMA_VERSION:
-        yield f"schema_version {record.schema_version} is not the {SCHEMA_VERSION} that this version reads"
+        yield (
+            f"schema_version {record.schema_version} is not the {SCHEMA_VERSION} that this version"
+            " reads"
+        )
     if record.key != record.own_key:
         yield f"its key is {record.key!r} and what it measured has the key {record.own_key!r}"
     if (record.status == "ok") != (record.measurement is not None):
-        yield f"status {record.status!r} {'without' if record.measurement is None else 'with'} a measurement"
+        yield (
+            f"status {record.status!r} {'without' if record.measurement is None else 'with'} a"
+            " measurement"
+        )
     m, ranks = record.measurement, record.run.devices
     if m is None:
         return
     for name in ("step_time_s", "event_time_s", "peak_memory_gib"):
         if (count := len(getattr(m, name))) != ranks:
             yield f"{name} is of {count} replicas and the Run has {ranks}"
-    times = chain([m.wall_s, m.startup_s, m.build_s, m.warmup_s, m.total_s], m.event_time_s, *m.step_time_s)
+    times = chain(
+        [m.wall_s, m.startup_s, m.build_s, m.warmup_s, m.total_s], m.event_time_s, *m.step_time_s
+    )
     if not all(0 <= seconds < math.inf for seconds in times) or not m.wall_s:
         yield "a time is negative or without end, or no time passed"
     if not 0 < m.units <= m.padded_units < 2**63:
         yield f"{m.units} units of {m.padded_units} with padding"
     if any(size < 0 or math.isinf(size) for size in m.peak_memory_gib):  # nan: it is not known
         yield "a peak of memory is negative or without end"
-    if any(count < 0 for count in chain((m.moved_bytes or {}).values(), m.predicted_bytes.values())):
+    if any(
+        count < 0 for count in chain((m.moved_bytes or {}).values(), m.predicted_bytes.values())
+    ):
         yield "bytes are negative"
 
 

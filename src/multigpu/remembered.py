@@ -16,15 +16,30 @@ Result = TypeVar("Result")
 
 
 def state_of(roots: Sequence[Path]) -> str:
-    """A digest of names, times and sizes of all files that results depend on: Records, what is withdrawn, this program, added packages."""
-    program = sorted([*outside.files(), *(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern))])
+    """A digest of names, times and sizes of all files that results depend on: Records, what is
+    withdrawn, this program, added packages.
+    """
+    program = sorted(
+        [
+            *outside.files(),
+            *(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern)),
+        ]
+    )
     withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]
-    own = [(str(path), found.st_mtime_ns, found.st_size) for path in [*program, *withdrawn] for found in (path.stat(),)]
+    own = [
+        (str(path), found.st_mtime_ns, found.st_size)
+        for path in [*program, *withdrawn]
+        for found in (path.stat(),)
+    ]
     return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]
 
 
-def remembered(name: str, roots: Sequence[Path], compute: Callable[[], Result], folder: Path = paths.CACHE) -> Result:
-    """What `compute` gives, or gave when all was as it is now; older results of the name go. roots: the Records' folders that it reads."""
+def remembered(
+    name: str, roots: Sequence[Path], compute: Callable[[], Result], folder: Path = paths.CACHE
+) -> Result:
+    """What `compute` gives, or gave when all was as it is now; older results of the name go. roots:
+    the Records' folders that it reads.
+    """
     place = hashlib.sha256(repr([str(root.resolve()) for root in roots]).encode()).hexdigest()[:8]
     path = folder / f"{name}-{place}-{state_of(roots)}.pickle"
     try:

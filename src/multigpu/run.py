@@ -32,73 +32,111 @@ ONLY_FOR = {  # fields that mean something for some units only
     "batching": ("words",),
     "shuffle": ("words",),
 }
-ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")  # inputs of words drawn from a law, whose batches have no order
+# inputs of words drawn from a law, whose batches have no order
+ORDERLESS = (
+    "synthetic",
+    "lengths_000",
+    "bucket_means_000",
+)
 
 
 class Run(Asked):
     """Workload x placement x framework x devices x batch x precision x execution x seed.
 
     processes: one a device, or one that dispatches for all devices.
-    batch_size: of each device under weak scaling, of all devices together under strong scaling (shards then differ by
-        at most one; the first take the remainder, or the last all of it where the placement slices a joined batch).
-    data: paths that the input reads (two text files, one folder, one file of reviews), for inputs that take paths; a file of text or of
-        reviews may be packed by gzip (.gz).
-    sequence_length: words of every source and every target sentence (NMT: input `synthetic`), or positions to which batching
-        "fixed" pads both sides, longer sentences cut off there (100 where none is named).
-    batching: which sentences share a step (NMT): every replica's shard from a length bucket of its own ("own", document 000), all
-        replicas' shards from one bucket ("shared", the practice that it proposes), or no buckets and one width ("fixed").
-    shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's own (NMT, corpora only).
+    batch_size: of each device under weak scaling, of all devices together under strong scaling
+        (shards then differ by at most one; the first take the remainder, or the last all of it
+        where the placement slices a joined batch).
+    data: paths that the input reads (two text files, one folder, one file of reviews), for inputs
+        that take paths; a file of text or of reviews may be packed by gzip (.gz).
+    sequence_length: words of every source and every target sentence (NMT: input `synthetic`), or
+        positions to which batching "fixed" pads both sides, longer sentences cut off there (100
+        where none is named).
+    batching: which sentences share a step (NMT): every replica's shard from a length bucket of its
+        own ("own", document 000), all replicas' shards from one bucket ("shared", the practice that
+        it proposes), or no buckets and one width ("fixed").
+    shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's
+        own (NMT, corpora only).
     layout: memory layout of images (CNN only).
-    batch_norm: the framework's own (None); cuDNN's "persistent" kernels (TensorFlow on GPUs, as tf_cnn_benchmarks asks for them); or in one
-        piece with the sum, ReLU and max-pooling that follow ("fused", PyTorch, channels last; without Triton the Record says so).
-    stem: "folded": the first convolution without its stride, on images whose blocks of pixels became channels; as `batch_norm` "fused".
-    weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel, and their gradients back by one (PyTorch).
-    recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
-        recurrent stacks only. "persistent": a cell at a time by this project's own kernels, bf16 on GPUs with compute capability 9.0 (on
-        others the library's, and the Record says so; on CPUs written out); NMT in PyTorch only.
-    embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
-        with their ids ("sparse"); NMT and DeepCoNN in TensorFlow only.
-    cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient
-        where the logits were ("fused"); NMT in PyTorch only.
-    bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that merge during backward only.
-    bucket_update: when a bucket's variables are updated: when backward has ended and the bucket has returned (None), or "in_backward", as
-        soon as it has returned, on streams of their own beside what is left of backward; captured steps of such placements only.
-    bucket_send: how a bucket travels: packed into one message (None), or "grouped", each gradient from where backward left it, all in one
-        call of the library, with no wait that the order of a stream makes needless, or "grouped_small_last", so too, and the small bucket
-        is the last that backward completes instead of the first, all others being updated at once; as `bucket_update`, captured steps only.
-    nccl_ctas: thread blocks, each on a multiprocessor of its own, that one of NCCL's collectives takes at most (NCCL_MAX_CTAS; None: as
-        many as the library likes); PyTorch's placements that merge by its all-reduce, with a process a device only.
-    all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar: `collectives.spec`), for the placement
-        `replicated_allreduce`; None: the library's takes all of them as one message.
-    wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch only.
-    loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training (`engines.torch.loss_scale`).
-    model_parallel: devices that share one copy of the model, where a placement spreads or cuts it (None: all of them); the others hold
-        further copies, and batches are shared out among copies.
-    micro_batches: into how many parts, one after another, each copy's batch passes the stages (None: one); layers over devices only.
-    micro_steps: parts of each shard that pass forward and backward one after another, their gradients added up, before variables are
-        updated once (None: one); PyTorch with a process a device and replicas of the whole model.
-    micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas whose gradients merge only.
-    local_steps: steps that a replica trains by itself between two averages (None: 5); placement `local_sgd` only.
-    execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to torch.compile.
+    batch_norm: the framework's own (None); cuDNN's "persistent" kernels (TensorFlow on GPUs, as
+        tf_cnn_benchmarks asks for them); or in one piece with the sum, ReLU and max-pooling that
+        follow ("fused", PyTorch, channels last; without Triton the Record says so).
+    stem: "folded": the first convolution without its stride, on images whose blocks of pixels
+        became channels; as `batch_norm` "fused".
+    weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel, and
+        their gradients back by one (PyTorch).
+    recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as
+        "dynamic rnn" ("stepwise"); NMT and recurrent stacks only. "persistent": a cell at a time by
+        this project's own kernels, bf16 on GPUs with compute capability 9.0 (on others the
+        library's, and the Record says so; on CPUs written out); NMT in PyTorch only.
+    embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or
+        sent as deduplicated rows with their ids ("sparse"); NMT and DeepCoNN in TensorFlow only.
+    cross_entropy: projection and loss operation by operation ("library", also None) or in one piece
+        that leaves the gradient where the logits were ("fused"); NMT in PyTorch only.
+    bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that
+        merge during backward only.
+    bucket_update: when a bucket's variables are updated: when backward has ended and the bucket has
+        returned (None), or "in_backward", as soon as it has returned, on streams of their own
+        beside what is left of backward; captured steps of such placements only.
+    bucket_send: how a bucket travels: packed into one message (None), or "grouped", each gradient
+        from where backward left it, all in one call of the library, with no wait that the order of
+        a stream makes needless, or "grouped_small_last", so too, and the small bucket is the last
+        that backward completes instead of the first, all others being updated at once; as
+        `bucket_update`, captured steps only.
+    nccl_ctas: thread blocks, each on a multiprocessor of its own, that one of NCCL's collectives
+        takes at most (NCCL_MAX_CTAS; None: as many as the library likes); PyTorch's placements that
+        merge by its all-reduce, with a process a device only.
+    all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar:
+        `collectives.spec`), for the placement `replicated_allreduce`; None: the library's takes all
+        of them as one message.
+    wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch
+        only.
+    loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training
+        (`engines.torch.loss_scale`).
+    model_parallel: devices that share one copy of the model, where a placement spreads or cuts it
+        (None: all of them); the others hold further copies, and batches are shared out among
+            copies.
+    micro_batches: into how many parts, one after another, each copy's batch passes the stages
+        (None: one); layers over devices only.
+    micro_steps: parts of each shard that pass forward and backward one after another, their
+        gradients added up, before variables are updated once (None: one); PyTorch with a process a
+        device and replicas of the whole model.
+    micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas
+        whose gradients merge only.
+    local_steps: steps that a replica trains by itself between two averages (None: 5); placement
+        `local_sgd` only.
+    execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to
+        torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
-    input_workers: processes of each replica that make batches (PyTorch's loader), or parallel calls of all replicas (tf.data); 0: the
-        training process itself, in the step; None: one thread of it, one batch ahead.
+    input_workers: processes of each replica that make batches (PyTorch's loader), or parallel calls
+        of all replicas (tf.data); 0: the training process itself, in the step; None: one thread of
+        it, one batch ahead.
     prefetch: batches that are on the device ahead of their step; 0: copied when the step asks.
-    staging: "own_stream": what is copied ahead is copied on a stream of its own, beside what computes.
-    image_dtype: as what images cross to the device: float32, normalised on the host (None), or "uint8", the pixels themselves, a
-        quarter of the bytes, normalised there (inputs synthetic_host and jpeg_folder, PyTorch only).
+    staging: "own_stream": what is copied ahead is copied on a stream of its own, beside what
+        computes.
+    image_dtype: as what images cross to the device: float32, normalised on the host (None), or
+        "uint8", the pixels themselves, a quarter of the bytes, normalised there (inputs
+        synthetic_host and jpeg_folder, PyTorch only).
     device_ids: which GPUs, "0,3", by rank (None: the first ones); on CPUs names of stand-ins alone.
-    peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on either side of a switch.
-    host_cores: how many of (each) host's cores all processes of the Run may use together, the first ones, by affinity from before any
-        framework starts, with no more threads than that (None: all).
-    energy_window_s: so many further seconds are trained between two readings of each GPU's counter of energy.
-    feed: where a step's reviews come from: kept on the device if they repeat, else fetched one ahead (None); handed over by the
-        step's own thread from Python's arrays ("arrays", as a feed_dict), of words as strings that the host looks up ("strings",
-        TensorFlow's placements of stages only, as document 003), or one ahead by another thread ("pipeline"); DeepCoNN only.
-    stage_devices: the device of each stage of the model, one digit each in the graph's order, for placement "searched".
-    traced_steps: that many further steps run under the framework's profiler; what is timed is never profiled.
-    traced_from: the first step of that window, counted from the Run's first one (None: soon after the last timed one).
+    peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on
+        either side of a switch.
+    host_cores: how many of (each) host's cores all processes of the Run may use together, the first
+        ones, by affinity from before any framework starts, with no more threads than that (None:
+        all).
+    energy_window_s: so many further seconds are trained between two readings of each GPU's counter
+        of energy.
+    feed: where a step's reviews come from: kept on the device if they repeat, else fetched one
+        ahead (None); handed over by the step's own thread from Python's arrays ("arrays", as a
+        feed_dict), of words as strings that the host looks up ("strings", TensorFlow's placements
+        of stages only, as document 003), or one ahead by another thread ("pipeline"); DeepCoNN
+        only.
+    stage_devices: the device of each stage of the model, one digit each in the graph's order, for
+        placement "searched".
+    traced_steps: that many further steps run under the framework's profiler; what is timed is never
+        profiled.
+    traced_from: the first step of that window, counted from the Run's first one (None: soon after
+        the last timed one).
     """
 
     workload: str
@@ -157,40 +195,80 @@ class Run(Asked):
     def _possible(self) -> Run:
         for path in self.data or ():
             if any(letter < " " or "\ud800" <= letter <= "\udfff" for letter in path):
-                raise ValueError(f"data names {path!r}, which is no text of a line in UTF-8: rename or link it")
+                raise ValueError(
+                    f"data names {path!r}, which is no text of a line in UTF-8: rename or link it"
+                )
         model = find_model(self.workload, self.model)
         placement = find_placement(self.placement)
         if self.framework not in (built := workloads()[self.workload].frameworks):
-            raise ValueError(f"workload {self.workload!r} is not built in {self.framework!r}: choose {', '.join(built)}")
+            raise ValueError(
+                f"workload {self.workload!r} is not built in {self.framework!r}: choose"
+                f" {', '.join(built)}"
+            )
         known = workloads()[self.workload].inputs
         if self.inputs not in known:
-            raise ValueError(f"unknown inputs {self.inputs!r} of workload {self.workload!r}: choose one of {', '.join(known)}")
+            raise ValueError(
+                f"unknown inputs {self.inputs!r} of workload {self.workload!r}: choose one of"
+                f" {', '.join(known)}"
+            )
         if self.scaling == "strong" and self.batch_size < (least := self.devices):
             raise ValueError(
-                f"a joined batch of {self.batch_size} cannot be split over {least} devices: batch_size must be at least {least}"
+                f"a joined batch of {self.batch_size} cannot be split over {least} devices:"
+                f" batch_size must be at least {least}"
             )
         for name, units in ONLY_FOR.items():
-            if model.unit not in units and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out")
+            if (
+                model.unit not in units
+                and getattr(self, name) != type(self).model_fields[name].default
+            ):
+                raise ValueError(
+                    f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out"
+                )
         if self.batching != "own" and self.inputs == "synthetic":
             why = "has no meaning for inputs 'synthetic', whose sentences all have one length"
             raise ValueError(f"batching {self.batching!r} {why}: leave it out")
         if self.shuffle and self.inputs in ORDERLESS:
-            raise ValueError(f"shuffle has no meaning for inputs {self.inputs!r}, which are drawn and have no order: leave it out")
-        for name, value, only in (("embedding_gradients", "sparse", "tensorflow"), ("cross_entropy", "fused", "torch")):
+            raise ValueError(
+                f"shuffle has no meaning for inputs {self.inputs!r}, which are drawn and have no"
+                " order: leave it out"
+            )
+        for name, value, only in (
+            ("embedding_gradients", "sparse", "tensorflow"),
+            ("cross_entropy", "fused", "torch"),
+        ):
             if getattr(self, name) == value and self.framework != only:
-                raise ValueError(f"{name} {value!r} exists in {only!r} only: leave it out or choose framework {only!r}")
-        if self.bucket_mib is not None and not (placement.overlap and placement.merge == "all_reduce" and self.framework == "torch"):
-            raise ValueError(f"bucket_mib {self.bucket_mib} has no meaning for placement {self.placement!r}: leave it out")
+                raise ValueError(
+                    f"{name} {value!r} exists in {only!r} only: leave it out or choose framework"
+                    f" {only!r}"
+                )
+        if self.bucket_mib is not None and not (
+            placement.overlap and placement.merge == "all_reduce" and self.framework == "torch"
+        ):
+            raise ValueError(
+                f"bucket_mib {self.bucket_mib} has no meaning for placement {self.placement!r}:"
+                " leave it out"
+            )
         if "captured" in self.execution:
             if self.device_type == "cpu":
-                raise ValueError(f"execution {self.execution!r} is a CUDA graph and exists on GPUs only: choose eager on device_type 'cpu'")
+                raise ValueError(
+                    f"execution {self.execution!r} is a CUDA graph and exists on GPUs only: choose"
+                    " eager on device_type 'cpu'"
+                )
             if self.warmup_steps < 4:
-                raise ValueError(f"warmup_steps {self.warmup_steps} is too few to capture a step: at least 4 are needed")
+                raise ValueError(
+                    f"warmup_steps {self.warmup_steps} is too few to capture a step: at least 4 are"
+                    " needed"
+                )
         if self.device_type == "cpu" and self.precision == "tf32":
-            raise ValueError("precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type 'cpu'")
+            raise ValueError(
+                "precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type"
+                " 'cpu'"
+            )
         if self.device_type == "cuda" and self.precision == "fp64":
-            raise ValueError("precision 'fp64' serves tests on CPUs only: choose fp32, tf32, bf16 or fp16 on device_type 'cuda'")
+            raise ValueError(
+                "precision 'fp64' serves tests on CPUs only: choose fp32, tf32, bf16 or fp16 on"
+                " device_type 'cuda'"
+            )
         check_travel(self, placement)
         if found := refusal(placement, self.framework, self.processes, self.execution):
             raise ValueError(found.said)
@@ -202,7 +280,11 @@ class Run(Asked):
     @property
     def chosen_devices(self) -> tuple[int, ...]:
         """Which device each rank uses."""
-        return tuple(range(self.devices)) if self.device_ids is None else tuple(int(part) for part in self.device_ids.split(","))
+        return (
+            tuple(range(self.devices))
+            if self.device_ids is None
+            else tuple(int(part) for part in self.device_ids.split(","))
+        )
 
     @property
     def environment(self) -> dict[str, str]:
@@ -216,9 +298,13 @@ class Run(Asked):
 
     @property
     def semantics(self) -> Semantics:
-        """What this Run's result equals: its placement's, or within a tolerance of that where gradients travel in 16 bits."""
+        """What this Run's result equals: its placement's, or within a tolerance of that where
+        gradients travel in 16 bits.
+        """
         own = find_placement(self.placement).semantics.sent_in(self.wire_dtype)
-        return own if self.local_steps is None else own.model_copy(update={"every": self.local_steps})
+        return (
+            own if self.local_steps is None else own.model_copy(update={"every": self.local_steps})
+        )
 
     @property
     def description(self) -> Model:
@@ -226,15 +312,23 @@ class Run(Asked):
 
     @property
     def rule(self) -> Optimizer:
-        """The update rule: the workload's own, or a plain one by name. One place for all frameworks, so that twins cannot drift."""
-        plain = {"sgd": Optimizer("sgd", 0.1), "momentum": Optimizer("sgd", 0.1, momentum=0.9), "adam": Optimizer("adam", 1e-3)}
+        """The update rule: the workload's own, or a plain one by name. One place for all
+        frameworks, so that twins cannot drift.
+        """
+        plain = {
+            "sgd": Optimizer("sgd", 0.1),
+            "momentum": Optimizer("sgd", 0.1, momentum=0.9),
+            "adam": Optimizer("adam", 1e-3),
+        }
         return plain.get(self.optimizer, self.description.optimizer)
 
     @property
     def degree(self) -> int:
         """Devices that share one copy of the model: neighbours by rank."""
         row = row_of(self.placement)  # None where a Run stands for all placements
-        return self.model_parallel or (self.devices if row is not None and row.compute in PARTITIONED else 1)
+        return self.model_parallel or (
+            self.devices if row is not None and row.compute in PARTITIONED else 1
+        )
 
     @property
     def copies(self) -> int:
@@ -246,12 +340,16 @@ class Run(Asked):
         return rank // self.degree
 
     def leads(self, rank: int) -> bool:
-        """Whether `rank` is the first device of its copy of the model, which answers for the shard's counts."""
+        """Whether `rank` is the first device of its copy of the model, which answers for the
+        shard's counts.
+        """
         return rank % self.degree == 0
 
     @property
     def shard_sizes(self) -> list[int]:
-        """Rows of each replica's shard of one step (sentences, images, ...); a replica is a copy of the model, on however many devices."""
+        """Rows of each replica's shard of one step (sentences, images, ...); a replica is a copy of
+        the model, on however many devices.
+        """
         if self.placement in SPLIT:  # one model on all devices
             return [self.batch_size]
         if self.scaling == "weak":
@@ -263,8 +361,14 @@ class Run(Asked):
         return [share + (rank < rest) for rank in range(self.copies)]
 
     def label(self) -> str:
-        how = f"{self.framework}{' (one process)' if self.processes == 'one' else ''} {self.execution}"
-        return f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size} {self.precision}"
+        how = (
+            f"{self.framework}{' (one process)' if self.processes == 'one' else ''}"
+            f" {self.execution}"
+        )
+        return (
+            f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size}"
+            f" {self.precision}"
+        )
 
 
 build_run = Run.built

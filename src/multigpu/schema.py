@@ -1,4 +1,6 @@
-"""Data with known fields, as files hold it, what every kind of Run has, and one sentence for what cannot be."""
+"""Data with known fields, as files hold it, what every kind of Run has, and one sentence for what
+cannot be.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class Data(BaseModel):
-    """Never changed, of known fields alone. A figure that is no number is written as such and read back, instead of spoiling the file."""
+    """Never changed, of known fields alone. A figure that is no number is written as such and read
+    back, instead of spoiling the file.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -24,7 +28,9 @@ class Asked(Strict):
 
     @classmethod
     def built(cls, **fields: Any) -> Self:
-        """One with these fields; a ValueError names one that is unknown, of a wrong type or of a value that cannot work."""
+        """One with these fields; a ValueError names one that is unknown, of a wrong type or of a
+        value that cannot work.
+        """
         try:
             return cls(**fields)
         except ValidationError as error:
@@ -32,8 +38,9 @@ class Asked(Strict):
 
     @property
     def digest(self) -> str:
-        """A hash of every field: two with one digest are the same point. Fields at their defaults are left out, so that one added later,
-        whose default says what was done before, leaves the keys of older Records as they are.
+        """A hash of every field: two with one digest are the same point. Fields at their defaults
+        are left out, so that one added later, whose default says what was done before, leaves the
+        keys of older Records as they are.
         """
         return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
 
@@ -43,7 +50,9 @@ class Asked(Strict):
 
 
 def refusal(error: ValidationError) -> str:
-    """The first thing that is wrong: the field, its value, and what is wrong with it, in one line."""
+    """The first thing that is wrong: the field, its value, and what is wrong with it, in one
+    line.
+    """
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")

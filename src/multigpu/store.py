@@ -1,4 +1,6 @@
-"""Folders of Records: each written once, atomically, as a compressed JSON file, and never edited; many may be packed in archives."""
+"""Folders of Records: each written once, atomically, as a compressed JSON file, and never edited;
+many may be packed in archives.
+"""
 
 import contextlib
 import errno
@@ -25,7 +27,9 @@ ROOM_BYTES = 1 << 16  # a Record of many steps takes about so much
 
 
 class Held(NamedTuple):
-    """Where a Record lies: `path` is its own file, or the archive that holds it with the JSON text `packed`."""
+    """Where a Record lies: `path` is its own file, or the archive that holds it with the JSON text
+    `packed`.
+    """
 
     path: Path
     key: str
@@ -43,16 +47,22 @@ class Held(NamedTuple):
             raise
 
     def __str__(self) -> str:
-        return str(self.path) if self.packed is None else f"{member_name(self.key, self.attempt)} in {self.path}"
+        return (
+            str(self.path)
+            if self.packed is None
+            else f"{member_name(self.key, self.attempt)} in {self.path}"
+        )
 
 
 class Store(Generic[Kind]):
-    """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder, for readers alike.
-    kind: the class of its Records; kinds: of those in the folders named. Which place, a Record says (`Kept.place`).
+    """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of
+    the same folder, for readers alike.
+    kind: the class of its Records; kinds: of those in the folders named. Which place, a Record says
+        (`Kept.place`).
 
     Raises:
-        ValueError: the folder cannot be written, a file in it is no such Record or no such archive, or two hold different Records under one
-            key and attempt; the sentence names each.
+        ValueError: the folder cannot be written, a file in it is no such Record or no such archive,
+            or two hold different Records under one key and attempt; the sentence names each.
     """
 
     kind: type[Kind]
@@ -63,18 +73,26 @@ class Store(Generic[Kind]):
 
     def places(self) -> list[str]:
         """The folders below the root that may hold Records of this kind, in order."""
-        return sorted(path.name for path in self.root.iterdir() if path.is_dir()) if self.root.is_dir() else []
+        return (
+            sorted(path.name for path in self.root.iterdir() if path.is_dir())
+            if self.root.is_dir()
+            else []
+        )
 
     def path(self, place: str, key: str, attempt: int = 0) -> Path:
         """Where this Record is written, and lies until it is packed."""
         return self.root / place / f"{key}.{attempt}.json.gz"
 
     def attempts(self, place: str, key: str | None = None) -> list[Held]:
-        """Where the attempts under this key, or under every key of the place in order, lie, the oldest first."""
+        """Where the attempts under this key, or under every key of the place in order, lie, the
+        oldest first.
+        """
         return [held for _, held in sorted(self.held(place, key).items())]
 
     def find(self, place: str, key: str) -> Kind | None:
-        """The latest attempt under this key that can be read, or None; of any other, standard error says what is wrong."""
+        """The latest attempt under this key that can be read, or None; of any other, standard error
+        says what is wrong.
+        """
         return self._latest(self.attempts(place, key))
 
     def _latest(self, attempts: Iterable[Held]) -> Kind | None:
@@ -88,7 +106,9 @@ class Store(Generic[Kind]):
         return max((held.attempt + 1 for held in self.attempts(place, key)), default=0)
 
     def unreadable(self) -> Iterator[str]:
-        """Of every file that is no Record of this kind: what is wrong with it, in a sentence that names it."""
+        """Of every file that is no Record of this kind: what is wrong with it, in a sentence that
+        names it.
+        """
         for place in self.places():
             yield from loose_in(self.root / place)[1]
             try:
@@ -103,24 +123,37 @@ class Store(Generic[Kind]):
                     yield str(error)
 
     def check_writable(self, place: str = "") -> None:
-        """Refuse (ValueError) now, not after an hour of measuring, a folder of the place, or else a root, that cannot be written."""
+        """Refuse (ValueError) now, not after an hour of measuring, a folder of the place, or else a
+        root, that cannot be written.
+        """
         folder = self.root / place if (self.root / place).is_dir() else self.root
         try:
             check_room(folder, ROOM_BYTES)
         except OSError as error:
-            help = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a folder with write permission"
-            raise ValueError(f"records cannot be written to {folder}: {error.strerror}; {help}") from None
+            help = (
+                "make room there"
+                if error.errno in (errno.ENOSPC, errno.EDQUOT)
+                else "choose a folder with write permission"
+            )
+            raise ValueError(
+                f"records cannot be written to {folder}: {error.strerror}; {help}"
+            ) from None
 
     def write(self, record: Kind) -> Path:
-        """Write `record` atomically, as a file of its own; a FileExistsError if this attempt is written already, loose or packed."""
+        """Write `record` atomically, as a file of its own; a FileExistsError if this attempt is
+        written already, loose or packed.
+        """
         path = self.path(record.place, record.key, record.attempt)
         if any(held.attempt == record.attempt for held in packed_in(path.parent, record.key)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        write_whole(path, gzip.compress(record.model_dump_json().encode(), mtime=0))  # equal Records are equal bytes
+        # equal Records are equal bytes
+        write_whole(path, gzip.compress(record.model_dump_json().encode(), mtime=0))
         return path
 
     def read(self, held: Held) -> Kind:
-        """The Record that lies there, or that was packed since it lay there; a ValueError that names it if it is none of this kind."""
+        """The Record that lies there, or that was packed since it lay there; a ValueError that
+        names it if it is none of this kind.
+        """
         kind: type[Any] = self.kinds.get(held.path.parent.name, self.kind)
         try:
             record: Kind = kind.model_validate_json(held.text())
@@ -129,17 +162,27 @@ class Store(Generic[Kind]):
             return record
         except (OSError, EOFError, zlib.error, ValidationError, RecursionError) as error:
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
-            words = refusal(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
-            raise ValueError(f"{held} is not {article} {kind.__name__} of this version: {words}") from None
+            words = (
+                refusal(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
+            )
+            raise ValueError(
+                f"{held} is not {article} {kind.__name__} of this version: {words}"
+            ) from None
 
     def fault(self, record: Kind, held: Held) -> str:
         """Why this cannot be the Record that lies there; "" if it can."""
         if (record.key, record.attempt) != (held.key, held.attempt):
             return f"it holds attempt {record.attempt} of {record.key!r}"
-        return "" if (place := record.place) == held.path.parent.name else f"it belongs into the folder {place!r}"
+        return (
+            ""
+            if (place := record.place) == held.path.parent.name
+            else f"it belongs into the folder {place!r}"
+        )
 
     def __iter__(self) -> Iterator[Kind]:
-        """Every Record, the latest attempt of each key that can be read, in order of place and key; standard error tells of the rest."""
+        """Every Record, the latest attempt of each key that can be read, in order of place and key;
+        standard error tells of the rest.
+        """
         for place in self.places():
             yield from self.of(place)
 
@@ -151,7 +194,8 @@ class Store(Generic[Kind]):
     def held(self, place: str, key: str | None = None) -> dict[Name, Held]:
         """Where the Records of a place lie, of this key or of all."""
         folder, found = self.root / place, dict[Name, Held]()
-        loose, misnamed = loose_in(folder, key)  # before the archives: what is packed meanwhile is in one before its own file goes
+        # before the archives: what is packed meanwhile is in one before its own file goes
+        loose, misnamed = loose_in(folder, key)
         for said in misnamed:
             with _left_out():
                 raise ValueError(said)
@@ -168,31 +212,44 @@ _told: set[str] = set()
 
 @contextlib.contextmanager
 def _left_out() -> Iterator[None]:
-    """Pass over what is no Record: it blocks no other. Standard error says so, once a process, and no more often than is read."""
+    """Pass over what is no Record: it blocks no other. Standard error says so, once a process, and
+    no more often than is read.
+    """
     try:
         yield
     except ValueError as error:
         if (text := str(error)) not in _told and len(_told) <= MOST_TOLD:
-            more = "more is left out: `python -m multigpu verify` lists it" if len(_told) == MOST_TOLD else f"left out: {text}"
+            more = (
+                "more is left out: `python -m multigpu verify` lists it"
+                if len(_told) == MOST_TOLD
+                else f"left out: {text}"
+            )
             _told.add(text)
             print(f"multigpu: {more}", file=sys.stderr)
 
 
 def loose_in(folder: Path, key: str | None = None) -> tuple[list[Held], list[str]]:
-    """The loose Records of a folder, of this key or of all, and of files that end as those do and have another name what is wrong."""
+    """The loose Records of a folder, of this key or of all, and of files that end as those do and
+    have another name what is wrong.
+    """
     start = "" if key is None else f"{key}."
     found, misnamed = list[Held](), list[str]()
     for file in files_in(folder):
-        if file.startswith(start) and file.endswith(".json.gz") and not file.startswith("."):  # hidden ones are being written
+        # hidden ones are being written
+        if file.startswith(start) and file.endswith(".json.gz") and not file.startswith("."):
             if name := name_of(file.removesuffix(".gz")):
                 found.append(Held(folder / file, *name))
             else:
-                misnamed.append(f"{folder / file} is no Record: the name of one is <key>.<attempt>.json.gz")
+                misnamed.append(
+                    f"{folder / file} is no Record: the name of one is <key>.<attempt>.json.gz"
+                )
     return found, sorted(misnamed)
 
 
 def packed_in(folder: Path, key: str | None = None) -> Iterator[Held]:
-    """The Records in the archives of a folder, of this key or of all, some in several; a ValueError names an archive that is broken."""
+    """The Records in the archives of a folder, of this key or of all, some in several; a ValueError
+    names an archive that is broken.
+    """
     for archive in archives_in(folder):
         yield from held_in(archive, key)
 
@@ -206,7 +263,9 @@ def held_in(archive: Path, key: str | None = None) -> Iterator[Held]:
 
 
 def check_same(one: Held, other: Held) -> None:
-    """Refuse (ValueError, which names both) two that differ, or cannot be read: one Record may lie in two places while it is packed."""
+    """Refuse (ValueError, which names both) two that differ, or cannot be read: one Record may lie
+    in two places while it is packed.
+    """
     try:
         same = one.text() == other.text()
     except FileNotFoundError:  # packed since it was seen
@@ -214,10 +273,19 @@ def check_same(one: Held, other: Held) -> None:
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{one} and {other} cannot be compared: {error}") from None
     if not same:
-        raise ValueError(f"{one} and {other} differ, and a Record is never edited: keep the one that was measured")
+        raise ValueError(
+            f"{one} and {other} differ, and a Record is never edited: keep the one that was"
+            " measured"
+        )
 
 
 def stamp_of(*roots: Path) -> tuple[tuple[str, int, int], ...]:
-    """What tells one state of the stores in these folders from another: each file, when it was written, and its size (or an OSError)."""
-    files = sorted(path.absolute() for root in roots for pattern in FILES for path in root.glob(f"*/{pattern}"))
-    return tuple((str(path), found.st_mtime_ns, found.st_size) for path in files for found in (path.stat(),))
+    """What tells one state of the stores in these folders from another: each file, when it was
+    written, and its size (or an OSError).
+    """
+    files = sorted(
+        path.absolute() for root in roots for pattern in FILES for path in root.glob(f"*/{pattern}")
+    )
+    return tuple(
+        (str(path), found.st_mtime_ns, found.st_size) for path in files for found in (path.stat(),)
+    )

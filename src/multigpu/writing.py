@@ -1,4 +1,6 @@
-"""Files that readers see whole or not at all; compressed ones are unpacked no further than is sane."""
+"""Files that readers see whole or not at all; compressed ones are unpacked no further than is
+sane.
+"""
 
 import os
 import stat
@@ -6,12 +8,17 @@ import tempfile
 import zlib
 from pathlib import Path
 
-MOST_BYTES = 1 << 27  # of a Record's JSON: far more than the largest takes, and far less than the memory of any machine
+# of a Record's JSON: far more than the largest takes, and far less than the memory of any machine
+MOST_BYTES = 1 << 27
 
 
-def write_whole(path: Path, *data: bytes | memoryview, replace: bool = False, synced: bool = True) -> None:
-    """Write a new file (or a FileExistsError), or in place of an old one, atomically; meanwhile a hidden `.writing-...` lies beside it.
-    synced: whether it is to outlast a power cut, which takes time; a process that is killed it outlasts anyway.
+def write_whole(
+    path: Path, *data: bytes | memoryview, replace: bool = False, synced: bool = True
+) -> None:
+    """Write a new file (or a FileExistsError), or in place of an old one, atomically; meanwhile a
+    hidden `.writing-...` lies beside it.
+    synced: whether it is to outlast a power cut, which takes time; a process that is killed it
+        outlasts anyway.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
@@ -31,13 +38,19 @@ def write_whole(path: Path, *data: bytes | memoryview, replace: bool = False, sy
 
 
 def read_packed(path: Path) -> bytes:
-    """What a compressed file holds; an OSError, EOFError or zlib.error if it cannot be read, is damaged, or holds more than any Record."""
+    """What a compressed file holds; an OSError, EOFError or zlib.error if it cannot be read, is
+    damaged, or holds more than any Record.
+    """
     if stat.S_ISFIFO(path.stat().st_mode):  # reading it might never end
         raise OSError("it is no file but a pipe")
     unpacking = zlib.decompressobj(wbits=31)
     found = unpacking.decompress(path.read_bytes(), MOST_BYTES)
     if not unpacking.eof:
-        raise EOFError(f"it unpacks to more than {MOST_BYTES >> 20} MiB" if len(found) == MOST_BYTES else "its end is missing")
+        raise EOFError(
+            f"it unpacks to more than {MOST_BYTES >> 20} MiB"
+            if len(found) == MOST_BYTES
+            else "its end is missing"
+        )
     return found
 
 

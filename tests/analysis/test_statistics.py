@@ -1,4 +1,6 @@
-"""Intervals of ratios against scipy and by simulation; every formula on numbers worked out by hand."""
+"""Intervals of ratios against scipy and by simulation; every formula on numbers worked out by
+hand.
+"""
 
 import math
 
@@ -14,12 +16,20 @@ from multigpu.analysis.compare import combined
 from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 from tests.refusals import refused
 
-VALUES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8).filter(lambda values: np.ptp(values) > 1e-3)
+VALUES = st.lists(st.floats(0.5, 2.0), min_size=2, max_size=8).filter(
+    lambda values: np.ptp(values) > 1e-3
+)
 
 
 def sample(values, launches=None):
-    """log_mean, log_variance and log_freedom of one group; each value a launch of its own unless told."""
-    return log_samples(pd.Series(values), pd.Series(0, range(len(values))), pd.Series([*(launches or range(len(values)))])).assign(rate=1.0)
+    """log_mean, log_variance and log_freedom of one group; each value a launch of its own unless
+    told.
+    """
+    return log_samples(
+        pd.Series(values),
+        pd.Series(0, range(len(values))),
+        pd.Series([*(launches or range(len(values)))]),
+    ).assign(rate=1.0)
 
 
 def interval(*samples):
@@ -31,11 +41,21 @@ def interval(*samples):
 @given(a=VALUES, b=VALUES, unit=st.floats(1e-3, 1e3))
 def test_one_mean_has_students_interval_and_two_have_welchs_in_any_unit(a, b, unit):
     """Against scipy, where each value is a launch of its own."""
-    logs, one, other, scaled = np.log(a), sample(a), sample(b), sample([unit * value for value in a])
-    assert one.iloc[0].tolist() == pytest.approx([logs.mean(), logs.var(ddof=1) / len(a), len(a) - 1, 1])
+    logs, one, other, scaled = (
+        np.log(a),
+        sample(a),
+        sample(b),
+        sample([unit * value for value in a]),
+    )
+    assert one.iloc[0].tolist() == pytest.approx(
+        [logs.mean(), logs.var(ddof=1) / len(a), len(a) - 1, 1]
+    )
     alone = stats.ttest_1samp(logs, 0).confidence_interval()
     assert [*interval(one), *interval(scaled)] == pytest.approx([(alone.high - alone.low) / 2] * 2)
-    welch, half = stats.ttest_ind(logs, np.log(b), equal_var=False).confidence_interval(), interval(one, other)[0]
+    welch, half = (
+        stats.ttest_ind(logs, np.log(b), equal_var=False).confidence_interval(),
+        interval(one, other)[0],
+    )
     apart = (one["log_mean"] - other["log_mean"]).iloc[0]
     assert (apart - half, apart + half) == pytest.approx((welch.low, welch.high), abs=1e-9)
     assert (scaled["log_mean"] - one["log_mean"]).iloc[0] == pytest.approx(math.log(unit), abs=1e-9)
@@ -45,11 +65,17 @@ def test_one_mean_has_students_interval_and_two_have_welchs_in_any_unit(a, b, un
 
 def test_launches_are_the_units_where_they_differ_and_one_value_has_no_interval():
     one, same = sample([5.0]), sample([3.0] * 5, "aaabb")
-    assert one["log_freedom"].iloc[0] == 0 and all(math.isnan(end) for end in (*interval(one), *mean_interval([1.0])))
-    assert math.isnan(interval(one, sample([1.0, 1.1]))[0]) and interval(same, same) == pytest.approx(0, abs=1e-12)
+    assert one["log_freedom"].iloc[0] == 0 and all(
+        math.isnan(end) for end in (*interval(one), *mean_interval([1.0]))
+    )
+    assert math.isnan(interval(one, sample([1.0, 1.1]))[0]) and interval(
+        same, same
+    ) == pytest.approx(0, abs=1e-12)
     values = [1.00, 1.001, 0.999, 1.2, 1.201]
     apart, alike = sample(values, "aaabb"), sample([1.00, 1.1, 0.9, 0.95, 1.04], "aaabb")
-    assert [one["log_freedom"].iloc[0] for one in (apart, alike, same)] == [1, 4, 4] and interval(apart) > 5 * interval(alike)
+    assert [one["log_freedom"].iloc[0] for one in (apart, alike, same)] == [1, 4, 4] and interval(
+        apart
+    ) > 5 * interval(alike)
     assert sample(values[::-1], "bbaaa").to_numpy() == pytest.approx(apart.to_numpy())
 
 
@@ -58,8 +84,13 @@ def test_the_true_ratio_lies_inside_in_about_95_of_100(wander):
     """3 + 2 repeats a side; launches wander `wander` times as much as repeats."""
     random, times = np.random.default_rng(0), 400
     drift = random.normal(0, 0.01 * wander, (2 * times, 2))[:, [0, 0, 0, 1, 1]]
-    logs, sides = (random.normal(0, 0.01, drift.shape) + drift).ravel(), np.repeat(np.arange(2 * times), 5)
-    found = log_samples(pd.Series(np.exp(logs)), pd.Series(sides), pd.Series([*"aaabb"] * 2 * times)).assign(rate=1.0)
+    logs, sides = (
+        (random.normal(0, 0.01, drift.shape) + drift).ravel(),
+        np.repeat(np.arange(2 * times), 5),
+    )
+    found = log_samples(
+        pd.Series(np.exp(logs)), pd.Series(sides), pd.Series([*"aaabb"] * 2 * times)
+    ).assign(rate=1.0)
     own, base = (found[start::2].reset_index(drop=True) for start in (0, 1))
     inside = np.sum(np.abs(own["log_mean"] - base["log_mean"]) <= interval(own, base))
     assert inside / times >= 0.91
@@ -75,4 +106,6 @@ def test_jitter_and_step_memory_by_hand_and_throughput_needs_time():
     assert f.step_memory([(-1.0) ** i for i in range(n)]) == pytest.approx(expected)
     assert f.step_memory([3.0] * n) == 0 and f.step_memory([1.0] * 99) is None
     memory = [f.step_memory(row) for row in np.random.default_rng(0).normal(1, 0.1, (400, n))]
-    assert np.mean(np.array(memory) > stats.chi2.ppf(0.95, 20) / 20) == pytest.approx(0.05, abs=0.03)
+    assert np.mean(np.array(memory) > stats.chi2.ppf(0.95, 20) / 20) == pytest.approx(
+        0.05, abs=0.03
+    )

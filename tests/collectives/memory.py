@@ -1,8 +1,10 @@
-"""P processes as threads of one, for tests and for counting: messages wait for their receiver, as they do on a GPU.
+"""P processes as threads of one, for tests and for counting: messages wait for their receiver, as
+they do on a GPU.
 
-A library that buffers would hide a deadlock; here an exchange ends only when every message of it was taken. Every rank also
-keeps a logical clock (Lamport 1978), which advances by one an exchange and never behind the clocks it receives from: after an
-all-reduce the highest is the number of messages that had to follow each other.
+A library that buffers would hide a deadlock; here an exchange ends only when every message of it
+was taken. Every rank also keeps a logical clock (Lamport 1978), which advances by one an exchange
+and never behind the clocks it receives from: after an all-reduce the highest is the number of
+messages that had to follow each other.
 """
 
 from __future__ import annotations
@@ -18,9 +20,13 @@ from multigpu.collectives.algorithm import Cost, Link, Messages, Transport, coun
 
 
 class MemoryTransport(Transport):
-    """One rank. boxes: by link, (tensor, clock, whether it was taken) on their way. timeout_s: after which a rank that waits gives up."""
+    """One rank. boxes: by link, (tensor, clock, whether it was taken) on their way. timeout_s:
+    after which a rank that waits gives up.
+    """
 
-    def __init__(self, rank: int, size: int, boxes: Mapping[Link, SimpleQueue[Any]], timeout_s: float) -> None:
+    def __init__(
+        self, rank: int, size: int, boxes: Mapping[Link, SimpleQueue[Any]], timeout_s: float
+    ) -> None:
         super().__init__(rank, size, self._exchange)
         self.boxes, self.timeout_s, self.clock = boxes, timeout_s, 0
 
@@ -32,20 +38,31 @@ class MemoryTransport(Transport):
             try:
                 sent, theirs, taken = self.boxes[peer, self.rank].get(timeout=self.timeout_s)
             except Empty:
-                raise TimeoutError(f"process {self.rank} waited in vain for a message from process {peer}") from None
+                raise TimeoutError(
+                    f"process {self.rank} waited in vain for a message from process {peer}"
+                ) from None
             assert (sent.shape, sent.dtype) == (tensor.shape, tensor.dtype), (peer, self.rank)
             tensor.copy_(sent)
             taken.set()
             clock = max(clock, theirs)
         for peer, taken in mine:
             if not taken.wait(self.timeout_s):
-                raise TimeoutError(f"process {self.rank} waited in vain until its message to process {peer} is taken")
+                raise TimeoutError(
+                    f"process {self.rank} waited in vain until its message to process {peer} is"
+                    " taken"
+                )
         self.clock = clock + 1
 
 
-def run_ranks(size: int, work: Callable[[MemoryTransport], Any], timeout_s: float = 10.0) -> tuple[list[Any], list[MemoryTransport]]:
-    """`work(transport)` on every rank at once; what each returned, and the transports with their counts. Raises what the first rank did."""
-    boxes: dict[Link, SimpleQueue[Any]] = {(source, target): SimpleQueue() for source in range(size) for target in range(size)}
+def run_ranks(
+    size: int, work: Callable[[MemoryTransport], Any], timeout_s: float = 10.0
+) -> tuple[list[Any], list[MemoryTransport]]:
+    """`work(transport)` on every rank at once; what each returned, and the transports with their
+    counts. Raises what the first rank did.
+    """
+    boxes: dict[Link, SimpleQueue[Any]] = {
+        (source, target): SimpleQueue() for source in range(size) for target in range(size)
+    }
     transports = [MemoryTransport(rank, size, boxes, timeout_s) for rank in range(size)]
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(work, transports)), transports

@@ -1,9 +1,16 @@
-"""Planted CollectiveRecords: t = latency terms x alpha + busiest way / beta, so every figure can be worked out by hand."""
+"""Planted CollectiveRecords: t = latency terms x alpha + busiest way / beta, so every figure can be
+worked out by hand.
+"""
 
 from pathlib import Path
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore, bus_factor
+from multigpu.collectives.record import (
+    CollectiveMeasurement,
+    CollectiveRecord,
+    CollectiveStore,
+    bus_factor,
+)
 from multigpu.collectives.run import CollectiveRun, methods_for, repetition
 from multigpu.measure.machine import Machine
 from tests.factory import make_machine
@@ -26,7 +33,13 @@ def make_record(
     gpus: int = 8,
 ) -> CollectiveRecord:
     kind = "cuda" if gpus else "cpu"
-    fields = {"method": method, "bytes": size, "devices": devices, "device_type": kind, "execution": execution}
+    fields = {
+        "method": method,
+        "bytes": size,
+        "devices": devices,
+        "device_type": kind,
+        "execution": execution,
+    }
     run = CollectiveRun(**fields, **repetition(size, kind))
     here, cost = machine(gpus), None
     seconds = 10 * ALPHA_S + bus_factor(devices) * size / BETA
@@ -46,7 +59,9 @@ def make_record(
         measured_at="2026-11-01T00:00:00+00:00",
         commit="0" * 40,
         clean_tree=True,
-        measurement=CollectiveMeasurement(time_s=samples, counted=cost, predicted=cost, total_s=1.0) if status == "ok" else None,
+        measurement=CollectiveMeasurement(time_s=samples, counted=cost, predicted=cost, total_s=1.0)
+        if status == "ok"
+        else None,
     )
 
 

@@ -1,4 +1,6 @@
-"""What a Run takes that outlives Python's own memory is given back, also when its building fails and nobody ever gets its session."""
+"""What a Run takes that outlives Python's own memory is given back, also when its building fails
+and nobody ever gets its session.
+"""
 
 import gc
 import weakref
@@ -22,7 +24,9 @@ from tests.training.cases import Case, session_of, training
 
 
 class Pages:
-    """Stands in for CUDA's account of page-locked memory, which refuses what is registered twice."""
+    """Stands in for CUDA's account of page-locked memory, which refuses what is registered
+    twice.
+    """
 
     def __init__(self) -> None:
         self.locked: set[int] = set()
@@ -54,7 +58,15 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
 
 
 def host_run(placement: str) -> Run:
-    return Run(workload="nmt", model="nmt_tiny", placement=placement, devices=1, device_type="cpu", batch_size=4, sequence_length=5)
+    return Run(
+        workload="nmt",
+        model="nmt_tiny",
+        placement=placement,
+        devices=1,
+        device_type="cpu",
+        batch_size=4,
+        sequence_length=5,
+    )
 
 
 def fail(*arguments: Any, **named: Any) -> Any:
@@ -65,26 +77,49 @@ def build(run: Run, folder: Path) -> Session:
     return Session(run, 0, 1, folder, 60.0, 0.0, lambda stage: None)
 
 
-# calls that come after the store has stood, and within its building, when its pages are locked already
-PLACES = ["multigpu.engines.torch.server.materialise", "multigpu.engines.torch.host_store.HostBarrier.wait"]
+# calls that come after the store has stood, and within its building, when its pages are locked
+# already
+PLACES = [
+    "multigpu.engines.torch.server.materialise",
+    "multigpu.engines.torch.host_store.HostBarrier.wait",
+]
 TRAINED = [{"devices": 1}, {"devices": 2, "processes": "one"}]
 OPENED: list[tuple[str, Callable[[Path], Session]]] = [
-    *((place, partial(build, host_run(placement))) for placement in ("exp1", "exp2") for place in PLACES),
+    *(
+        (place, partial(build, host_run(placement)))
+        for placement in ("exp1", "exp2")
+        for place in PLACES
+    ),
     # the trainer stands by then
-    *(("multigpu.training.session.files_written", partial(session_of, Case("one", training("exp2", **shape)), 0)) for shape in TRAINED),
+    *(
+        (
+            "multigpu.training.session.files_written",
+            partial(session_of, Case("one", training("exp2", **shape)), 0),
+        )
+        for shape in TRAINED
+    ),
 ]
 
 
-@pytest.mark.parametrize(("place", "opened"), OPENED, ids=lambda part: part.rpartition(".")[2] if isinstance(part, str) else "")
+@pytest.mark.parametrize(
+    ("place", "opened"),
+    OPENED,
+    ids=lambda part: part.rpartition(".")[2] if isinstance(part, str) else "",
+)
 def test_pages_are_unlocked_where_building_fails(
-    place: str, opened: Callable[[Path], Session], pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str,
+    opened: Callable[[Path], Session],
+    pages: Pages,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as planted:
         planted.setattr(place, fail)
         refused("planted", opened, tmp_path, error=MemoryError)
         assert pages.calls and not pages.locked
         planted.setattr(pages, "cudaHostUnregister", lambda address: 1 / 0)
-        refused("planted", opened, tmp_path, error=MemoryError)  # an error of closing does not hide why building failed
+        # an error of closing does not hide why building failed
+        refused("planted", opened, tmp_path, error=MemoryError)
     pages.locked.clear()
     session = opened(tmp_path)
     assert pages.locked, "a Run that stands keeps its pages"
@@ -96,11 +131,15 @@ STANDING = ["independent", "exp1", "exp2", "exp3", "exp4", "ps_gpu0", "replicate
 
 
 @pytest.mark.parametrize("placement", STANDING)
-def test_nothing_of_a_model_is_left_when_its_run_has_ended(placement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_a_model_is_left_when_its_run_has_ended(
+    placement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next Run of the process would count it as its own memory, or lack it."""
     if placement == "ddp":  # as where its step is captured, which a CPU cannot
         monkeypatch.setattr(Context, "captured", property(lambda self: True))
-        monkeypatch.setattr("multigpu.engines.torch.session.CapturedTrainer", lambda trainer: trainer)
+        monkeypatch.setattr(
+            "multigpu.engines.torch.session.CapturedTrainer", lambda trainer: trainer
+        )
     session = build(host_run(placement), tmp_path)
     for step in range(2):
         session.step(step)
@@ -111,7 +150,9 @@ def test_nothing_of_a_model_is_left_when_its_run_has_ended(placement: str, tmp_p
     assert left and all(one() is None for one in left)
 
 
-def test_groups_of_parts_end_where_building_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_parts_end_where_building_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[Any] = []
     groups: list[Group] = []
 
@@ -122,6 +163,13 @@ def test_groups_of_parts_end_where_building_fails(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(split, "groups_of", planted)
     monkeypatch.setattr(split, "materialise", fail)
     monkeypatch.setattr(dist, "destroy_process_group", ended.append)
-    run = Run(workload="stacks", model="mlp_tiny", placement="tensor_split", devices=2, device_type="cpu", batch_size=8)
+    run = Run(
+        workload="stacks",
+        model="mlp_tiny",
+        placement="tensor_split",
+        devices=2,
+        device_type="cpu",
+        batch_size=8,
+    )
     refused("planted", build, run, tmp_path, error=MemoryError)
     assert ended == ["sharing"] and groups[0].group is None

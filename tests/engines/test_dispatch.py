@@ -1,4 +1,6 @@
-"""One PyTorch process for all devices, make_parallel among its placements; all are tested to train as their rows say."""
+"""One PyTorch process for all devices, make_parallel among its placements; all are tested to train
+as their rows say.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,11 @@ from tests.equivalence.cases import dispatched, distance, reference_of, train_di
 from tests.refusals import refused
 
 gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
-ONE = [p.name for p in placements().values() if any((e.framework, e.processes) == ("torch", "one") for e in p.engines)]
+ONE = [
+    p.name
+    for p in placements().values()
+    if any((e.framework, e.processes) == ("torch", "one") for e in p.engines)
+]
 
 
 @pytest.fixture
@@ -29,8 +35,16 @@ def memory() -> Iterator[Path]:
 
 
 def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:
-    fields = {"nmt": {"model": "nmt_tiny", "sequence_length": 5}, "cnn": {"model": "resnet_tiny"}}[workload]
-    common = {"devices": 2, "device_type": "cpu", "batch_size": 7, "scaling": "strong", "processes": "one"}
+    fields = {"nmt": {"model": "nmt_tiny", "sequence_length": 5}, "cnn": {"model": "resnet_tiny"}}[
+        workload
+    ]
+    common = {
+        "devices": 2,
+        "device_type": "cpu",
+        "batch_size": 7,
+        "scaling": "strong",
+        "processes": "one",
+    }
     return Run(workload=workload, placement=placement, **fields | common | more)
 
 
@@ -45,19 +59,38 @@ def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("workload", ["nmt", "cnn"])
 @pytest.mark.parametrize("placement", ONE)
-def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: str, memory: Path) -> None:
-    """The order between streams is what a CPU cannot show: fp32 on up to four GPUs against one GPU on the joined batch."""
+def test_equals_one_gpu_and_moves_what_is_predicted(
+    placement: str, workload: str, memory: Path
+) -> None:
+    """The order between streams is what a CPU cannot show: fp32 on up to four GPUs against one GPU
+    on the joined batch.
+    """
     if workload != "cnn" and placements()[placement].loss == "gpu0":
         pytest.skip("predictions are gathered of images only")
     devices = min(4, torch.cuda.device_count())
-    run = make_run(placement, workload, devices=devices, device_type="cuda", batch_size=4 * devices + 1, optimizer="momentum")
+    run = make_run(
+        placement,
+        workload,
+        devices=devices,
+        device_type="cuda",
+        batch_size=4 * devices + 1,
+        optimizer="momentum",
+    )
     parts = train_dispatched(run, memory)
-    assert {kind: count for kind, count in parts[0]["counted"].items() if count} == step_bytes(run, parts[0]["lookups"])
+    assert {kind: count for kind, count in parts[0]["counted"].items() if count} == step_bytes(
+        run, parts[0]["lookups"]
+    )
     shared = placements()[placement].semantics.facts.loss_is_shared
     reference = reference_of(run)
-    for rank, (values, losses) in enumerate(zip(reference["values"], reference["losses"], strict=True)):
+    for rank, (values, losses) in enumerate(
+        zip(reference["values"], reference["losses"], strict=True)
+    ):
         assert distance(run, parts[rank]["values"], values, torch.device("cuda", 0)) < 1e-3
-        ours = [sum(each) for each in zip(*(part["losses"] for part in parts), strict=True)] if shared else parts[rank]["losses"]
+        ours = (
+            [sum(each) for each in zip(*(part["losses"] for part in parts), strict=True)]
+            if shared
+            else parts[rank]["losses"]
+        )
         assert ours == pytest.approx(losses, rel=1e-4)
 
 
@@ -66,7 +99,9 @@ def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: st
 def test_exp1_updates_on_gpus_and_exp2_on_the_host(memory: Path) -> None:
     places = {}
     for placement in ("exp1", "exp2"):
-        trainer, feeds = dispatched(make_run(placement, device_type="cuda", optimizer="adam"), memory)
+        trainer, feeds = dispatched(
+            make_run(placement, device_type="cuda", optimizer="adam"), memory
+        )
         trainer.step([feed.shard(0) for feed in feeds])
         (store,) = trainer.stores
         optimizers = store.optimizers.values() if placement == "exp1" else [store.optimizer]
@@ -78,10 +113,15 @@ def test_exp1_updates_on_gpus_and_exp2_on_the_host(memory: Path) -> None:
 @gpu
 @pytest.mark.gpu
 def test_copies_wait_for_what_is_written_and_for_what_is_read() -> None:
-    """A slow kernel before a copy's source is ready, and one that still reads its target: neither may be overtaken."""
+    """A slow kernel before a copy's source is ready, and one that still reads its target: neither
+    may be overtaken.
+    """
     run = make_run("independent", device_type="cuda")
     wire = OneProcessWire(Devices([Device(run, rank, threads=1) for rank in (0, 1)]))
-    source, target = torch.zeros(1 << 22, device="cuda:0"), torch.full((1 << 22,), 2.0, device="cuda:1")
+    source, target = (
+        torch.zeros(1 << 22, device="cuda:0"),
+        torch.full((1 << 22,), 2.0, device="cuda:1"),
+    )
     copy = Copy(0, source, 1, target)
     wire.copy_all([copy])  # libraries and links warm up
     target.fill_(2.0)

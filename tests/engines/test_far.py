@@ -1,4 +1,6 @@
-"""TensorFlow's members on other hosts: what their hosts' programs are asked, and who is let in. No TensorFlow here."""
+"""TensorFlow's members on other hosts: what their hosts' programs are asked, and who is let in. No
+TensorFlow here.
+"""
 
 import os
 import socket
@@ -24,16 +26,27 @@ from multigpu.run import Run
 from tests.factory import make_machine
 from tests.refusals import refused
 
-JOINS = "import sys, time; from multigpu.engines.tensorflow.members import join; join(sys.argv[1], int(sys.argv[2])).recv()"
+JOINS = (
+    "import sys, time; from multigpu.engines.tensorflow.members import join; join(sys.argv[1],"
+    " int(sys.argv[2])).recv()"
+)
 
 
 def plan_of(host: int, port: int, hosts: int = 2) -> Plan:
-    return Plan.model_construct(hosts=hosts, host=host, launch_id="launch", address=f"127.0.0.{host + 1}", gathering=f"127.0.0.1:{port}")
+    return Plan.model_construct(
+        hosts=hosts,
+        host=host,
+        launch_id="launch",
+        address=f"127.0.0.{host + 1}",
+        gathering=f"127.0.0.1:{port}",
+    )
 
 
 @pytest.fixture
 def met(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Host 0's gathering, the thread that is host 1's program, how that ended, and the processes that it started."""
+    """Host 0's gathering, the thread that is host 1's program, how that ended, and the processes
+    that it started.
+    """
     monkeypatch.setenv(KEY_VARIABLE, "launch")
     started: list[subprocess.Popen[bytes]] = []
 
@@ -81,12 +94,16 @@ def test_a_host_starts_members_that_come_by_themselves_and_ends_them(met: Any) -
 SAID = (b"", b"\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04wrong")
 
 
-def test_those_that_say_nothing_of_use_keep_no_member_out(met: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_say_nothing_of_use_keep_no_member_out(
+    met: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(members, "GREETING_S", 0.5)
     gathering, began = met[0], time.monotonic()
     with ExitStack() as visitors:
         for said in SAID:
-            visitor = visitors.enter_context(socket.create_connection(("127.0.0.1", int(gathering.place.split(":")[1]))))
+            visitor = visitors.enter_context(
+                socket.create_connection(("127.0.0.1", int(gathering.place.split(":")[1])))
+            )
             visitor.sendall(said)
         time.sleep(0.1)
         with pytest.raises(TimeoutError):
@@ -102,11 +119,15 @@ def test_those_that_say_nothing_of_use_keep_no_member_out(met: Any, monkeypatch:
     assert time.monotonic() - began > 0.7
 
 
-def test_who_does_not_know_the_launch_is_not_let_in(met: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_know_the_launch_is_not_let_in(
+    met: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gathering = met[0]
     monkeypatch.setenv(KEY_VARIABLE, "another")
     with ThreadPoolExecutor(1) as pool:
-        stranger = pool.submit(refused, "rejected", join, gathering.place, 1, error=AuthenticationError)
+        stranger = pool.submit(
+            refused, "rejected", join, gathering.place, 1, error=AuthenticationError
+        )
         with pytest.raises(TimeoutError):
             gathering.accept(time.monotonic() + 1)
         assert stranger.result(20)
@@ -119,7 +140,10 @@ def test_a_host_whose_first_host_has_gone_says_so_and_leaves_no_member(met: Any)
     gathering.__exit__(RuntimeError, RuntimeError(), None)
     pipe.close()
     thread.join(20)
-    assert "the program of host 0 has ended in the middle" in str(ended[0]) and started[0].poll() is not None
+    assert (
+        "the program of host 0 has ended in the middle" in str(ended[0])
+        and started[0].poll() is not None
+    )
 
 
 def elsewhere(ended: Sequence[int] = ()) -> Any:
@@ -135,12 +159,22 @@ def elsewhere(ended: Sequence[int] = ()) -> Any:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Opens a session of four replicas, two a host, with an `elsewhere`; and what was started on this host."""
+    """Opens a session of four replicas, two a host, with an `elsewhere`; and what was started on
+    this host.
+    """
     run = Run(
-        **{"workload": "nmt", "model": "nmt_tiny", "framework": "tensorflow", "placement": "multi_worker", "execution": "graph"},
+        **{
+            "workload": "nmt",
+            "model": "nmt_tiny",
+            "framework": "tensorflow",
+            "placement": "multi_worker",
+            "execution": "graph",
+        },
         **{"devices": 4, "device_type": "cpu", "batch_size": 4},
     )
-    machine = as_machine(make_machine(0), Cluster(hosts=2, per_host=2, network="a wire", link="wire"))
+    machine = as_machine(
+        make_machine(0), Cluster(hosts=2, per_host=2, network="a wire", link="wire")
+    )
     here: list[dict[str, Any]] = []
 
     def start(**how: Any) -> Any:
@@ -151,21 +185,32 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(processes, "this_machine", lambda: machine)
 
     def session(gathering: Any) -> Any:
-        return processes.Session(run, 0, 8, Path(os.devnull), 0.5, 0.0, lambda stage: None, gathering=gathering)
+        return processes.Session(
+            run, 0, 8, Path(os.devnull), 0.5, 0.0, lambda stage: None, gathering=gathering
+        )
 
     return session, here
 
 
-def test_replicas_are_dealt_out_host_after_host_and_tf_config_names_their_addresses(opened: Any) -> None:
+def test_replicas_are_dealt_out_host_after_host_and_tf_config_names_their_addresses(
+    opened: Any,
+) -> None:
     session, here = opened
     gathering = elsewhere()
-    refused(r"workers \[2, 3\] did not come from their hosts within 90% of 0.5 s", session, gathering, error=TimeoutError)
+    refused(
+        r"workers \[2, 3\] did not come from their hosts within 90% of 0.5 s",
+        session,
+        gathering,
+        error=TimeoutError,
+    )
     there = [call.args[1] for call in gathering.ask.call_args_list if call.args[0] == "start"]
     gathering.ask.assert_called_with("end")  # what was started there
     tasks = [how["task"] for how in (*here, *there)]
     addresses = ["10.0.0.1:0", "10.0.0.1:1", "10.0.0.2:100", "10.0.0.2:101"]
     assert [task["cluster"] for task in tasks] == [{"worker": addresses}] * 4
-    assert [task["task"] for task in tasks] == [{"type": "worker", "index": rank} for rank in range(4)]
+    assert [task["task"] for task in tasks] == [
+        {"type": "worker", "index": rank} for rank in range(4)
+    ]
     assert [how["place"] for how in (*here, *there)] == [0, 1, 0, 1], "of a GPU on its own host"
     assert [how["words"] for how in there] == [["10.0.0.1:5", "2"], ["10.0.0.1:5", "3"]]
     gathering = elsewhere([1])

@@ -1,4 +1,6 @@
-"""Feeding in PyTorch: whoever makes batches and however far ahead, the step gets the same ones, and is told in a sentence why not."""
+"""Feeding in PyTorch: whoever makes batches and however far ahead, the step gets the same ones, and
+is told in a sentence why not.
+"""
 
 import gc
 import os
@@ -32,8 +34,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(folder: Path, **more: object) -> Run:
-    common: dict[str, object] = {"workload": "cnn", "model": "resnet_tiny", "placement": "ddp", "device_type": "cpu", "devices": 2}
-    return build_run(**(common | {"batch_size": 4, "inputs": "jpeg_folder", "data": (str(folder),)} | more))
+    common: dict[str, object] = {
+        "workload": "cnn",
+        "model": "resnet_tiny",
+        "placement": "ddp",
+        "device_type": "cpu",
+        "devices": 2,
+    }
+    return build_run(
+        **(common | {"batch_size": 4, "inputs": "jpeg_folder", "data": (str(folder),)} | more)
+    )
 
 
 def feed_of(run: Run, rank: int = 1) -> Feed:
@@ -41,9 +51,15 @@ def feed_of(run: Run, rank: int = 1) -> Feed:
 
 
 def workers_of_this_process() -> list[psutil.Process]:
-    """Processes below this one that make batches: not the server they come from, nor what watches over shared memory."""
+    """Processes below this one that make batches: not the server they come from, nor what watches
+    over shared memory.
+    """
     below = [(child, child.parent()) for child in psutil.Process().children(recursive=True)]
-    return [one for one, parent in below if parent and parent.pid != os.getpid() and one.status() != psutil.STATUS_ZOMBIE]
+    return [
+        one
+        for one, parent in below
+        if parent and parent.pid != os.getpid() and one.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def ended(processes: list[psutil.Process]) -> bool:
@@ -52,11 +68,20 @@ def ended(processes: list[psutil.Process]) -> bool:
 
 
 NONE = {"input_workers": 0}
-WAYS = [{}, {"prefetch": 1}, {"prefetch": 2}, NONE, NONE | {"prefetch": 2}, {"input_workers": 2, "prefetch": 1}]
+WAYS = [
+    {},
+    {"prefetch": 1},
+    {"prefetch": 2},
+    NONE,
+    NONE | {"prefetch": 2},
+    {"input_workers": 2, "prefetch": 1},
+]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_every_way_of_feeding_gives_the_sources_batches(folder: Path, way: dict[str, object]) -> None:
+def test_every_way_of_feeding_gives_the_sources_batches(
+    folder: Path, way: dict[str, object]
+) -> None:
     run = make(folder, **way)
     source = jpeg_folder(run, run.description)
     with closing(feed_of(run)) as feed:
@@ -88,25 +113,30 @@ def test_so_many_batches_are_placed_ahead_and_no_more(folder: Path, prefetch: in
 
     with closing(feed):
         feed.shard(0)
-        until(
-            lambda: placed.call_count == 1 + prefetch and asked.call_count == 2 + prefetch
-        )  # one more waits on the host, as it always does
+        # one more waits on the host, as it always does
+        until(lambda: placed.call_count == 1 + prefetch and asked.call_count == 2 + prefetch)
         time.sleep(0.2)
-        assert placed.call_count == 1 + prefetch and sorted(call.args[0] for call in asked.mock_calls) == list(range(2 + prefetch))
+        assert placed.call_count == 1 + prefetch and sorted(
+            call.args[0] for call in asked.mock_calls
+        ) == list(range(2 + prefetch))
         feed.shard(1)
         until(lambda: placed.call_count == 2 + prefetch)
     assert feed.wait_s(2)[1] < feed.wait_s(2)[0]  # it was ready, and the first had to be made
 
 
 def test_batches_that_stay_on_the_device_are_not_waited_for() -> None:
-    run = build_run(workload="cnn", model="resnet_tiny", placement="ddp", device_type="cpu", batch_size=2)
+    run = build_run(
+        workload="cnn", model="resnet_tiny", placement="ddp", device_type="cpu", batch_size=2
+    )
     feed = Feed(synthetic_images(run, run.description), 0, Device(run, 0, 1))
     assert feed.shard(0) is feed.shard(1) and feed.wait_s(2) == []
     feed.close()
 
 
 @pytest.mark.parametrize("way", [{"input_workers": 1}, NONE, NONE | {"prefetch": 1}, {}])
-def test_a_file_that_is_no_image_is_one_sentence_from_wherever_it_is_read(tmp_path: Path, way: dict[str, object]) -> None:
+def test_a_file_that_is_no_image_is_one_sentence_from_wherever_it_is_read(
+    tmp_path: Path, way: dict[str, object]
+) -> None:
     (tmp_path / "a").mkdir()
     for number in range(8):
         (tmp_path / "a" / f"{number}.jpg").write_bytes(b"nothing")
@@ -120,26 +150,36 @@ def test_a_worker_that_is_killed_is_one_sentence(folder: Path) -> None:
         workers.given(0)
         for worker in workers_of_this_process():
             os.kill(worker.pid, signal.SIGKILL)
-        sentence = r"^an input worker of replica 0 ended before its batch was ready: DataLoader worker \(pid"
+        sentence = (
+            r"^an input worker of replica 0 ended before its batch was ready: DataLoader worker"
+            r" \(pid"
+        )
         refused(sentence, lambda: [workers.given(step) for step in range(1, 4)], error=RuntimeError)
 
 
 @pytest.mark.parametrize("inputs", ["jpeg_folder", "synthetic_host"])
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
-def test_bytes_are_normalised_on_the_device_as_on_the_host(folder: Path, inputs: str, layout: str) -> None:
+def test_bytes_are_normalised_on_the_device_as_on_the_host(
+    folder: Path, inputs: str, layout: str
+) -> None:
     """To the last bit: both multiply and subtract in float32."""
     files = (str(folder),) if inputs == "jpeg_folder" else None
     images = {}
     for kind in (None, "uint8"):
-        run = make(folder, image_dtype=kind, inputs=inputs, layout=layout, input_workers=0, data=files)
+        run = make(
+            folder, image_dtype=kind, inputs=inputs, layout=layout, input_workers=0, data=files
+        )
         source = workloads()["cnn"].inputs[inputs](run, run.description)
         with closing(Feed(source, 1, Device(run, 1, 1))) as feed:
             shard = feed.shard(3)
         images[kind] = shard.device["images"]
         order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
-        assert images[kind].dtype == torch.float32 and images[kind].is_contiguous(memory_format=order)
+        assert images[kind].dtype == torch.float32 and images[kind].is_contiguous(
+            memory_format=order
+        )
         if kind:
             pixels = source.batch(3, 1).arrays["images"]
             assert pixels.dtype == "uint8" and shard.host["images"].dtype == torch.uint8
             assert torch.equal(images[kind], torch.from_numpy(normalised(pixels)))
-    assert torch.equal(images[None], images["uint8"]) == (inputs == "jpeg_folder")  # those of the host are drawn as bytes
+    # those of the host are drawn as bytes
+    assert torch.equal(images[None], images["uint8"]) == (inputs == "jpeg_folder")

@@ -1,4 +1,6 @@
-"""Runs of the placements under which devices share copies of a model: every one that is found, on every workload that can be cut so."""
+"""Runs of the placements under which devices share copies of a model: every one that is found, on
+every workload that can be cut so.
+"""
 
 from typing import Any
 
@@ -7,7 +9,8 @@ from multigpu.run import Run
 from multigpu.workloads import find_model
 
 POINTS: list[tuple[str, str, int, dict[str, Any]]] = [
-    # (workload, model, joined batch, more): nothing divides evenly but hidden units of the recurrent model, by 2 and 3
+    # (workload, model, joined batch, more): nothing divides evenly but hidden units of the
+    # recurrent model, by 2 and 3
     ("nmt", "nmt_tiny", 7, {"inputs": "lengths_000", "seed": 35}),
     ("cnn", "resnet_small", 13, {}),
     ("stacks", "mlp_tiny", 9, {}),
@@ -17,14 +20,21 @@ POINTS: list[tuple[str, str, int, dict[str, Any]]] = [
 
 COPIES: dict[str, Any] = {"devices": 4, "model_parallel": 2}  # two of two devices
 SHAPES: dict[str, list[dict[str, Any]]] = {
-    "sections": [{"devices": 1}, {"devices": 2}, {"devices": 3, "micro_batches": 4}, COPIES | {"micro_batches": 2}],
+    "sections": [
+        {"devices": 1},
+        {"devices": 2},
+        {"devices": 3, "micro_batches": 4},
+        COPIES | {"micro_batches": 2},
+    ],
     "split": [{"devices": 1}, {"devices": 2}, {"devices": 3}, COPIES],
 }
 RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"))
 
 
 def partitioned_runs(placement: Placement) -> list[Run]:
-    """All Runs of one placement that its models allow; the first rule in all shapes, the others in the last one."""
+    """All Runs of one placement that its models allow; the first rule in all shapes, the others in
+    the last one.
+    """
     engine = next(engine for engine in placement.engines if engine.framework == "torch")
     runs = []
     for workload, model, batch, more in POINTS:
@@ -33,11 +43,31 @@ def partitioned_runs(placement: Placement) -> list[Run]:
             continue
         for shape in SHAPES[placement.compute]:
             normalised = workload == "cnn"  # batch norm would see each micro-batch by itself
-            shape = {name: value for name, value in shape.items() if not (normalised and name == "micro_batches")}
+            shape = {
+                name: value
+                for name, value in shape.items()
+                if not (normalised and name == "micro_batches")
+            }
             for optimizer, precision in RULES if shape["devices"] == 4 else RULES[:1]:
-                fields: dict[str, Any] = {"workload": workload, "model": model, "batch_size": batch, **more, **shape}
-                fields |= {"optimizer": optimizer, "precision": precision, "processes": engine.processes}
-                runs.append(Run(placement=placement.name, device_type="cpu", scaling="strong", **fields))
-                if workload == "nmt" and placement.compute == "sections" and (shape["devices"], optimizer) == (2, "momentum"):
+                fields: dict[str, Any] = {
+                    "workload": workload,
+                    "model": model,
+                    "batch_size": batch,
+                    **more,
+                    **shape,
+                }
+                fields |= {
+                    "optimizer": optimizer,
+                    "precision": precision,
+                    "processes": engine.processes,
+                }
+                runs.append(
+                    Run(placement=placement.name, device_type="cpu", scaling="strong", **fields)
+                )
+                if (
+                    workload == "nmt"
+                    and placement.compute == "sections"
+                    and (shape["devices"], optimizer) == (2, "momentum")
+                ):
                     runs.append(runs[-1].model_copy(update={"recurrence": "persistent"}))
     return runs

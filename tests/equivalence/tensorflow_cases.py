@@ -1,5 +1,6 @@
 """Training every TensorFlow placement for a few steps on logical CPU devices, beside the reference.
-`python -m tests.equivalence.tensorflow_cases cuda:4 FILE` runs `device_cases` on so many devices of a kind, in a process that fixes them.
+`python -m tests.equivalence.tensorflow_cases cuda:4 FILE` runs `device_cases` on so many devices of
+a kind, in a process that fixes them.
 """
 
 import os
@@ -38,30 +39,57 @@ ROOT = Path(__file__).parents[2]
 
 
 def name_of(run: Run) -> str:
-    more = [word for word in (run.execution, run.inputs, run.embedding_gradients) if word not in (None, "graph", "synthetic")]
-    return "-".join([run.placement, run.model, str(run.devices), run.optimizer, run.precision, *more])
+    more = [
+        word
+        for word in (run.execution, run.inputs, run.embedding_gradients)
+        if word not in (None, "graph", "synthetic")
+    ]
+    return "-".join(
+        [run.placement, run.model, str(run.devices), run.optimizer, run.precision, *more]
+    )
 
 
 def make_run(workload: str, placement: str, devices: int, **more: Any) -> Run:
-    tiny = {"nmt": ("nmt_tiny", 7), "cnn": ("resnet_tiny", 13), "deepconn": ("deepconn_tiny", 7), "stacks": ("mlp_tiny", 7)}
+    tiny = {
+        "nmt": ("nmt_tiny", 7),
+        "cnn": ("resnet_tiny", 13),
+        "deepconn": ("deepconn_tiny", 7),
+        "stacks": ("mlp_tiny", 7),
+    }
     fields: dict[str, Any] = dict(zip(("model", "batch_size"), tiny[workload], strict=True))
-    fields |= {"framework": "tensorflow", "processes": "one", "device_type": "cpu", "execution": "graph", "scaling": "strong"}
+    fields |= {
+        "framework": "tensorflow",
+        "processes": "one",
+        "device_type": "cpu",
+        "execution": "graph",
+        "scaling": "strong",
+    }
     fields |= {"sequence_length": 5} if workload == "nmt" and "inputs" not in more else {}
-    return Run(workload=workload, placement=placement, devices=devices, **fields | {"warmup_steps": 1, "timed_steps": STEPS} | more)
+    return Run(
+        workload=workload,
+        placement=placement,
+        devices=devices,
+        **fields | {"warmup_steps": 1, "timed_steps": STEPS} | more,
+    )
 
 
 def in_graph() -> list[Placement]:
     """What TensorFlow carries out in one process."""
-    return [p for p in placements().values() if any((e.framework, e.processes) == ("tensorflow", "one") for e in p.engines)]
+    return [
+        p
+        for p in placements().values()
+        if any((e.framework, e.processes) == ("tensorflow", "one") for e in p.engines)
+    ]
 
 
 EVEN = {"mirrored_hierarchical": 4}  # replicas of those that refuse three
 
 
 def all_cases() -> list[Run]:
-    """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices (plain images where only these have
-    predictions) in float64 by two rules and in bfloat16; in float32 residual images on three or, with every other placement, translation
-    on two; and `MORE`. Joined batches of 7 and 13 do not divide by 2 or 3.
+    """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices
+    (plain images where only these have predictions) in float64 by two rules and in bfloat16; in
+    float32 residual images on three or, with every other placement, translation on two; and `MORE`.
+    Joined batches of 7 and 13 do not divide by 2 or 3.
     """
     cases = []
     for number, placement in enumerate(in_graph()):
@@ -69,14 +97,24 @@ def all_cases() -> list[Run]:
         images = placement.loss == "gpu0"
         workload, small = ("cnn", {"model": "alexnet_cifar_tiny"}) if images else ("deepconn", {})
         for devices, rule in ((1, "momentum"), (2, "adam"), (three, "adam")):
-            cases.append(make_run(workload, name, devices, optimizer=rule, precision="fp64", **small))
-        # in bfloat16 optimisers let casts and reshapes change places, so that what travels has names that the trace has not
+            cases.append(
+                make_run(workload, name, devices, optimizer=rule, precision="fp64", **small)
+            )
+        # in bfloat16 optimisers let casts and reshapes change places, so that what travels has
+        # names that the trace has not
         cases.append(make_run(workload, name, 2, optimizer="sgd", precision="bf16", **small))
         if images or number % 2:
-            cases.append(make_run("cnn", name, three, optimizer="momentum", precision="fp32", model="resnet_small"))
+            cases.append(
+                make_run(
+                    "cnn", name, three, optimizer="momentum", precision="fp32", model="resnet_small"
+                )
+            )
         else:
             cases.append(make_run("nmt", name, 2, optimizer="adam", precision="fp32"))
-    return cases + [make_run(*point, optimizer=rule, precision=precision, **more) for *point, rule, precision, more in MORE]
+    return cases + [
+        make_run(*point, optimizer=rule, precision=precision, **more)
+        for *point, rule, precision, more in MORE
+    ]
 
 
 SPARSE = {"embedding_gradients": "sparse"}
@@ -84,7 +122,14 @@ MORE: list[tuple[Any, ...]] = [
     ("nmt", "exp3", 2, "momentum", "fp32", {"inputs": "lengths_000", "seed": SHORT}),
     ("nmt", "exp4", 2, "sgd", "bf16", {}),
     ("deepconn", "replicated_copy", 2, "adam", "fp64", {"execution": "eager"}),
-    ("cnn", "make_parallel", 2, "adam", "fp64", {"execution": "eager", "model": "alexnet_cifar_tiny"}),
+    (
+        "cnn",
+        "make_parallel",
+        2,
+        "adam",
+        "fp64",
+        {"execution": "eager", "model": "alexnet_cifar_tiny"},
+    ),
     ("deepconn", "exp4", 2, "momentum", "fp32", {"execution": "xla"}),
     ("stacks", "ps_gpu0", 3, "adam", "fp64", {"model": "mlp_tiny"}),
     ("stacks", "independent", 2, "sgd", "bf16", {"model": "mlp_tiny"}),
@@ -100,8 +145,9 @@ MORE: list[tuple[Any, ...]] = [
 
 
 def device_cases(device_type: str, devices: int) -> list[Run]:
-    """Every placement on these devices, whose joined batches do not divide: translation, also in bfloat16, and images, in float32; two
-    placements with a stack of each kind; Exp4's two towers of tables compiled, and with sparse gradients.
+    """Every placement on these devices, whose joined batches do not divide: translation, also in
+    bfloat16, and images, in float32; two placements with a stack of each kind; Exp4's two towers of
+    tables compiled, and with sparse gradients.
     """
     cases = []
     for placement in in_graph():
@@ -110,28 +156,66 @@ def device_cases(device_type: str, devices: int) -> list[Run]:
         cases.append(make_run("cnn", placement.name, count, precision="fp32", **common))
         if placement.name in ("exp4", "replicated_allreduce"):
             stacks = ("mlp_tiny", "stack_convolution_tiny", "stack_recurrent_tiny")
-            cases += [make_run("stacks", placement.name, count, precision="fp32", model=model, **common) for model in stacks]
+            cases += [
+                make_run("stacks", placement.name, count, precision="fp32", model=model, **common)
+                for model in stacks
+            ]
         if placement.name == "exp4":
-            cases.append(make_run("deepconn", placement.name, count, precision="fp32", execution="xla", **common))
-            cases.append(make_run("deepconn", placement.name, count, precision="fp32", embedding_gradients="sparse", **common))
+            cases.append(
+                make_run(
+                    "deepconn", placement.name, count, precision="fp32", execution="xla", **common
+                )
+            )
+            cases.append(
+                make_run(
+                    "deepconn",
+                    placement.name,
+                    count,
+                    precision="fp32",
+                    embedding_gradients="sparse",
+                    **common,
+                )
+            )
         if placement.loss != "gpu0":
-            cases += [make_run("nmt", placement.name, count, precision=precision, **common) for precision in ("fp32", "bf16")]
+            cases += [
+                make_run("nmt", placement.name, count, precision=precision, **common)
+                for precision in ("fp32", "bf16")
+            ]
     return cases
 
 
 def process_cases() -> list[Run]:
-    """Runs over several processes: training on the joined batch, and what must equal it when it is alone."""
-    form = {"processes": "per_device", "timed_steps": STEPS - 1, "optimizer": "adam", "precision": "fp64"}
-    return [make_run("deepconn", "multi_worker", 2, **form), make_run("deepconn", "parameter_server_async", 1, **form)]
+    """Runs over several processes: training on the joined batch, and what must equal it when it is
+    alone.
+    """
+    form = {
+        "processes": "per_device",
+        "timed_steps": STEPS - 1,
+        "optimizer": "adam",
+        "precision": "fp64",
+    }
+    return [
+        make_run("deepconn", "multi_worker", 2, **form),
+        make_run("deepconn", "parameter_server_async", 1, **form),
+    ]
 
 
 REFERENCES: dict[tuple[Any, ...], Any] = {}
 
 
 def reference(context: Any, source: Any, ranks: list[int]) -> Any:
-    """Variables and losses of one process that accumulates the shards of `ranks`; trained once for all that decides it."""
+    """Variables and losses of one process that accumulates the shards of `ranks`; trained once for
+    all that decides it.
+    """
     run = context.run
-    key = (run.model, run.inputs, run.optimizer, run.precision, tuple(run.shard_sizes), tuple(ranks))
+    key = (
+        run.model,
+        run.inputs,
+        run.optimizer,
+        run.precision,
+        tuple(run.shard_sizes),
+        tuple(ranks),
+    )
     if key not in REFERENCES:
         feed = Feed(source, context.devices)
         REFERENCES[key] = train_reference(context, map(feed.shards, range(STEPS)), ranks)
@@ -141,14 +225,19 @@ def reference(context: Any, source: Any, ranks: list[int]) -> Any:
 
 def opened(run: Run) -> tuple[engine.Context, Any]:
     source, devices = open_source(run), Devices(run)
-    return engine.Context(run, devices, is_even(source, run.devices), dynamic=source.period != 1), source
+    return engine.Context(
+        run, devices, is_even(source, run.devices), dynamic=source.period != 1
+    ), source
 
 
 def train_case(run: Run) -> dict[str, Any]:
     """Three steps: what was trained, moved, compiled and ran where, and the reference."""
     context, source = opened(run)
     devices = context.devices
-    trainer, feed = build_trainer(context), Feed(source, devices, run.feed, slices_joined_batch(run))
+    trainer, feed = (
+        build_trainer(context),
+        Feed(source, devices, run.feed, slices_joined_batch(run)),
+    )
     first = feed.shards(0)
     counted = trainer.counted_step(first)
     for step in range(1, STEPS):
@@ -160,28 +249,51 @@ def train_case(run: Run) -> dict[str, Any]:
     groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
     assert trainer.graphs
     # part, variable (or replica), node and place: the partition's device, not the requested one
-    parts = [(*node.name.split("/")[:2], node, devices.place(node.device)) for node in trainer.graphs.nodes if node.name.count("/") > 1]
-    # what calls a function that XLA compiles as a whole; the runtime fails rather than run it otherwise
-    compiled = [node for node in trainer.graphs.nodes if "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b]
+    parts = [
+        (*node.name.split("/")[:2], node, devices.place(node.device))
+        for node in trainer.graphs.nodes
+        if node.name.count("/") > 1
+    ]
+    # what calls a function that XLA compiles as a whole; the runtime fails rather than run it
+    # otherwise
+    compiled = [
+        node
+        for node in trainer.graphs.nodes
+        if "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b
+    ]
     return {
         "values": values,
         "losses": trainer.loss_shares(),
         "counted": counted,
         "predicted": step_bytes(run, first[0].batch.lookups, distinct),
         "compiled": [(*node.name.split("/")[:2], devices.place(node.device)) for node in compiled],
-        "ran": [(part, own, node.op, at) for part, own, node, at in parts if part in PARTS and not node.op.startswith(("_", "Const"))],
+        "ran": [
+            (part, own, node.op, at)
+            for part, own, node, at in parts
+            if part in PARTS and not node.op.startswith(("_", "Const"))
+        ],
         "references": [reference(context, source, ranks) for ranks in groups],
-        "start": {variable.name: value for variable, value in initial_values(run.description, run.seed)},
+        "start": {
+            variable.name: value for variable, value in initial_values(run.description, run.seed)
+        },
     }
 
 
 def expect_case(run: Run) -> dict[str, Any]:
-    """What a Run over several processes must equal: losses, and of each variable its sum and its distance from the start."""
+    """What a Run over several processes must equal: losses, and of each variable its sum and its
+    distance from the start.
+    """
     context, source = opened(run)
     values, losses = reference(context, source, list(range(run.devices)))
     start = {variable.name: value for variable, value in initial_values(run.description, run.seed)}
-    distance = {name: float(np.linalg.norm((value - start[name]).ravel())) for name, value in values.items()}
-    return {"losses": losses, "prints": {name: float(value.sum()) for name, value in values.items()}, "distance": distance}
+    distance = {
+        name: float(np.linalg.norm((value - start[name]).ravel())) for name, value in values.items()
+    }
+    return {
+        "losses": losses,
+        "prints": {name: float(value.sum()) for name, value in values.items()},
+        "distance": distance,
+    }
 
 
 def measured_case(run: Run, folder: Path) -> list[dict[str, Any]]:
@@ -194,7 +306,9 @@ def measured_case(run: Run, folder: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """`device_cases` on so many devices of a kind ("cuda:4"), by name; an error is told as a sentence."""
+    """`device_cases` on so many devices of a kind ("cuda:4"), by name; an error is told as a
+    sentence.
+    """
     kind, count = sys.argv[1].split(":")
     prepare(kind, int(count))
     results: dict[str, Any] = {}
@@ -208,11 +322,24 @@ def main() -> None:
 
 def run_devices(device_type: str, devices: int) -> dict[str, Any]:
     """Results of `device_cases`, by name, from a process of their own."""
-    paths = os.pathsep.join(filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]))
+    paths = os.pathsep.join(
+        filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")])
+    )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "devices.pickle"
-        command = [sys.executable, "-m", "tests.equivalence.tensorflow_cases", f"{device_type}:{devices}", str(file)]
-        environment = {**os.environ, **tensorflow_environment(sys.path, os.environ), "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths}
+        command = [
+            sys.executable,
+            "-m",
+            "tests.equivalence.tensorflow_cases",
+            f"{device_type}:{devices}",
+            str(file),
+        ]
+        environment = {
+            **os.environ,
+            **tensorflow_environment(sys.path, os.environ),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONPATH": paths,
+        }
         done = subprocess.run(command, env=environment, stderr=subprocess.PIPE)
         assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
         return pickle.loads(file.read_bytes())

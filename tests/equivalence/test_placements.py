@@ -1,4 +1,6 @@
-"""Every placement trains as its semantics says and moves the bytes that its row predicts; planted faults are seen by either."""
+"""Every placement trains as its semantics says and moves the bytes that its row predicts; planted
+faults are seen by either.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,15 +17,34 @@ from multigpu.placements import placements
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
-from tests.equivalence.cases import LOCAL, all_cases, answers, distance, name_of, reference_of, replica, run_all, steps_of
+from tests.equivalence.cases import (
+    LOCAL,
+    all_cases,
+    answers,
+    distance,
+    name_of,
+    reference_of,
+    replica,
+    run_all,
+    steps_of,
+)
 
-TOLERANCE = {("fp64", "momentum"): 1e-10, ("fp64", "adam"): 1e-10, ("fp32", "momentum"): 1e-5, ("fp32", "adam"): 5e-4}
+TOLERANCE = {
+    ("fp64", "momentum"): 1e-10,
+    ("fp64", "adam"): 1e-10,
+    ("fp32", "momentum"): 1e-5,
+    ("fp32", "adam"): 5e-4,
+}
 
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest):
     """Of the cases that are asked for: `pytest -k NAME` trains no others."""
-    asked = [item for item in request.session.items if item.module is request.module and "results" in item.fixturenames]
+    asked = [
+        item
+        for item in request.session.items
+        if item.module is request.module and "results" in item.fixturenames
+    ]
     chosen = {item.callspec.params["run"] for item in asked}
     return run_all([run for run in all_cases() if run in chosen])
 
@@ -33,13 +54,17 @@ def results(request: pytest.FixtureRequest):
 def test_equals_its_reference_and_moves_what_its_row_predicts(run: Run, results) -> None:
     parts = results[name_of(run)]
     errors = {part["error"] for part in parts if "error" in part}
-    assert len(parts) == run.devices and not errors, errors or f"{len(parts)} of {run.devices} replicas answered"
+    assert len(parts) == run.devices and not errors, (
+        errors or f"{len(parts)} of {run.devices} replicas answered"
+    )
     counted = sum((Counter(part["counted"]) for part in parts), Counter[str]())
     assert dict(counted) == step_bytes(run, parts[0]["lookups"])
     reference, semantics = reference_of(run), run.semantics
     tolerance = semantics.tolerance or TOLERANCE[run.precision, run.optimizer]
     if not semantics.facts.loss_is_shared:
-        for part, values, losses in zip(parts, reference["values"], reference["losses"], strict=True):
+        for part, values, losses in zip(
+            parts, reference["values"], reference["losses"], strict=True
+        ):
             assert distance(run, part["values"], values) < tolerance
             assert part["losses"] == pytest.approx(losses, rel=1e-5)
         return
@@ -49,12 +74,21 @@ def test_equals_its_reference_and_moves_what_its_row_predicts(run: Run, results)
     assert joined == pytest.approx(reference["losses"][0], rel=max(1e-5, semantics.tolerance))
     if placements()[run.placement].variables == "replica" or run.copies < run.devices:
         for part in parts[1:]:
-            assert all(torch.equal(part["values"][name], value) for name, value in parts[0]["values"].items())
+            assert all(
+                torch.equal(part["values"][name], value)
+                for name, value in parts[0]["values"].items()
+            )
 
 
 DEVICES = 2
 PLAIN = Run(
-    **{"workload": "deepconn", "model": "deepconn_tiny", "placement": "zero1", "device_type": "cpu", "devices": DEVICES},
+    **{
+        "workload": "deepconn",
+        "model": "deepconn_tiny",
+        "placement": "zero1",
+        "device_type": "cpu",
+        "devices": DEVICES,
+    },
     **{"batch_size": 13, "scaling": "strong", "optimizer": "adam", "precision": "fp64"},
 )
 RUNS = {
@@ -102,13 +136,20 @@ def averaged_once(trainer: Any) -> None:
 
 
 FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
-    ("zero1", "not scattered"): lambda trainer: setattr(trainer.wire, "reduce_scatter", lambda own, whole: None),
+    ("zero1", "not scattered"): lambda trainer: setattr(
+        trainer.wire, "reduce_scatter", lambda own, whole: None
+    ),
     ("zero1", "updated twice"): twice("optimizer", "step"),
     ("fsdp2", "not scattered"): only_own,
     ("fsdp2", "updated twice"): twice("optimizer", "step"),
-    **{(name, "last part only"): last_part_only for name in ("ddp in parts", "zero1 in parts", "exp4 in parts")},
+    **{
+        (name, "last part only"): last_part_only
+        for name in ("ddp in parts", "zero1 in parts", "exp4 in parts")
+    },
     ("zero1 in parts", "merged twice"): twice("", "_merge_after_backward"),
-    ("local_sgd", "averaged a step late"): lambda trainer: trainer.optimizer.param_groups[0].update({TRAINED: -1}),
+    ("local_sgd", "averaged a step late"): lambda trainer: trainer.optimizer.param_groups[0].update(
+        {TRAINED: -1}
+    ),
     ("local_sgd", "averaged in the first cycle only"): averaged_once,
     ("ddp in parts", "merged at each"): lambda trainer: setattr(trainer, "_unmerged", nullcontext),
 }
@@ -120,12 +161,20 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     """Some steps with a fault, and what this replica keeps after them."""
     trainer, feed = replica(RUNS[name], rank, folder)
     EVERY[name, fault](trainer)
-    counted = [Counter(trainer.counted_step([feed.shard(step)])[1]) for step in range(steps_of(RUNS[name]))]
+    counted = [
+        Counter(trainer.counted_step([feed.shard(step)])[1]) for step in range(steps_of(RUNS[name]))
+    ]
     cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
-    found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": feed.source.batch(0, rank).lookups}
+    found = {
+        "values": trainer.full_values(),
+        "counted": dict(cycle),
+        "lookups": feed.source.batch(0, rank).lookups,
+    }
     if name in ("zero1", "fsdp2"):
         states, groups = trainer.optimizer.state.values(), trainer.optimizer.param_groups
-        found["slots"] = sum(value.nbytes for state in states for value in state.values() if value.dim())
+        found["slots"] = sum(
+            value.nbytes for state in states for value in state.values() if value.dim()
+        )
         found["own"] = sum(own.nbytes for group in groups for own in group["params"])
     feed.close()
     trainer.close()
@@ -144,7 +193,9 @@ def found():
 
 def apart(found, name: str, fault: str) -> float:
     """From the reference, in norms of its update."""
-    return distance(RUNS[name], found[0][name, fault]["values"], reference_of(RUNS[name])["values"][0])
+    return distance(
+        RUNS[name], found[0][name, fault]["values"], reference_of(RUNS[name])["values"][0]
+    )
 
 
 def moves_as_predicted(found, name: str, fault: str) -> bool:
@@ -164,7 +215,10 @@ def test_a_fault_is_seen(found, name: str, fault: str) -> None:
 
 
 def test_each_replica_keeps_its_share_of_the_optimiser_states(found) -> None:
-    elements, count = sum(variable.elements for variable in PLAIN.description.variables), len(PLAIN.description.variables)
+    elements, count = (
+        sum(variable.elements for variable in PLAIN.description.variables),
+        len(PLAIN.description.variables),
+    )
     for part in found:
         kept = part["zero1", ""]
         assert kept["slots"] == PLAIN.rule.slots * kept["own"]

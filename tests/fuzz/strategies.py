@@ -29,12 +29,58 @@ TIMES = int(os.environ.get("MULTIGPU_FUZZ", "1"))
 
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 16, 64, 100, 4096, 10**8, 2**31, 2**63, 10**20, -1, -(2**63))
 WORDS = (
-    *("", " ", ",", "=", "-", "--", "0", "1", "2", "1,2", "2,1,", "-1", "00", "1e3", "nan", "inf", "-inf", "1e309", "9" * 300, "²", "٣"),
-    *("true", "none", "null", "a\nb", "caf\udce9", "../..", "~", "x" * 999, "{0}", "%s", "🌲", "\u202e", "[", "'", '"', "$(date)", "*"),
+    *(
+        "",
+        " ",
+        ",",
+        "=",
+        "-",
+        "--",
+        "0",
+        "1",
+        "2",
+        "1,2",
+        "2,1,",
+        "-1",
+        "00",
+        "1e3",
+        "nan",
+        "inf",
+        "-inf",
+        "1e309",
+        "9" * 300,
+        "²",
+        "٣",
+    ),
+    *(
+        "true",
+        "none",
+        "null",
+        "a\nb",
+        "caf\udce9",
+        "../..",
+        "~",
+        "x" * 999,
+        "{0}",
+        "%s",
+        "🌲",
+        "\u202e",
+        "[",
+        "'",
+        '"',
+        "$(date)",
+        "*",
+    ),
 )
 """Words that something might take for a number, a path, a format or a pattern."""
 
-settings.register_profile("fuzz", derandomize=TIMES == 1, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+settings.register_profile(
+    "fuzz",
+    derandomize=TIMES == 1,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def examples(count: int) -> settings:
@@ -46,7 +92,8 @@ def one_sentence(text: str) -> None:
     """Check that this names what is wrong and no more."""
     lines = text.strip("\n").splitlines()
     assert len(lines) == 1, text[-2000:]
-    assert len(re.sub(r"(.)\1{99,}", "", lines[0])) <= 3000, text[:2000]  # what was typed may be said again, however long
+    # what was typed may be said again, however long
+    assert len(re.sub(r"(.)\1{99,}", "", lines[0])) <= 3000, text[:2000]
     assert not re.search(r"Traceback|validation error|Error\(|object at 0x", lines[0]), text
 
 
@@ -65,14 +112,35 @@ def values_of(annotation: Any) -> list[Any]:
         return list(parts)
     if origin in (Union, UnionType):
         return [value for part in parts for value in values_of(part)]
-    return list(VALUES.get(annotation, ())) or [(), ("",), ("a", "b"), ("a\0b",), ("/dev/null",), tuple(WORDS[:5])]
+    return list(VALUES.get(annotation, ())) or [
+        (),
+        ("",),
+        ("a", "b"),
+        ("a\0b",),
+        ("/dev/null",),
+        tuple(WORDS[:5]),
+    ]
 
 
 NAMES = (
     *placements(),
     *workloads(),
     *(name for workload in workloads().values() for name in (*workload.models, *workload.inputs)),
-    *("0", "0,1", "1,0", "3,3", "0,,1", "01", "012", "9", "ring:64k,tree", "nccl", "ring#4", ":", "x"),
+    *(
+        "0",
+        "0,1",
+        "1,0",
+        "3,3",
+        "0,,1",
+        "01",
+        "012",
+        "9",
+        "ring:64k,tree",
+        "nccl",
+        "ring#4",
+        ":",
+        "x",
+    ),
 )
 VALUES = {
     type(None): [None],
@@ -97,24 +165,44 @@ CHANGES = st.sampled_from(pairs_of(Run.model_fields))
 
 @cache
 def known_runs() -> list[dict[str, Any]]:
-    """The fields of Runs that are measured, from every grid: one of each set of names and placement."""
+    """The fields of Runs that are measured, from every grid: one of each set of names and
+    placement.
+    """
     runs = [entry.run for grid in GRIDS.values() for entry in grid([1, 2])]
     dumps = [(run, run.model_dump(exclude_defaults=True)) for run in runs]
-    return list({(*fields, run.placement, run.workload, run.framework): fields for run, fields in reversed(dumps)}.values())
+    return list(
+        {
+            (*fields, run.placement, run.workload, run.framework): fields
+            for run, fields in reversed(dumps)
+        }.values()
+    )
 
 
 def run_fields() -> st.SearchStrategy[dict[str, Any]]:
     """A Run's fields with one to four of them changed."""
     known = st.deferred(lambda: st.sampled_from(known_runs()))
-    return st.builds(lambda fields, changes: fields | dict(changes), known, st.lists(CHANGES, min_size=1, max_size=4))
+    return st.builds(
+        lambda fields, changes: fields | dict(changes),
+        known,
+        st.lists(CHANGES, min_size=1, max_size=4),
+    )
 
 
 def parsers() -> dict[str, argparse.ArgumentParser]:
     """The parser of every command, by name."""
     whole = cli.build_parser()
-    commands = dict(next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction)).choices)
+    commands = dict(
+        next(
+            action for action in whole._actions if isinstance(action, argparse._SubParsersAction)
+        ).choices
+    )
     for name in cli.EXPERIMENTS:
-        with mock.patch.object(command.Parser, "parse_args", autospec=True, side_effect=EOFError) as asked, pytest.raises(EOFError):
+        with (
+            mock.patch.object(
+                command.Parser, "parse_args", autospec=True, side_effect=EOFError
+            ) as asked,
+            pytest.raises(EOFError),
+        ):
             main([name])
         commands[name] = asked.call_args[0][0]
     return commands
@@ -126,6 +214,14 @@ def words_of(action: argparse.Action, texts: Sequence[str]) -> st.SearchStrategy
     if action.choices is not None:
         one = st.one_of(st.sampled_from([str(choice) for choice in action.choices]), one)
     if not action.option_strings:
-        return st.lists(one, max_size=4) if action.nargs in ("*", "+", "?") else one.map(lambda word: [word])
+        return (
+            st.lists(one, max_size=4)
+            if action.nargs in ("*", "+", "?")
+            else one.map(lambda word: [word])
+        )
     option = action.option_strings[-1]
-    return st.just([option]) if action.nargs == 0 else st.one_of(one.map(lambda word: [option, word]), one.map(lambda w: [f"{option}={w}"]))
+    return (
+        st.just([option])
+        if action.nargs == 0
+        else st.one_of(one.map(lambda word: [option, word]), one.map(lambda w: [f"{option}={w}"]))
+    )

@@ -1,4 +1,6 @@
-"""Corpora, images and reviews, damaged in every way: a batch of them comes out, or one sentence that names the file."""
+"""Corpora, images and reviews, damaged in every way: a batch of them comes out, or one sentence
+that names the file.
+"""
 
 import gzip
 import io
@@ -19,26 +21,48 @@ from tests.fuzz.strategies import WORDS, examples, little_memory, one_sentence
 RUNS: dict[str, dict[str, Any]] = {
     "text_files": {"workload": "nmt", "model": "nmt_small"},
     "reviews": {"workload": "deepconn", "model": "deepconn_tiny"},
-    **{name: {"workload": "cnn", "model": "resnet_tiny"} for name in ("image_folder", "jpeg_folder", "cifar10")},
+    **{
+        name: {"workload": "cnn", "model": "resnet_tiny"}
+        for name in ("image_folder", "jpeg_folder", "cifar10")
+    },
 }
 
 
 def picture(kind: str, mode: str = "RGB") -> bytes:
     data = io.BytesIO()
-    Image.fromarray(np.arange(32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3)).convert(mode).save(data, kind)
+    Image.fromarray(np.arange(32 * 32 * 3, dtype=np.uint8).reshape(32, 32, 3)).convert(mode).save(
+        data, kind
+    )
     return data.getvalue()
 
 
 def review(user: int, item: int, **more: Any) -> dict[str, Any]:
-    return {"reviewerID": f"u{user}", "asin": f"i{item}", "reviewText": "a good thing", "overall": 4.0, **more}
+    return {
+        "reviewerID": f"u{user}",
+        "asin": f"i{item}",
+        "reviewText": "a good thing",
+        "overall": 4.0,
+        **more,
+    }
 
 
 REVIEWS = [review(user, item) for user in range(5) for item in range(4)]
 WHOLE: dict[str, dict[str, bytes]] = {
-    "text_files": {"a.txt": b"one two three\nfour five\nsix\nseven eight\n", "b.txt": b"eins zwei drei\nvier\nsechs\nsieben\n"},
+    "text_files": {
+        "a.txt": b"one two three\nfour five\nsix\nseven eight\n",
+        "b.txt": b"eins zwei drei\nvier\nsechs\nsieben\n",
+    },
     "reviews": {"a.json": "\n".join(map(json.dumps, REVIEWS)).encode() + b"\n"},
-    "image_folder": {"cats/a.png": picture("PNG"), "cats/b.png": picture("PNG", "L"), "dogs/c.png": picture("PNG", "P")},
-    "jpeg_folder": {"cats/a.jpg": picture("JPEG"), "cats/b.jpg": picture("JPEG", "L"), "dogs/c.jpeg": picture("JPEG", "CMYK")},
+    "image_folder": {
+        "cats/a.png": picture("PNG"),
+        "cats/b.png": picture("PNG", "L"),
+        "dogs/c.png": picture("PNG", "P"),
+    },
+    "jpeg_folder": {
+        "cats/a.jpg": picture("JPEG"),
+        "cats/b.jpg": picture("JPEG", "L"),
+        "dogs/c.jpeg": picture("JPEG", "CMYK"),
+    },
     "cifar10": {f"data_batch_{n}.bin": bytes([n]) + bytes(3072) for n in range(1, 6)},
 }
 
@@ -66,17 +90,32 @@ def first_batch(name: str, folder: Path, files: dict[str, bytes], packed: bool) 
         path = folder / (f"{file}.gz" if packed else file)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(data) if packed else data)
-    paths = [f"{folder}/{file}{'.gz' * packed}" for file in WHOLE[name]] if name in ("text_files", "reviews") else [str(folder)]
-    run = build_run(**RUNS[name], placement="ddp", batch_size=2, device_type="cpu", inputs=name, data=tuple(paths))
+    paths = (
+        [f"{folder}/{file}{'.gz' * packed}" for file in WHOLE[name]]
+        if name in ("text_files", "reviews")
+        else [str(folder)]
+    )
+    run = build_run(
+        **RUNS[name],
+        placement="ddp",
+        batch_size=2,
+        device_type="cpu",
+        inputs=name,
+        data=tuple(paths),
+    )
     source = workloads()[run.workload].inputs[name](run, run.description)
     assert source.label and source.fingerprint
     batch = source.batch(0, 0)
-    assert batch.units >= 0 and all(array.shape[0] for array in batch.arrays.values() if isinstance(array, np.ndarray))
+    assert batch.units >= 0 and all(
+        array.shape[0] for array in batch.arrays.values() if isinstance(array, np.ndarray)
+    )
 
 
 @examples(150)
 @given(found=damaged())
-def test_what_is_damaged_is_read_or_named(found: tuple[str, dict[str, bytes], bool], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_damaged_is_read_or_named(
+    found: tuple[str, dict[str, bytes], bool], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     name, files, packed = found
     first_batch(name, tmp_path_factory.mktemp("whole"), WHOLE[name], packed=False)
     folder = tmp_path_factory.mktemp("input")

@@ -1,4 +1,6 @@
-"""Whatever is typed, given or read ends well or with one sentence: command lines, fields of Runs, and files of every kind, damaged."""
+"""Whatever is typed, given or read ends well or with one sentence: command lines, fields of Runs,
+and files of every kind, damaged.
+"""
 
 import argparse
 import contextlib
@@ -40,14 +42,27 @@ from multigpu.training.run import TrainingRun, build_training_run
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.conftest import FOLDERS
 from tests.factory import make_point, make_record, plant
-from tests.fuzz.strategies import NUMBERS, WORDS, examples, known_runs, little_memory, one_sentence, pairs_of, parsers, run_fields, words_of
+from tests.fuzz.strategies import (
+    NUMBERS,
+    WORDS,
+    examples,
+    known_runs,
+    little_memory,
+    one_sentence,
+    pairs_of,
+    parsers,
+    run_fields,
+    words_of,
+)
 from tests.synchrony.planted import averaged, record
 from tests.training.planted import trained
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which any command may be tried, with a few Records in `runs`: nothing that it reads or writes is the study's."""
+    """A folder in which any command may be tried, with a few Records in `runs`: nothing that it
+    reads or writes is the study's.
+    """
     root = tmp_path_factory.mktemp("fuzz")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
@@ -55,18 +70,38 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             (root / name.lower()).mkdir()
             patch.setattr(paths, name, root / name.lower())
         patch.setattr(cli_measure, "measure_ceilings", lambda folder: folder)
-        patch.setattr(stages, "measure_stages", mock.Mock(side_effect=RuntimeError("nothing is measured")))
+        patch.setattr(
+            stages, "measure_stages", mock.Mock(side_effect=RuntimeError("nothing is measured"))
+        )
         patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
         patch.setattr(store, "_told", set())
-        others = [make_record("exp4"), make_record(devices=1), make_record(status="failed", repeat=9)]
+        others = [
+            make_record("exp4"),
+            make_record(devices=1),
+            make_record(status="failed", repeat=9),
+        ]
         plant(RecordStore(root / "runs"), [*others, *make_point([1e6, 1.1e6, 0.9e6, 1e6, 1e6])])
-        with mock.patch.dict(os.environ):  # commands tell the processes that they start things this way
+        # commands tell the processes that they start things this way
+        with mock.patch.dict(os.environ):
             yield root
     this_machine.cache_clear()
 
 
 NOTHING_ELSE: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("stages", "page", "ceilings", "doctor", "records", "verify", "explain", "advise", "claims"), ()),
+    **dict.fromkeys(
+        (
+            "stages",
+            "page",
+            "ceilings",
+            "doctor",
+            "records",
+            "verify",
+            "explain",
+            "advise",
+            "claims",
+        ),
+        (),
+    ),
     **{"report": ("--only", "no such page"), "study": ("--grid", "no such grid")},
 }
 """What keeps a command from measuring or executing pages; others have `--dry-run`."""
@@ -74,12 +109,25 @@ NOTHING_ELSE: dict[str, tuple[str, ...]] = {
 
 FIELDS = st.one_of(
     st.sampled_from(pairs_of(Run.model_fields)).map(lambda pair: "=".join(map(str, pair))),
-    st.deferred(lambda: st.sampled_from([f"{name}={value}" for fields in known_runs()[::40] for name, value in fields.items()])),
+    st.deferred(
+        lambda: st.sampled_from(
+            [f"{name}={value}" for fields in known_runs()[::40] for name, value in fields.items()]
+        )
+    ),
 )
 TEXTS = [
     *(word for word in WORDS if word.isprintable()),
     *list(GRIDS)[:20],
-    *(make_record().key, "runs", "collectives", "points.yaml", "out", "table.csv", "table.parquet", "status=ok"),
+    *(
+        make_record().key,
+        "runs",
+        "collectives",
+        "points.yaml",
+        "out",
+        "table.csv",
+        "table.parquet",
+        "status=ok",
+    ),
 ]
 PARSERS = parsers()
 
@@ -88,15 +136,25 @@ PARSERS = parsers()
 def lines(draw: st.DrawFn) -> list[str]:
     """A command with a few of its options and operands."""
     command = draw(st.sampled_from(list(PARSERS)))
-    actions = [action for action in PARSERS[command]._actions if not isinstance(action, argparse._HelpAction)]
+    actions = [
+        action
+        for action in PARSERS[command]._actions
+        if not isinstance(action, argparse._HelpAction)
+    ]
     words = []
-    for action in draw(st.lists(st.sampled_from(actions), max_size=4, unique_by=id)) if actions else ():
+    for action in (
+        draw(st.lists(st.sampled_from(actions), max_size=4, unique_by=id)) if actions else ()
+    ):
         words += draw(words_of(action, TEXTS))
     if any(not action.option_strings for action in actions):
         words += draw(st.lists(FIELDS, max_size=5))
     if draw(st.integers(0, 9)) == 0:
         words.insert(draw(st.integers(0, len(words))), draw(st.sampled_from(TEXTS)))
-    first = draw(st.sampled_from([[], [], [], ["--records", "runs"], ["--records", draw(st.sampled_from(TEXTS))]]))
+    first = draw(
+        st.sampled_from(
+            [[], [], [], ["--records", "runs"], ["--records", draw(st.sampled_from(TEXTS))]]
+        )
+    )
     return [*first, command, *words, *NOTHING_ELSE.get(command, ["--dry-run"])]
 
 
@@ -111,21 +169,31 @@ def test_a_command_ends_well_or_with_one_sentence(words: list[str]) -> None:
             code = main(words)
         except SystemExit as end:
             code = int(end.code or 0)
-    assert code in (0, 1, 2) and "Traceback" not in out.getvalue() + err.getvalue(), err.getvalue()[-3000:]
+    assert code in (0, 1, 2) and "Traceback" not in out.getvalue() + err.getvalue(), err.getvalue()[
+        -3000:
+    ]
     if code == 2:
-        said = [line for line in err.getvalue().splitlines() if not line.startswith(("multigpu: left out:", "multigpu: more is left"))]
+        said = [
+            line
+            for line in err.getvalue().splitlines()
+            if not line.startswith(("multigpu: left out:", "multigpu: more is left"))
+        ]
         one_sentence("\n".join(said))
         assert said[0].startswith("multigpu: "), said
 
 
-SCHEDULE = pairs_of({name: field for name, field in TrainingRun.model_fields.items() if name != "run"})
+SCHEDULE = pairs_of(
+    {name: field for name, field in TrainingRun.model_fields.items() if name != "run"}
+)
 
 
 @examples(1000)
 @given(run_fields())
 @example({"mod\nel": 1})
 @example({"workload": "nmt\u2028"})
-@example({"workload": "nmt", "model": "nmt_small", "placement": "ddp", "batch_size": 8, "data": "a\nb"})
+@example(
+    {"workload": "nmt", "model": "nmt_small", "placement": "ddp", "batch_size": 8, "data": "a\nb"}
+)
 def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> None:
     with little_memory():
         try:
@@ -133,7 +201,10 @@ def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> No
         except ValueError as error:
             one_sentence(str(error))
             return
-        assert Run.model_validate_json(run.model_dump_json()) == run and build_run(**run.model_dump()).digest == run.digest
+        assert (
+            Run.model_validate_json(run.model_dump_json()) == run
+            and build_run(**run.model_dump()).digest == run.digest
+        )
         assert sum(run.shard_sizes) > 0 and run.label() and key_here(run, 0) and lanes_of(run) >= 1
         for check in (check_devices, lambda one: check_inputs([one])):
             try:
@@ -150,7 +221,9 @@ def test_a_training_too(fields: dict[str, Any], schedule: dict[str, Any]) -> Non
     except ValueError as error:
         one_sentence(str(error))
         return
-    assert TrainingRun.model_validate_json(training.model_dump_json()) == training and training.digest
+    assert (
+        TrainingRun.model_validate_json(training.model_dump_json()) == training and training.digest
+    )
 
 
 LEAVES = [*NUMBERS, *WORDS, None, True, [], {}, [[]], 0.5, -0.5, 1e308, float("nan"), float("inf")]
@@ -159,7 +232,13 @@ Spots = list[tuple[Any, ...]]
 
 def spots_of(value: Any, at: tuple[Any, ...] = ()) -> Spots:
     """Where something stands in JSON: every object, list and value."""
-    inner = value.items() if isinstance(value, dict) else list(enumerate(value))[:3] if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else list(enumerate(value))[:3]
+        if isinstance(value, list)
+        else ()
+    )
     return [at, *(spot for name, one in inner for spot in spots_of(one, (*at, name)))]
 
 
@@ -191,7 +270,11 @@ RECORDS = {name: json.loads(one.model_dump_json()) for name, (_, one) in KINDS.i
 
 
 def changes_of(name: str) -> st.SearchStrategy[list[Any]]:
-    return st.lists(st.tuples(st.sampled_from(spots_of(RECORDS[name])), st.sampled_from([*LEAVES, KeyError])), min_size=1, max_size=3)
+    return st.lists(
+        st.tuples(st.sampled_from(spots_of(RECORDS[name])), st.sampled_from([*LEAVES, KeyError])),
+        min_size=1,
+        max_size=3,
+    )
 
 
 def packed(content: Any) -> bytes:
@@ -204,7 +287,11 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     name = draw(st.sampled_from(list(RECORDS)))
     data = packed(changed(RECORDS[name], draw(changes_of(name))))
     if draw(st.integers(0, 4)) == 0:
-        data = data[: draw(st.integers(0, len(data)))] + draw(st.binary(max_size=8)) + data[draw(st.integers(0, len(data))) :]
+        data = (
+            data[: draw(st.integers(0, len(data)))]
+            + draw(st.binary(max_size=8))
+            + data[draw(st.integers(0, len(data))) :]
+        )
     return name, data
 
 
@@ -227,7 +314,9 @@ def test_a_record_is_read_or_named(file: tuple[str, bytes], place: Path) -> None
 
 @examples(15)
 @given(changes=changes_of("runs"))
-def test_what_is_read_spoils_no_command(changes: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_read_spoils_no_command(
+    changes: Any, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whatever of a damaged Record still passes for one."""
     root, one = place / "believed", KINDS["runs"][1]
     found = plant(RecordStore(root), [] if root.exists() else [make_record(), make_record("exp4")])
@@ -241,7 +330,20 @@ def test_what_is_read_spoils_no_command(changes: Any, place: Path, capsys: pytes
 
 NAMES = st.sampled_from(
     [
-        *(*Run.model_fields, "points", "common", "where", "job", "way", "only", "without", "cases", "repeats", "launches", "trace"),
+        *(
+            *Run.model_fields,
+            "points",
+            "common",
+            "where",
+            "job",
+            "way",
+            "only",
+            "without",
+            "cases",
+            "repeats",
+            "launches",
+            "trace",
+        ),
         *("compare", "cost_s", "tier", "tea"),
     ]
 )
@@ -250,17 +352,37 @@ YAML = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
     max_leaves=8,
 )
-ENTRY = {"workload": "nmt", "model": "nmt_small", "placement": ["ddp", "exp4"], "batch_size": 8, "sequence_length": 5, "device_type": "cpu"}
+ENTRY = {
+    "workload": "nmt",
+    "model": "nmt_small",
+    "placement": ["ddp", "exp4"],
+    "batch_size": 8,
+    "sequence_length": 5,
+    "device_type": "cpu",
+}
 
 
 @st.composite
 def yaml_text(draw: st.DrawFn) -> str:
     """A file of points, of which some are odd; or something else."""
     if draw(st.integers(0, 3)) == 0:
-        odd = ["&a [*a]", "!!python/object:os.system x", "a: &x {b: *x}", "- [", "\t", "{a: 1, a: 2}", "[" * 900]
+        odd = [
+            "&a [*a]",
+            "!!python/object:os.system x",
+            "a: &x {b: *x}",
+            "- [",
+            "\t",
+            "{a: 1, a: 2}",
+            "[" * 900,
+        ]
         return draw(st.one_of(st.sampled_from(odd), st.text()))
-    entries = [ENTRY | draw(st.dictionaries(NAMES, YAML, max_size=3)) for _ in range(draw(st.integers(1, 2)))]
-    whole = {"points": entries} | draw(st.dictionaries(st.sampled_from(["question", "common", "points", "tea"]), YAML, max_size=1))
+    entries = [
+        ENTRY | draw(st.dictionaries(NAMES, YAML, max_size=3))
+        for _ in range(draw(st.integers(1, 2)))
+    ]
+    whole = {"points": entries} | draw(
+        st.dictionaries(st.sampled_from(["question", "common", "points", "tea"]), YAML, max_size=1)
+    )
     return yaml.safe_dump(draw(st.sampled_from([whole, entries])), allow_unicode=True)
 
 
@@ -279,14 +401,29 @@ def test_a_file_of_points_or_parameters(text: str, place: Path) -> None:
 
 
 PARAMETERS = {
-    **{name: Run.model_fields[name].default for name in experiment.PARAMETERS if name in Run.model_fields},
-    **{"workload": "nmt", "model": "nmt_small", "placement": "ddp", "batch_size": 8, "sequence_length": 5, "device_type": "auto"},
+    **{
+        name: Run.model_fields[name].default
+        for name in experiment.PARAMETERS
+        if name in Run.model_fields
+    },
+    **{
+        "workload": "nmt",
+        "model": "nmt_small",
+        "placement": "ddp",
+        "batch_size": 8,
+        "sequence_length": 5,
+        "device_type": "auto",
+    },
     **{"repeats": 1, "trace": 0, "records": None, "compare": True, "more": {}},
 }
 
 
 @examples(200)
-@given(odd=st.dictionaries(st.sampled_from([*PARAMETERS, "tea"]), st.one_of(YAML, st.sampled_from(LEAVES)), max_size=3))
+@given(
+    odd=st.dictionaries(
+        st.sampled_from([*PARAMETERS, "tea"]), st.one_of(YAML, st.sampled_from(LEAVES)), max_size=3
+    )
+)
 def test_the_parameters_of_an_experiment(odd: dict[str, Any]) -> None:
     """As papermill puts them behind the parameters cell."""
     injected = ["# Parameters\n" + "".join(f"{name} = {value!r}\n" for name, value in odd.items())]

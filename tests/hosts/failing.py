@@ -19,7 +19,9 @@ class Hosts(namespaces.Hosts):
         namespaces._call("ip", "-n", self.switch, "link", "set", f"port{host}", "up")
 
     def kill(self, host: int) -> None:
-        """End every process of the host at once, as a fallen machine would, except that its connections are closed."""
+        """End every process of the host at once, as a fallen machine would, except that its
+        connections are closed.
+        """
         until = time.monotonic() + 5
         while (left := namespaces.processes_in(self.names[host])) and time.monotonic() < until:
             for pid in left:

@@ -29,7 +29,9 @@ def meetings(*abouts: dict[str, str]) -> list[Any]:
 
     def enter(host: int) -> Any:
         try:
-            return Meeting(len(abouts), host, "127.0.0.1", port, abouts[host], entry_s=10, silence_s=5)
+            return Meeting(
+                len(abouts), host, "127.0.0.1", port, abouts[host], entry_s=10, silence_s=5
+            )
         except (HostLost, ValueError) as error:
             return error
 
@@ -62,13 +64,26 @@ def test_a_host_that_fails_says_why() -> None:
 
 def test_hosts_that_differ_are_refused_on_all() -> None:
     found = meetings({"PyTorch": "2.13"}, {"PyTorch": "2.11"})
-    assert all(isinstance(one, ValueError) and "host 1 (127.0.0.1) has PyTorch '2.11' and not '2.13'" in str(one) for one in found)
+    assert all(
+        isinstance(one, ValueError)
+        and "host 1 (127.0.0.1) has PyTorch '2.11' and not '2.13'" in str(one)
+        for one in found
+    )
 
 
 def test_a_host_that_does_not_come_is_named() -> None:
     absent = r"host 0 waited 0 s for hosts \[1, 2\], which did not come"
     refused(absent, Meeting, 3, 0, "127.0.0.1", free_port(), entry_s=0.2, error=HostLost)
-    refused(r"host 0 did not answer at 127\.0\.0\.1:1 within 0 s", Meeting, 2, 1, "127.0.0.1", 1, entry_s=0.2, error=HostLost)
+    refused(
+        r"host 0 did not answer at 127\.0\.0\.1:1 within 0 s",
+        Meeting,
+        2,
+        1,
+        "127.0.0.1",
+        1,
+        entry_s=0.2,
+        error=HostLost,
+    )
     refused("host 2 does not exist among 2", Meeting, 2, 2, "127.0.0.1", 1)
 
 
@@ -97,7 +112,10 @@ def test_who_is_no_host_is_passed_over(said: bytes, monkeypatch: pytest.MonkeyPa
         first = pool.submit(Meeting, 2, 0, "127.0.0.1", port, {}, 10)
         visitor = connect("127.0.0.1", port, 10)  # before any host does
         visitor.sendall(said)
-        with pool.submit(Meeting, 2, 1, "127.0.0.1", port, {}, 10).result(20) as second, first.result(20) as host:
+        with (
+            pool.submit(Meeting, 2, 1, "127.0.0.1", port, {}, 10).result(20) as second,
+            first.result(20) as host,
+        ):
             assert set(host.lines) == {1}
             host.tell("plan", number=7)
             assert second.hear("plan")["number"] == 7
@@ -106,8 +124,13 @@ def test_who_is_no_host_is_passed_over(said: bytes, monkeypatch: pytest.MonkeyPa
             assert visitor.recv(1) == b"", "it is shown out"
 
 
-@pytest.mark.parametrize(("said", "sentence"), [(b"", "did not answer within 1 s"), (b"HTTP/1.1 400 Bad Request\r\n", "ended before all")])
-def test_what_answers_in_host_0s_place_is_not_waited_for(said: bytes, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [(b"", "did not answer within 1 s"), (b"HTTP/1.1 400 Bad Request\r\n", "ended before all")],
+)
+def test_what_answers_in_host_0s_place_is_not_waited_for(
+    said: bytes, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(meeting, "GREETING_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         second = pool.submit(Meeting, 2, 1, "127.0.0.1", server.getsockname()[1], {}, 0.5)
@@ -144,10 +167,17 @@ except HostLost as error:
 @pytest.mark.parametrize(("lost", "how"), [(2, "kill"), (0, "kill"), (1, "unplug")])
 def test_all_hosts_hear_of_one_that_is_lost(lost: int, how: str) -> None:
     """One that was unplugged hears nothing of the others either, whose words come by host 0."""
-    why = {"kill": "ended in the middle of the run", "unplug": "has not been heard of for 2 s: it or its link is down"}[how]
+    why = {
+        "kill": "ended in the middle of the run",
+        "unplug": "has not been heard of for 2 s: it or its link is down",
+    }[how]
     with Hosts(3) as hosts:
         programs = [
-            subprocess.Popen([*hosts.prefix(host), sys.executable, "-c", WAIT, str(host)], stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [*hosts.prefix(host), sys.executable, "-c", WAIT, str(host)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             for host in range(3)
         ]
         for program in programs:
@@ -156,7 +186,9 @@ def test_all_hosts_hear_of_one_that_is_lost(lost: int, how: str) -> None:
         getattr(hosts, how)(lost)
         for host in range(3) if how == "unplug" else {0, 1, 2} - {lost}:
             said, gone = programs[host].communicate(timeout=20)[0], 0 if host == lost else lost
-            assert said.startswith(f"host {gone} (10.77.0.{gone + 1}) {why}") and said.count("\n") == 1, said
+            assert (
+                said.startswith(f"host {gone} (10.77.0.{gone + 1}) {why}") and said.count("\n") == 1
+            ), said
         assert time.monotonic() - began < 10
     for program in programs:
         program.wait()

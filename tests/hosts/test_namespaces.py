@@ -1,4 +1,6 @@
-"""Hosts made as network namespaces: their links limit and count what they carry, also of all-reduces, and nothing is left behind."""
+"""Hosts made as network namespaces: their links limit and count what they carry, also of
+all-reduces, and nothing is left behind.
+"""
 
 import os
 import signal
@@ -33,13 +35,20 @@ def test_hosts_of_a_killed_process_are_removed_by_the_next() -> None:
     maker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert maker.stdout
     sleeper, *names = maker.stdout.readline().split()
-    assert set(names) <= set(namespaces._names()) and not set(names) & set(remove_left()), "a living process keeps its hosts"
+    assert set(names) <= set(namespaces._names()) and not set(names) & set(remove_left()), (
+        "a living process keeps its hosts"
+    )
     os.kill(maker.pid, signal.SIGKILL)
     maker.wait()
     with Hosts(1) as hosts:
         assert not set(names) & set(namespaces._names())
-        psutil.wait_procs([psutil.Process(int(sleeper))] if psutil.pid_exists(int(sleeper)) else [], timeout=5)
-        assert not psutil.pid_exists(int(sleeper)) or psutil.Process(int(sleeper)).status() == psutil.STATUS_ZOMBIE
+        psutil.wait_procs(
+            [psutil.Process(int(sleeper))] if psutil.pid_exists(int(sleeper)) else [], timeout=5
+        )
+        assert (
+            not psutil.pid_exists(int(sleeper))
+            or psutil.Process(int(sleeper)).status() == psutil.STATUS_ZOMBIE
+        )
         assert hosts.names[0] in namespaces._names()
 
 
@@ -58,28 +67,44 @@ def test_what_cannot_be_made_is_refused(count: int, rate: float) -> None:
 
 def test_why_not_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespaces.shutil, "which", lambda tool: None)
-    assert why_not.__wrapped__() == "no command ip and no tc and no nsenter here: install iproute2 and util-linux"
+    assert (
+        why_not.__wrapped__()
+        == "no command ip and no tc and no nsenter here: install iproute2 and util-linux"
+    )
     monkeypatch.setattr(namespaces.shutil, "which", lambda tool: tool)
     monkeypatch.setattr(namespaces.os, "geteuid", lambda: 1000)
     assert why_not.__wrapped__() == "network namespaces need root"
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int, int], CollectiveRecord]:
+def records(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[tuple[str, int, int], CollectiveRecord]:
     """method, delay_us and compute_ms -> its Record; one launch on three hosts for all."""
     common = {"devices": DEVICES, "device_type": "cpu", "warmup_calls": 1, "calls": 1, "samples": 3}
     asked = [(method, SIZE, 0, 0) for method in ("ring", "central_server", "gloo")]
-    asked += [("ring", 1024, 20_000, 0), ("central_server", 1024, 20_000, 0), ("ring", SIZE, 0, SLEPT_MS)]
-    runs = [CollectiveRun.built(method=m, bytes=size, delay_us=late, compute_ms=slept, **common) for m, size, late, slept in asked]
+    asked += [
+        ("ring", 1024, 20_000, 0),
+        ("central_server", 1024, 20_000, 0),
+        ("ring", SIZE, 0, SLEPT_MS),
+    ]
+    runs = [
+        CollectiveRun.built(method=m, bytes=size, delay_us=late, compute_ms=slept, **common)
+        for m, size, late, slept in asked
+    ]
     store = CollectiveStore(tmp_path_factory.mktemp("hosts"))
     with Hosts(DEVICES, RATE_MBIT) as hosts:
         summary = measure(runs, store, budget_s=100, progress=False, spread=Spread(hosts))
     assert dict(summary.statuses) == {"ok": len(runs)}, summary
-    return {(record.run.method, record.run.delay_us, record.run.compute_ms): record for record in store}
+    return {
+        (record.run.method, record.run.delay_us, record.run.compute_ms): record for record in store
+    }
 
 
 @needs_hosts
-def test_interfaces_carry_what_the_formulas_predict(records: dict[tuple[str, int, int], CollectiveRecord]) -> None:
+def test_interfaces_carry_what_the_formulas_predict(
+    records: dict[tuple[str, int, int], CollectiveRecord],
+) -> None:
     for method in ("ring", "central_server"):
         measured = records[method, 0, 0].measurement
         assert measured and measured.predicted and measured.interface_bytes and measured.flags == []
@@ -95,12 +120,22 @@ def test_interfaces_carry_what_the_formulas_predict(records: dict[tuple[str, int
 
 
 @needs_hosts
-def test_times_are_those_of_links_messages_and_what_is_computed_before(records: dict[tuple[str, int, int], CollectiveRecord]) -> None:
+def test_times_are_those_of_links_messages_and_what_is_computed_before(
+    records: dict[tuple[str, int, int], CollectiveRecord],
+) -> None:
     second = 8 / (RATE_MBIT * 1e6)
     ring, server = (records[method, 0, 0].time_s for method in ("ring", "central_server"))
     assert ring > 0.9 * (2 * SIZE * 2 / 3) * second, "2N(P-1)/P on every link"
-    assert server > 0.9 * 2 * (SIZE * 2) * second and server > 2 * ring, "N(P-1) in, then N(P-1) out"
-    far_ring, far_server = (records[method, 20_000, 0].time_s for method in ("ring", "central_server"))
+    assert server > 0.9 * 2 * (SIZE * 2) * second and server > 2 * ring, (
+        "N(P-1) in, then N(P-1) out"
+    )
+    far_ring, far_server = (
+        records[method, 20_000, 0].time_s for method in ("ring", "central_server")
+    )
     assert far_ring > 4 * 0.020 and far_server > 2 * 0.020
     assert far_ring > 1.4 * far_server, "2(P-1) messages that follow each other, against 2"
-    assert SLEPT_MS * 1e-3 + 0.6 * ring < records["ring", 0, SLEPT_MS].time_s < SLEPT_MS * 1e-3 + 3 * ring
+    assert (
+        SLEPT_MS * 1e-3 + 0.6 * ring
+        < records["ring", 0, SLEPT_MS].time_s
+        < SLEPT_MS * 1e-3 + 3 * ring
+    )

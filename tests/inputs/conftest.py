@@ -1,4 +1,6 @@
-"""Property tests: the same examples in every run, and no time limit an example, since machines that test are often busy."""
+"""Property tests: the same examples in every run, and no time limit an example, since machines that
+test are often busy.
+"""
 
 from hypothesis import settings
 

@@ -11,26 +11,42 @@ from multigpu.inputs.batch import Batch
 
 def make_run(shard_sizes: list[int], inputs: str = "synthetic", seed: int = 0, **more: Any) -> Any:
     fields = {"inputs": inputs, "seed": seed, "batching": "own", "shuffle": False}
-    return SimpleNamespace(shard_sizes=shard_sizes, **dict.fromkeys(("sequence_length", "data", "image_dtype")) | fields | more)
+    return SimpleNamespace(
+        shard_sizes=shard_sizes,
+        **dict.fromkeys(("sequence_length", "data", "image_dtype")) | fields | more,
+    )
 
 
 def make_text_model(source: int = 1000, target: int = 900) -> Any:
-    return SimpleNamespace(name="m", config=SimpleNamespace(source_vocabulary=source, target_vocabulary=target))
+    return SimpleNamespace(
+        name="m", config=SimpleNamespace(source_vocabulary=source, target_vocabulary=target)
+    )
 
 
 def make_image_model(size: int = 8, channels: int = 3, classes: int = 11) -> Any:
-    return SimpleNamespace(name="m", config=SimpleNamespace(image_size=size, channels=channels, classes=classes))
+    return SimpleNamespace(
+        name="m", config=SimpleNamespace(image_size=size, channels=channels, classes=classes)
+    )
 
 
 def same(a: Batch, b: Batch) -> bool:
     """Whether two batches are equal in every count and every element."""
-    counts = [(x.rank, x.units, x.padded_units, x.loss_terms, x.lookups, sorted(x.arrays)) for x in (a, b)]
-    return counts[0] == counts[1] and all(np.array_equal(a.arrays[name], b.arrays[name]) for name in a.arrays)
+    counts = [
+        (x.rank, x.units, x.padded_units, x.loss_terms, x.lookups, sorted(x.arrays)) for x in (a, b)
+    ]
+    return counts[0] == counts[1] and all(
+        np.array_equal(a.arrays[name], b.arrays[name]) for name in a.arrays
+    )
 
 
 def corpus_files(folder: Path, lengths: list[tuple[int, int]]) -> tuple[str, str]:
     """A corpus whose pair i is the words `s<i>` and `t<i>`, repeated."""
     paths = folder / "train.en", folder / "train.de"
     for side, path in enumerate(paths):
-        path.write_text("".join(" ".join([f"{'st'[side]}{i}"] * pair[side]) + "\n" for i, pair in enumerate(lengths)), encoding="utf-8")
+        path.write_text(
+            "".join(
+                " ".join([f"{'st'[side]}{i}"] * pair[side]) + "\n" for i, pair in enumerate(lengths)
+            ),
+            encoding="utf-8",
+        )
     return str(paths[0]), str(paths[1])

@@ -1,4 +1,6 @@
-"""Fused batch norm written out, and its Triton kernels on a GPU or interpreted, against the library in float64."""
+"""Fused batch norm written out, and its Triton kernels on a GPU or interpreted, against the library
+in float64.
+"""
 
 import importlib.util
 import os
@@ -11,14 +13,27 @@ from torch import Tensor
 
 from multigpu.kernels import batch_norm as operators
 from multigpu.kernels import batch_norm_launch as launch
-from multigpu.kernels.batch_norm import SecondUse, batch_moments, batch_norm, batch_norm_backward, library_instead
+from multigpu.kernels.batch_norm import (
+    SecondUse,
+    batch_moments,
+    batch_norm,
+    batch_norm_backward,
+    library_instead,
+)
 from multigpu.workloads.cnn.description import SMALL
 from multigpu.workloads.cnn.torch import build
 from multigpu.workloads.cnn.torch_fused import FusedNorm
 from tests.refusals import refused
 
 MOMENTUM, EPSILON = 0.1, 1e-5
-POOL = (3, 3, 2, 0, 0)  # as ResNet-50's first: a window of 3 x 3 and a stride of 2, pads at the end alone
+# as ResNet-50's first: a window of 3 x 3 and a stride of 2, pads at the end alone
+POOL = (
+    3,
+    3,
+    2,
+    0,
+    0,
+)
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,15 @@ def inputs(case: Case, dtype: torch.dtype, device: str = "cpu") -> dict[str, Ten
     exact = torch.promote_types(dtype, torch.float32)
     result = (batch, channels, *case.numbers[5:]) if case.pool else case.shape
     x = image(normal(*case.shape) * 2 + 3 * normal(1, channels, 1, 1))
-    found = {"x": x, "weight": (normal(channels).abs() + 0.5).to(device, exact), "bias": normal(channels).to(device, exact)}
-    return found | {name: image(normal(*shape)) for name, shape in (("after", case.shape), ("first", result), ("second", result))}
+    found = {
+        "x": x,
+        "weight": (normal(channels).abs() + 0.5).to(device, exact),
+        "bias": normal(channels).to(device, exact),
+    }
+    return found | {
+        name: image(normal(*shape))
+        for name, shape in (("after", case.shape), ("first", result), ("second", result))
+    }
 
 
 def leaves_of(given: dict[str, Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
@@ -79,12 +101,16 @@ def fused(case: Case, given: dict[str, Tensor]) -> dict[str, Tensor]:
     arrivals = torch.zeros(case.shape[1], dtype=torch.int32, device=given["x"].device)
     mean, inverse = batch_moments(x.detach(), *running, arrivals, MOMENTUM, EPSILON)
     added = after if case.after else None
-    y, _, second = batch_norm(x, weight, bias, added, mean, inverse, arrivals, case.relu, case.numbers, case.twice)
+    y, _, second = batch_norm(
+        x, weight, bias, added, mean, inverse, arrivals, case.relu, case.numbers, case.twice
+    )
     loss = (y * given["first"]).sum()
     if case.twice:
         loss = loss + (SecondUse.apply(y.detach(), second) * given["second"]).sum()
     found = told(y, running, leaves, loss)
-    assert (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()) or not arrivals.any()
+    assert (
+        torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    ) or not arrivals.any()
     return found
 
 
@@ -96,7 +122,8 @@ def written_out(case: Case, given: dict[str, Tensor]) -> dict[str, Tensor]:
     y = y + after if case.after else y
     y = y.relu() if case.relu else y
     if case.pool:
-        y = y + (y.to(given["x"].dtype).double() - y).detach()  # which is the largest is asked of what is written
+        # which is the largest is asked of what is written
+        y = y + (y.to(given["x"].dtype).double() - y).detach()
         high, wide = case.numbers[5:]
         pads = (0, (wide - 1) * 2 + 3 - case.shape[3], 0, (high - 1) * 2 + 3 - case.shape[2])
         y = F.max_pool2d(F.pad(y, pads, value=-torch.inf), 3, 2)
@@ -104,34 +131,62 @@ def written_out(case: Case, given: dict[str, Tensor]) -> dict[str, Tensor]:
     return told(y, running, leaves, (y * weights).sum())
 
 
-def told(y: Tensor, running: tuple[Tensor, Tensor], leaves: list[Tensor], loss: Tensor) -> dict[str, Tensor]:
+def told(
+    y: Tensor, running: tuple[Tensor, Tensor], leaves: list[Tensor], loss: Tensor
+) -> dict[str, Tensor]:
     loss.backward()
-    gradients = {f"gradient of {name}": value.grad for name, value in zip(LEAVES, leaves, strict=True) if value.grad is not None}
-    return {"y": y.detach(), "running mean": running[0], "running variance": running[1], **gradients}
+    gradients = {
+        f"gradient of {name}": value.grad
+        for name, value in zip(LEAVES, leaves, strict=True)
+        if value.grad is not None
+    }
+    return {
+        "y": y.detach(),
+        "running mean": running[0],
+        "running variance": running[1],
+        **gradients,
+    }
 
 
 def distance(found: Tensor, exact: Tensor) -> float:
     return float((found.double() - exact.double()).norm() / exact.double().norm().clamp_min(1e-30))
 
 
-SIZED = Case((64, 2048, 7, 7), after=True), Case((33, 129, 13, 13)), Case((16, 64, 112, 112), pool=True)
+SIZED = (
+    Case((64, 2048, 7, 7), after=True),
+    Case((33, 129, 13, 13)),
+    Case((16, 64, 112, 112), pool=True),
+)
 LARGE = (*SIZED, Case((9, 256, 28, 28), after=True, twice=True))
 TRITON = importlib.util.find_spec("triton") is not None
-WITH_NORMS = [model for model in SMALL.values() if any(variable.kind == "norm" for variable in model.variables)]
+WITH_NORMS = [
+    model
+    for model in SMALL.values()
+    if any(variable.kind == "norm" for variable in model.variables)
+]
 
 
 MISSING = not torch.cuda.is_available() or library_instead(torch.device("cuda")) is not None
-on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(MISSING, reason="needs a GPU that runs the kernels")]
+on_a_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(MISSING, reason="needs a GPU that runs the kernels"),
+]
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=on_a_gpu)])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A GPU, or this CPU, on which the operators run the kernels interpreted, a few programs to a sum."""
+    """A GPU, or this CPU, on which the operators run the kernels interpreted, a few programs to a
+    sum.
+    """
     if request.param == "cpu":
         if not TRITON or os.environ.get("TRITON_INTERPRET") != "1":
             pytest.skip("kernels are interpreted where Triton is installed and there is no GPU")
         monkeypatch.setattr(launch, "programs_of", lambda device, each: 6)
-        for name, run in (("moments", launch.moments), ("forward", launch.forward), ("backward", launch.backward)):
+        for name, run in (
+            ("moments", launch.moments),
+            ("forward", launch.forward),
+            ("backward", launch.backward),
+        ):
             monkeypatch.setattr(operators, name, run)
     return request.param
 
@@ -148,7 +203,9 @@ def test_what_is_written_out_equals_the_library_in_float64(case: Case, dtype: to
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("case", CASES + LARGE, ids=str)
-def test_kernels_equal_float64_and_repeat_bit_by_bit(case: Case, dtype: torch.dtype, device: str) -> None:
+def test_kernels_equal_float64_and_repeat_bit_by_bit(
+    case: Case, dtype: torch.dtype, device: str
+) -> None:
     if device == "cpu" and (case in LARGE or dtype == torch.float16):
         pytest.skip("interpreting takes too long")
     given = inputs(case, dtype, device)
@@ -156,17 +213,28 @@ def test_kernels_equal_float64_and_repeat_bit_by_bit(case: Case, dtype: torch.dt
     worst = {name: distance(found[name], exact[name]) for name in exact}
     assert max(error for name, error in worst.items() if name.startswith("running")) < 3e-6, worst
     if case.pool and dtype != torch.float32:
-        del worst["gradient of x"]  # of two equal numbers of 16 bits another may be the larger in float64
-    assert max(worst.values()) < {torch.float32: 3e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype], worst
+        # of two equal numbers of 16 bits another may be the larger in float64
+        del worst["gradient of x"]
+    assert (
+        max(worst.values())
+        < {torch.float32: 3e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
+    ), worst
     for _ in range(5 if device == "cuda" else 1):
         again = fused(case, given)
         assert all(torch.equal(found[name], again[name]) for name in found)
 
 
 def test_a_mean_far_from_zero_costs_the_kernels_no_digits(device: str) -> None:
-    x = torch.randn(4, 8, 20, 20, generator=torch.Generator().manual_seed(0)).to(device, memory_format=torch.channels_last) + 1000
+    x = (
+        torch.randn(4, 8, 20, 20, generator=torch.Generator().manual_seed(0)).to(
+            device, memory_format=torch.channels_last
+        )
+        + 1000
+    )
     running = torch.zeros(8, device=device), torch.ones(8, device=device)
-    mean, inverse = batch_moments(x, *running, torch.zeros(8, dtype=torch.int32, device=device), MOMENTUM, EPSILON)
+    mean, inverse = batch_moments(
+        x, *running, torch.zeros(8, dtype=torch.int32, device=device), MOMENTUM, EPSILON
+    )
     variance, exact = torch.var_mean(x.double(), (0, 2, 3), correction=0)
     assert distance(mean, exact) < 1e-7 and distance(inverse, (variance + EPSILON).rsqrt()) < 1e-5
 
@@ -188,12 +256,26 @@ def test_the_operators_pass_the_librarys_checks(case: Case) -> None:
     mean, inverse = batch_moments(given["x"], *running, arrivals, MOMENTUM, EPSILON)
     leaves = [value.requires_grad_() for value in (given["x"], given["weight"], given["bias"])]
     after = given["after"].requires_grad_() if case.after else None
-    torch.library.opcheck(batch_norm, (*leaves, after, mean, inverse, arrivals, case.relu, case.numbers, False))
+    torch.library.opcheck(
+        batch_norm, (*leaves, after, mean, inverse, arrivals, case.relu, case.numbers, False)
+    )
     y, taps, _ = batch_norm(*leaves, after, mean, inverse, arrivals, case.relu, case.numbers, False)
     kept = [value.detach() for value in leaves]
     more = given["second"] if case.twice else None
     shown = y.detach() if case.after else None
-    arguments = (given["first"], more, kept[0], shown, *kept[1:], mean, inverse, taps, arrivals, case.relu, case.numbers)
+    arguments = (
+        given["first"],
+        more,
+        kept[0],
+        shown,
+        *kept[1:],
+        mean,
+        inverse,
+        taps,
+        arrivals,
+        case.relu,
+        case.numbers,
+    )
     torch.library.opcheck(batch_norm_backward, arguments)
 
 
@@ -207,13 +289,26 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     refused(wide, batch_moments, given["x"], vector.double(), *moments)
     short = r"what is added is torch.float32 \(1, 4, 3, 3\): it must be"
     refused(short, batch_norm, given["x"], vector, vector, given["after"][:1], *after, [], False)
-    refused("a sum is not pooled", batch_norm, given["x"], vector, vector, given["after"], *after, [2, 2, 1, 0, 0, 2, 2], False)
+    refused(
+        "a sum is not pooled",
+        batch_norm,
+        given["x"],
+        vector,
+        vector,
+        given["after"],
+        *after,
+        [2, 2, 1, 0, 0, 2, 2],
+        False,
+    )
 
 
 @pytest.mark.parametrize("model", WITH_NORMS, ids=lambda model: model.name)
-def test_a_model_with_fused_norms_is_the_same_function_under_the_same_names(model) -> None:  # type: ignore[no-untyped-def]
+def test_a_model_with_fused_norms_is_the_same_function_under_the_same_names(model) -> None:
     stem = "folded" if model.config.foldable else None
-    plain, own = build(model, "channels_last").double(), build(model, "channels_last", "fused", stem).double()
+    plain, own = (
+        build(model, "channels_last").double(),
+        build(model, "channels_last", "fused", stem).double(),
+    )
     generator = torch.Generator().manual_seed(0)
     for parameter in plain.parameters():
         torch.nn.init.normal_(parameter, std=0.3, generator=generator)
@@ -227,18 +322,26 @@ def test_a_model_with_fused_norms_is_the_same_function_under_the_same_names(mode
         loss = module.train()(batch)
         loss.backward()
         values = {f"gradient of {name}": value.grad for name, value in module.named_parameters()}
-        values |= {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+        values |= {
+            name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()
+        }
         with torch.no_grad():
             found.append({"loss": loss.detach(), **values, "evaluated": module.eval()(batch)})
-    size = max(float(value.norm()) for name, value in found[0].items() if name.startswith("gradient"))
+    size = max(
+        float(value.norm()) for name, value in found[0].items() if name.startswith("gradient")
+    )
     for name, exact in found[0].items():
         scale = size if name.startswith("gradient") else float(exact.norm())
         assert float((found[1][name] - exact).norm()) < 1e-10 * scale, name
     norms = [part for part in own.modules() if isinstance(part, FusedNorm)]
-    assert len(norms) == sum(variable.kind == "norm" and variable.name.endswith("bias") for variable in model.variables)
+    assert len(norms) == sum(
+        variable.kind == "norm" and variable.name.endswith("bias") for variable in model.variables
+    )
 
 
-def test_without_triton_the_library_computes_and_the_record_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_the_library_computes_and_the_record_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(operators.importlib.util, "find_spec", lambda name: None)
     operators.unavailable.cache_clear()
@@ -258,7 +361,12 @@ def test_a_model_under_autocast_is_as_near_float32_as_the_librarys(precision: to
     modules = {name: build(model, "channels_last", name) for name in (None, "fused")}
     weights = torch.Generator().manual_seed(1)
     for name, parameter in modules[None].named_parameters():
-        torch.nn.init.normal_(parameter, 1.0 if "norm" in name and name.endswith("weight") else 0.0, 0.1, generator=weights)
+        torch.nn.init.normal_(
+            parameter,
+            1.0 if "norm" in name and name.endswith("weight") else 0.0,
+            0.1,
+            generator=weights,
+        )
     modules["fused"].load_state_dict(modules[None].state_dict())
     for module in modules.values():
         module.cuda()
@@ -273,7 +381,9 @@ def test_a_model_under_autocast_is_as_near_float32_as_the_librarys(precision: to
 
     exact = gradients(None, None)
     assert distance(gradients("fused", None), exact) < 1e-3
-    assert distance(gradients("fused", precision), exact) < 1.2 * distance(gradients(None, precision), exact)
+    assert distance(gradients("fused", precision), exact) < 1.2 * distance(
+        gradients(None, precision), exact
+    )
 
 
 @pytest.mark.gpu

@@ -1,4 +1,6 @@
-"""Kernels that are built, kept, damaged or cannot be built: every fault ends in the library's kernels and a sentence."""
+"""Kernels that are built, kept, damaged or cannot be built: every fault ends in the library's
+kernels and a sentence.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,7 +56,9 @@ def test_a_damaged_file_is_built_anew(compiled: list[str], damage: bytes | None)
     assert build.built("lstm.cu", ()) == b"built 2 with ()" and len(compiled) == 2
 
 
-def test_a_folder_that_cannot_be_written_costs_a_build(compiled: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_a_build(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert build.built("lstm.cu", ()) and build.built("lstm.cu", ()) and len(compiled) == 2
@@ -79,11 +83,23 @@ def test_the_kernels_are_built_where_there_is_a_compiler() -> None:
     except Unavailable as error:
         pytest.skip(str(error))
     source = (build.SOURCES / "lstm.cu").read_text()
-    for kind, shapes in (("FORWARD", lstm_launch.FORWARD), ("BACKWARD", lstm_launch.BACKWARD), ("PREPARE", ((16, 1),))):
+    for kind, shapes in (
+        ("FORWARD", lstm_launch.FORWARD),
+        ("BACKWARD", lstm_launch.BACKWARD),
+        ("PREPARE", ((16, 1),)),
+    ):
         for shape in shapes:
-            assert build.compile_source(source, lstm_launch.options(kind, *shape)).startswith(b"\x7fELF")
+            assert build.compile_source(source, lstm_launch.options(kind, *shape)).startswith(
+                b"\x7fELF"
+            )
     wrong = ["--no-such-option"]
-    refused("NVRTC does not build the kernels: .*unrecognized option", build.compile_source, source, wrong, error=Unavailable)
+    refused(
+        "NVRTC does not build the kernels: .*unrecognized option",
+        build.compile_source,
+        source,
+        wrong,
+        error=Unavailable,
+    )
 
 
 GPUS = [
@@ -96,7 +112,9 @@ GPUS = [
 
 
 @pytest.mark.parametrize(("cuda", "capability", "sentence"), GPUS)
-def test_what_a_gpu_lacks_is_named(cuda: str | None, capability: tuple[int, int], sentence: str | None) -> None:
+def test_what_a_gpu_lacks_is_named(
+    cuda: str | None, capability: tuple[int, int], sentence: str | None
+) -> None:
     found = lstm_launch.missing(cuda, capability)
     assert (found is None) if sentence is None else sentence in str(found)
 
@@ -117,7 +135,13 @@ def hopper(monkeypatch: pytest.MonkeyPatch):
     forget()
 
 
-JOB = {"workload": "nmt", "model": "nmt000", "placement": "ddp", "batch_size": 4, "sequence_length": 5}
+JOB = {
+    "workload": "nmt",
+    "model": "nmt000",
+    "placement": "ddp",
+    "batch_size": 4,
+    "sequence_length": 5,
+}
 PERSISTENT = Run(**JOB, precision="bf16", recurrence="persistent")
 GPU = torch.device("cuda", 0)
 
@@ -128,20 +152,34 @@ def test_a_record_says_why_the_library_computed(hopper: pytest.MonkeyPatch) -> N
 
     with hopper.context() as planted:
         planted.setattr(driver, "built", fail)
-        assert substituted(PERSISTENT, GPU) == "recurrence 'persistent' was left to the library: NVRTC is not installed"
+        assert (
+            substituted(PERSISTENT, GPU)
+            == "recurrence 'persistent' was left to the library: NVRTC is not installed"
+        )
     assert substituted(PERSISTENT.model_copy(update={"recurrence": None}), GPU) is None
     assert substituted(PERSISTENT, torch.device("cpu")) is None
-    none = "recurrence 'persistent' was left to the library: this GPU holds no cluster of 16 thread blocks"
+    none = (
+        "recurrence 'persistent' was left to the library: this GPU holds no cluster of 16 thread"
+        " blocks"
+    )
     for most, sentence in ((0, none), (7, None)):
-        hopper.setattr(lstm_launch, "Kernel", lambda *arguments, most=most: SimpleNamespace(most_clusters=lambda: most))
+        hopper.setattr(
+            lstm_launch,
+            "Kernel",
+            lambda *arguments, most=most: SimpleNamespace(most_clusters=lambda: most),
+        )
         forget()
         assert substituted(PERSISTENT, GPU) == sentence and lstm_launch.clusters(0) == most
 
 
-def test_doctor_says_which_lstm_runs(hopper: pytest.MonkeyPatch, compiled: list[str], tmp_path: Path) -> None:
+def test_doctor_says_which_lstm_runs(
+    hopper: pytest.MonkeyPatch, compiled: list[str], tmp_path: Path
+) -> None:
     hopper.setattr(lstm_launch, "devices", lambda: [GPU])
     hopper.setattr(lstm_launch, "library_instead", lambda device: "no NVRTC")
-    assert [*doctor.persistent_lines()] == ["persistent  the library's LSTM runs where recurrence 'persistent' is asked for: no NVRTC"]
+    assert [*doctor.persistent_lines()] == [
+        "persistent  the library's LSTM runs where recurrence 'persistent' is asked for: no NVRTC"
+    ]
     hopper.setattr(lstm_launch, "library_instead", lambda device: None)
     (line,) = doctor.persistent_lines()
     assert line.endswith(f"built by NVRTC 13.0 and kept in {tmp_path / 'multigpu' / 'kernels'}")

@@ -17,26 +17,55 @@ from multigpu.workloads import find_model
 from multigpu.workloads.nmt.projection_loss import projected_cross_entropy
 from multigpu.workloads.nmt.torch import build
 from tests.equivalence.cases import replica
-from tests.kernels.test_lstm import NAMES, apart, arguments, distance, incoming, layer, reference, results
+from tests.kernels.test_lstm import (
+    NAMES,
+    apart,
+    arguments,
+    distance,
+    incoming,
+    layer,
+    reference,
+    results,
+)
 from tests.workloads.helpers import filled, gradients, sentences
 
 REASON = lstm_launch.unavailable(0) if torch.cuda.is_available() else "no NVIDIA GPU"
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 
-TOLERANCE = 8e-3  # of norms, against float64: bf16's rounding is 2^-9 = 2e-3, and a gradient passes a few (6.1e-3 was seen)
+# of norms, against float64: bf16's rounding is 2^-9 = 2e-3, and a gradient passes a few (6.1e-3 was
+# seen)
+TOLERANCE = 8e-3
 each_kind = pytest.mark.parametrize("ragged", [False, True], ids=["equal lengths", "ragged"])
-SIZES = [(1, 128), (2, 16), (100, 128), (57, 112), (100, 384), (20, 600), (500, 64), (30, 1), (40, 129)]
+SIZES = [
+    (1, 128),
+    (2, 16),
+    (100, 128),
+    (57, 112),
+    (100, 384),
+    (20, 600),
+    (500, 64),
+    (30, 1),
+    (40, 129),
+]
 
 
-def case(positions: int, batch: int, ragged: bool, seed: int = 0) -> tuple[list[Tensor], Tensor | None, list[Tensor]]:
+def case(
+    positions: int, batch: int, ragged: bool, seed: int = 0
+) -> tuple[list[Tensor], Tensor | None, list[Tensor]]:
     values = [value.cuda() for value in arguments(positions, batch, UNITS, seed, torch.bfloat16)]
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, positions + 1, (batch,), generator=generator, dtype=torch.int32).cuda() if ragged else None
+    lengths = (
+        torch.randint(1, positions + 1, (batch,), generator=generator, dtype=torch.int32).cuda()
+        if ragged
+        else None
+    )
     return values, lengths, [gradient.cuda() for gradient in incoming(positions, batch, UNITS)]
 
 
 def replayed(work: Callable[[], Any]) -> Any:
-    """What it gives as a graph that ran five times, after it has run by itself on the graph's stream."""
+    """What it gives as a graph that ran five times, after it has run by itself on the graph's
+    stream.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -56,8 +85,14 @@ def replayed(work: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_results_and_gradients_are_near_float64(size: tuple[int, int], ragged: bool) -> None:
     values, lengths, given_back = case(*size, ragged)
-    found, expected = results(layer, values, lengths, given_back), reference(values, lengths, given_back)
-    errors = {name: distance(mine, theirs) for name, mine, theirs in zip(NAMES, found, expected, strict=True)}
+    found, expected = (
+        results(layer, values, lengths, given_back),
+        reference(values, lengths, given_back),
+    )
+    errors = {
+        name: distance(mine, theirs)
+        for name, mine, theirs in zip(NAMES, found, expected, strict=True)
+    }
     assert max(errors.values()) < TOLERANCE and all(map(math.isfinite, errors.values())), errors
     if lengths is not None:
         behind = torch.arange(size[0], device="cuda")[:, None] >= lengths
@@ -70,8 +105,11 @@ def test_repeats_are_equal_bit_by_bit(batch: int, ragged: bool) -> None:
     values, lengths, given_back = case(100, batch, ragged)
     first = results(layer, values, lengths, given_back)
     for _ in range(20):
-        torch.full((100_000_000,), float("nan"), device="cuda")  # what the allocator hands out next holds no earlier result
-        for name, mine, theirs in zip(NAMES, results(layer, values, lengths, given_back), first, strict=True):
+        # what the allocator hands out next holds no earlier result
+        torch.full((100_000_000,), float("nan"), device="cuda")
+        for name, mine, theirs in zip(
+            NAMES, results(layer, values, lengths, given_back), first, strict=True
+        ):
             assert torch.equal(mine, theirs), name
 
 
@@ -91,7 +129,8 @@ def test_two_layers_at_once_in_a_graph_equal_each_alone() -> None:
 
     for mine, theirs in zip(replayed(at_once), alone, strict=True):
         assert all(distance(one, other) < 1e-3 for one, other in zip(mine, theirs, strict=True))
-        assert torch.equal(mine[0], theirs[0])  # rows are shared out otherwise, and each is computed the same
+        # rows are shared out otherwise, and each is computed the same
+        assert torch.equal(mine[0], theirs[0])
 
 
 def test_kernels_gradients_on_another_stream_are_the_same() -> None:
@@ -99,7 +138,9 @@ def test_kernels_gradients_on_another_stream_are_the_same() -> None:
     side = torch.cuda.Stream()
     expected = results(layer, values, lengths, given_back)
     for _ in range(10):
-        for name, mine, theirs in zip(NAMES, results(apart(side), values, lengths, given_back), expected, strict=True):
+        for name, mine, theirs in zip(
+            NAMES, results(apart(side), values, lengths, given_back), expected, strict=True
+        ):
             assert torch.equal(mine, theirs), name
 
 
@@ -111,11 +152,17 @@ def test_torch_agrees_with_the_operators_registration() -> None:
 
 def test_what_the_kernels_cannot_compute_is_refused() -> None:
     values = [value.cuda() for value in arguments(4, 2, 64, dtype=torch.bfloat16)]
-    with pytest.raises(ValueError, match=r"on GPUs has 512 units and computes in bfloat16, not 64 in torch.bfloat16"):
+    with pytest.raises(
+        ValueError,
+        match=r"on GPUs has 512 units and computes in bfloat16, not 64 in torch.bfloat16",
+    ):
         lstm(*values, None, 1)
 
 
-LENGTHS = {"equal lengths": ([20] * 16, [15] * 16), "ragged": (list(range(3, 19)), list(range(4, 20)))}
+LENGTHS = {
+    "equal lengths": ([20] * 16, [15] * 16),
+    "ragged": (list(range(3, 19)), list(range(4, 20))),
+}
 
 
 @pytest.mark.parametrize("kind", LENGTHS)
@@ -126,7 +173,9 @@ def test_a_translation_model_equals_float64_and_the_host_never_waits(kind: str) 
     module = build(model, recurrence="persistent", cross_entropy="fused").cuda()
     module.load_state_dict({name: value.float() for name, value in exact.state_dict().items()})
     module.reset_buffers()
-    placed = {name: array if name.endswith("_length") else array.cuda() for name, array in batch.items()}
+    placed = {
+        name: array if name.endswith("_length") else array.cuda() for name, array in batch.items()
+    }
     expected = exact(placed)
     with torch.autocast("cuda", dtype=torch.bfloat16):
         module(placed)  # the libraries start up
@@ -153,16 +202,25 @@ def test_a_projections_gradient_on_another_stream_is_the_same() -> None:
             loss = projected_cross_entropy(*leaves, targets, side)
         found.append([loss.detach(), *torch.autograd.grad(loss / 1000, leaves)])
     assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
-    assert distance(found[1][2], found[0][2]) < 4e-3 and found[1][2].dtype == torch.float32  # sums are no longer rounded to 16 bits
+    # sums are no longer rounded to 16 bits
+    assert distance(found[1][2], found[0][2]) < 4e-3 and found[1][2].dtype == torch.float32
 
 
 def test_a_captured_pass_with_gradients_beside_it_equals_an_eager_one() -> None:
     model = find_model("nmt", "nmt000_pieces")
-    batch = {name: a if name.endswith("_length") else a.cuda() for name, a in sentences(model, [40] * 128, [30] * 128).items()}
+    batch = {
+        name: a if name.endswith("_length") else a.cuda()
+        for name, a in sentences(model, [40] * 128, [30] * 128).items()
+    }
     values = filled(model, dtype=torch.float32).state_dict()
     passes = []
     for captured in (False, True):
-        module = build(model, recurrence="persistent", cross_entropy="fused", execution="captured" if captured else "eager").cuda()
+        module = build(
+            model,
+            recurrence="persistent",
+            cross_entropy="fused",
+            execution="captured" if captured else "eager",
+        ).cuda()
         module.load_state_dict(values)
         module.reset_buffers()
 
@@ -181,9 +239,16 @@ def test_captured_steps_on_sentences_of_different_lengths_train_as_eager_ones() 
     losses = []
     for execution in ("eager", "captured"):
         run = Run(
-            workload="nmt", model="nmt000_pieces", placement="independent", batch_size=16, inputs="lengths_000", execution=execution,
-            precision="bf16", recurrence="persistent", cross_entropy="fused",
-        )  # fmt: skip
+            workload="nmt",
+            model="nmt000_pieces",
+            placement="independent",
+            batch_size=16,
+            inputs="lengths_000",
+            execution=execution,
+            precision="bf16",
+            recurrence="persistent",
+            cross_entropy="fused",
+        )
         trainer, feed = replica(run, 0, Path())
         if execution == "captured":
             trainer = CapturedTrainer(trainer)
@@ -191,4 +256,5 @@ def test_captured_steps_on_sentences_of_different_lengths_train_as_eager_ones() 
         if execution == "captured":
             assert 3 <= len(trainer.graphs) <= 8
         trainer.close()
-    assert losses[1] == pytest.approx(losses[0], rel=0.03)  # Adam makes more of roundings, as another seed would
+    # Adam makes more of roundings, as another seed would
+    assert losses[1] == pytest.approx(losses[0], rel=0.03)

@@ -1,4 +1,6 @@
-"""Tiny Runs, and a launch of them in which faults strike: its Records by seed, and what it left behind."""
+"""Tiny Runs, and a launch of them in which faults strike: its Records by seed, and what it left
+behind.
+"""
 
 import json
 import os
@@ -21,10 +23,20 @@ from tests.measure.listening import Listener, overheard
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT), os.environ.get("PYTHONPATH", "")])
-COMMON: dict[str, Any] = {"device_type": "cpu", "batch_size": 4, "warmup_steps": 2, "timed_steps": 3}
+COMMON: dict[str, Any] = {
+    "device_type": "cpu",
+    "batch_size": 4,
+    "warmup_steps": 2,
+    "timed_steps": 3,
+}
 IMAGES = COMMON | {"workload": "cnn", "model": "resnet_tiny"}
 WORDS = COMMON | {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 5}
-REVIEWS = COMMON | {"workload": "deepconn", "model": "deepconn_tiny", "framework": "tensorflow", "execution": "graph"}
+REVIEWS = COMMON | {
+    "workload": "deepconn",
+    "model": "deepconn_tiny",
+    "framework": "tensorflow",
+    "execution": "graph",
+}
 
 SWEEP = """
 import signal
@@ -34,7 +46,8 @@ from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from tests.measure.launched import tiny
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that put the tests in the background has left it ignored
+# a shell that put the tests in the background has left it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 store = RecordStore(Path("runs").resolve())
 """  # of a process that measures
 
@@ -46,7 +59,11 @@ def tiny(seed: int, devices: int = 2, placement: str = "ddp", **more: Any) -> Ru
 
 def descendants() -> list[int]:
     """Processes that this one has started and that still live."""
-    return [child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    return [
+        child.pid
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE
+    ]
 
 
 def memory_of(pid: int) -> list[Path]:
@@ -56,7 +73,9 @@ def memory_of(pid: int) -> list[Path]:
 
 @dataclass(frozen=True)
 class Struck:
-    """A sweep. left: processes that still lived when it had ended. heard: what listened meanwhile."""
+    """A sweep. left: processes that still lived when it had ended. heard: what listened
+    meanwhile.
+    """
 
     store: RecordStore
     summary: Summary
@@ -68,19 +87,37 @@ class Struck:
         return next(record for record in self.store if record.run.seed == seed)
 
     def check_whole(self) -> None:
-        """Every Run has one Record, and nothing is left; a look that came too late would see nobody listen."""
+        """Every Run has one Record, and nothing is left; a look that came too late would see nobody
+        listen.
+        """
         assert self.heard
-        assert sorted(record.run.seed for record in self.store) == sorted(point.run.seed for point in self.points)
+        assert sorted(record.run.seed for record in self.store) == sorted(
+            point.run.seed for point in self.points
+        )
         assert sum(self.summary.statuses.values()) == len(self.points)
         assert not self.left and not memory_of(os.getpid())
 
 
-def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any]], measure: Any = measure, **environment: str) -> Struck:
-    """Measure these points while faults (`tests.faults`) strike; nothing that listens meanwhile is reached from another host."""
-    store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
+def strike(
+    folder: Path,
+    points: Sequence[Point],
+    faults: Sequence[dict[str, Any]],
+    measure: Any = measure,
+    **environment: str,
+) -> Struck:
+    """Measure these points while faults (`tests.faults`) strike; nothing that listens meanwhile is
+    reached from another host.
+    """
+    # other tests may have left helpers of their own
+    store, before = (
+        RecordStore(folder / "runs"),
+        set(descendants()),
+    )
     hook = environment.pop("hook", "tests.faults:strike")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in ({"FAULTS": json.dumps(list(faults)), "PYTHONPATH": PATHS} | environment).items():
+        for name, value in (
+            {"FAULTS": json.dumps(list(faults)), "PYTHONPATH": PATHS} | environment
+        ).items():
             patch.setenv(name, value)
         patch.delenv(OPEN_PORTS, raising=False)
         with overheard() as heard:

@@ -1,4 +1,6 @@
-"""Nothing outside a host reaches a launch on it, and what processes tell each other runs no code."""
+"""Nothing outside a host reaches a launch on it, and what processes tell each other runs no
+code.
+"""
 
 import importlib.util
 import pickle
@@ -30,32 +32,52 @@ from tests.refusals import refused
 
 OPEN = """
 import socket, sys
-servers = [socket.create_server((address, 5000 + number)) for number, address in enumerate(sys.argv[1:])]
+servers = [
+    socket.create_server((address, 5000 + number)) for number, address in enumerate(sys.argv[1:])
+]
 print("ready", flush=True)
 sys.stdin.read()
 """
 
 
 def test_what_another_host_reaches_is_what_is_said_to_be_reachable() -> None:
-    """All addresses of a host, its loopback, and all addresses of a network that has nothing else."""
+    """All addresses of a host, its loopback, and all addresses of a network that has nothing
+    else.
+    """
     if reason := private_network.why_not() or namespaces.why_not():
         pytest.skip(reason)
     with namespaces.Hosts(2) as hosts, ExitStack() as stack:
         before, python = listeners(), [*hosts.prefix(0), sys.executable, "-I", "-S", "-c", OPEN]
-        for command in ([*python, "0.0.0.0", "127.0.0.1"], [*hosts.prefix(0), *private_network.prefix(), *python[-5:], "0.0.0.0"]):
-            program = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        for command in (
+            [*python, "0.0.0.0", "127.0.0.1"],
+            [*hosts.prefix(0), *private_network.prefix(), *python[-5:], "0.0.0.0"],
+        ):
+            program = stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
             assert program.stdout and program.stdout.readline() == "ready\n"
         found = listeners() - before
         expected = [("0.0.0.0", 5000, False), ("0.0.0.0", 5000, True), ("127.0.0.1", 5001, False)]
         assert sorted((one.address, one.port, one.private) for one in found) == expected
         connect = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)"
         for port in (5000, 5001):
-            done = subprocess.run([*hosts.prefix(1), *python[-5:-1], connect, hosts.address(0), str(port)], capture_output=True)
-            assert (done.returncode == 0) is (port == 5000) is (port in {one.port for one in found if one.reachable})
+            done = subprocess.run(
+                [*hosts.prefix(1), *python[-5:-1], connect, hosts.address(0), str(port)],
+                capture_output=True,
+            )
+            assert (
+                (done.returncode == 0)
+                is (port == 5000)
+                is (port in {one.port for one in found if one.reachable})
+            )
 
 
 def test_a_socket_that_is_open_to_others_is_found() -> None:
-    with pytest.raises(AssertionError, match=r"address='0\.0\.0\.0'"), overheard() as heard, socket.create_server(("0.0.0.0", 0)):
+    with (
+        pytest.raises(AssertionError, match=r"address='0\.0\.0\.0'"),
+        overheard() as heard,
+        socket.create_server(("0.0.0.0", 0)),
+    ):
         time.sleep(5 * LOOK_S)
     assert heard
 
@@ -81,7 +103,12 @@ class Bomb:
 
 
 def _tell(rank: int, folder: Path) -> list[str]:
-    value = {"rank": rank, "weights": torch.full((3,), float(rank)), "names": ["a", None], "shape": (2, 3)}
+    value = {
+        "rank": rank,
+        "weights": torch.full((3,), float(rank)),
+        "names": ["a", None],
+        "shape": (2, 3),
+    }
     every = told.everyone(value | ({"more": "x" * 5000} if rank else {}))
     assert [part["rank"] for part in every] == [0, 1] and every[1]["more"] == "x" * 5000
     assert torch.equal(every[1]["weights"], torch.ones(3)) and every[0]["shape"] == (2, 3)
@@ -108,13 +135,30 @@ def test_a_line_runs_no_code(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-def test_open_ports_are_refused_where_there_is_no_private_network_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
+)
+def test_open_ports_are_refused_where_there_is_no_private_network_unless_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(private_network, "why_not", lambda: "Operation not permitted")
     monkeypatch.delenv(private_network.OPEN_PORTS, raising=False)
-    servers = build_run(**REVIEWS | {"placement": "multi_worker", "processes": "per_device", "devices": 2, "optimizer": "adam"})
+    servers = build_run(
+        **REVIEWS
+        | {
+            "placement": "multi_worker",
+            "processes": "per_device",
+            "devices": 2,
+            "optimizer": "adam",
+        }
+    )
     cluster = Cluster(hosts=2, per_host=1, network="1 Gbit/s", link="1-gbit-s")
-    refused("multi_worker.* every interface of this machine.*Operation not permitted.*set MULTIGPU_OPEN_PORTS=1", check_devices, servers)
+    refused(
+        "multi_worker.* every interface of this machine.*Operation not permitted.*set"
+        " MULTIGPU_OPEN_PORTS=1",
+        check_devices,
+        servers,
+    )
     refused("which must reach each other: set MULTIGPU_OPEN_PORTS=1", check_run, servers, cluster)
     monkeypatch.setenv(private_network.OPEN_PORTS, "1")
     check_devices(servers)
@@ -122,12 +166,26 @@ def test_open_ports_are_refused_where_there_is_no_private_network_unless_allowed
 
 
 def test_a_notebook_listens_to_nobody_outside(tmp_path: Path) -> None:
-    """Sweeps are listened to where they are struck (`launched.strike`), as are collectives, synchrony and Ray in their own tests."""
+    """Sweeps are listened to where they are struck (`launched.strike`), as are collectives,
+    synchrony and Ray in their own tests.
+    """
     page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import time; time.sleep(1)")])
-    page.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    page.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
     nbformat.write(page, tmp_path / "page.ipynb")
     with overheard() as heard:
         subprocess.run(
-            [sys.executable, "-m", "papermill", tmp_path / "page.ipynb", tmp_path / "out.ipynb", "--no-progress-bar"], check=True
+            [
+                sys.executable,
+                "-m",
+                "papermill",
+                tmp_path / "page.ipynb",
+                tmp_path / "out.ipynb",
+                "--no-progress-bar",
+            ],
+            check=True,
         )
     assert heard

@@ -1,4 +1,6 @@
-"""A clock that cannot be fooled, what a launch says of Runs that did not end well or did not train, and how it climbs a ladder."""
+"""A clock that cannot be fooled, what a launch says of Runs that did not end well or did not train,
+and how it climbs a ladder.
+"""
 
 import json
 import math
@@ -21,7 +23,16 @@ from multigpu.measure.point import Point
 from multigpu.measure.program import Program, is_echo, status_of
 from multigpu.measure.session import measurement
 from multigpu.measure.sweep import make_plan
-from multigpu.measure.timed import PASSED_OVER, TIMED, Item, Timed, ascending, full_at, item_of, ladder_of
+from multigpu.measure.timed import (
+    PASSED_OVER,
+    TIMED,
+    Item,
+    Timed,
+    ascending,
+    full_at,
+    item_of,
+    ladder_of,
+)
 from multigpu.measure.timing import Window, clock_flags, run_window, training_fault
 from multigpu.record import RecordStore
 from multigpu.run import Run
@@ -30,7 +41,9 @@ from tests.refusals import refused
 
 
 class FakeDevice:
-    """A device that works off a queue: steps return at once, `synchronise` waits for the rest, on a clock of its own."""
+    """A device that works off a queue: steps return at once, `synchronise` waits for the rest, on a
+    clock of its own.
+    """
 
     now = busy_until = 0.0
 
@@ -47,23 +60,38 @@ class FakeDevice:
     def synchronise(self) -> None:
         self.now = max(self.now, self.busy_until)
 
-    def timed(self, step: Callable[[int], object], first: int, count: int, barrier: Callable[[], None] = lambda: None) -> Window:
+    def timed(
+        self,
+        step: Callable[[int], object],
+        first: int,
+        count: int,
+        barrier: Callable[[], None] = lambda: None,
+    ) -> Window:
         return run_window(step, first, count, self, barrier, lambda: self.now)
 
 
 def test_asynchronous_work_is_waited_for_and_work_queued_before_is_not_counted() -> None:
-    """Steps return after 1 ms of host time while the device needs 10 ms each: 30 steps cost 0.3 s, not 0.03."""
+    """Steps return after 1 ms of host time while the device needs 10 ms each: 30 steps cost 0.3 s,
+    not 0.03.
+    """
     device, seen = FakeDevice(), []
     device.enqueue(5.0)
-    window = device.timed(lambda index: (seen.append(index), device.enqueue(0.010, host_s=0.001))[0], 10, 30)
-    assert window.wall_s == pytest.approx(0.301)  # the first step's device work begins when its host work has ended
+    window = device.timed(
+        lambda index: (seen.append(index), device.enqueue(0.010, host_s=0.001))[0], 10, 30
+    )
+    # the first step's device work begins when its host work has ended
+    assert window.wall_s == pytest.approx(0.301)
     assert [window.event_s, sum(window.step_time_s)] == pytest.approx([window.wall_s] * 2)
     assert window.step_time_s[1:] == pytest.approx([0.010] * 29)
-    assert seen == list(range(10, 40)) and len(window.results) == 30, "the window holds every step once"
+    assert seen == list(range(10, 40)) and len(window.results) == 30, (
+        "the window holds every step once"
+    )
 
 
 def test_a_sleeping_rank_counts_for_all() -> None:
-    """The closing barrier waits for the slowest replica, so the fast one's wall clock shows it too."""
+    """The closing barrier waits for the slowest replica, so the fast one's wall clock shows it
+    too.
+    """
     device, barriers = FakeDevice(), iter([0.0, 0.5])
 
     def barrier() -> None:
@@ -97,7 +125,9 @@ def test_what_does_not_train_is_a_fault_and_training_is_none(losses, moved, agre
 
 
 def plan_of(folder: Path, *runs: Run) -> Plan:
-    return make_plan(TIMED, [item_of(Point(run)) for run in runs], folder / "runs", folder, folder)[0]
+    return make_plan(TIMED, [item_of(Point(run)) for run in runs], folder / "runs", folder, folder)[
+        0
+    ]
 
 
 @pytest.fixture
@@ -111,35 +141,82 @@ def started(journal: Journal, key: str, at: float) -> None:
 
 def part(distance: dict[str, float], **more: Any) -> dict[str, Any]:
     """What a replica knows whose four steps took 0.1 s each; its variables began 5 from zero."""
-    own = {"steps": [0.1] * 4, "losses": [4.0, 3.0, 2.0, 1.0], "lookups": [{}, {}], "moved": {}, "state": None, "threads": 1}
-    same = {"distance": distance, "start_square": 25.0, "prints": {"w": 1.0, "b": 1.0}, "units": 12, "padded_units": 12}
-    spans = dict.fromkeys(("startup_s", "build_s", "warmup_s", "peak_memory_gib"), 1.0) | dict.fromkeys(("wall_s", "event_s"), 0.3)
+    own = {
+        "steps": [0.1] * 4,
+        "losses": [4.0, 3.0, 2.0, 1.0],
+        "lookups": [{}, {}],
+        "moved": {},
+        "state": None,
+        "threads": 1,
+    }
+    same = {
+        "distance": distance,
+        "start_square": 25.0,
+        "prints": {"w": 1.0, "b": 1.0},
+        "units": 12,
+        "padded_units": 12,
+    }
+    spans = dict.fromkeys(
+        ("startup_s", "build_s", "warmup_s", "peak_memory_gib"), 1.0
+    ) | dict.fromkeys(("wall_s", "event_s"), 0.3)
     return own | same | spans | more
 
 
 def test_an_independent_replica_that_stands_still_is_found_beside_others_that_move() -> None:
     moving, run = part({"w": 3.0, "b": 4.0}), tiny(0, 3, "independent")
     found = measurement(run, [moving] * 3, 1.0)
-    assert found.parameter_change == 1.0 and found.replicas_agree is None and found.flags == [], "5 away from a start that was 5 from zero"
+    assert found.parameter_change == 1.0 and found.replicas_agree is None and found.flags == [], (
+        "5 away from a start that was 5 from zero"
+    )
     for rank in range(3):
         parts = [part({"w": 3.0, "b": 0.0}) if other == rank else moving for other in range(3)]
-        refused(rf"1 of 6 variables did not move, 'b \(device {rank}\)' among them", measurement, run, parts, 1.0, error=DidNotTrain)
+        refused(
+            rf"1 of 6 variables did not move, 'b \(device {rank}\)' among them",
+            measurement,
+            run,
+            parts,
+            1.0,
+            error=DidNotTrain,
+        )
 
 
 def test_what_replicas_know_together_makes_the_record() -> None:
     ways = [{"device_to_device": 8, "host_to_device": 0}, {"device_to_device": 4}]
-    parts = [part({"w": 3.0, "b": 4.0}, moved=moved, event_s=event_s) for moved, event_s in zip(ways, (0.3, 0.2), strict=True)]
+    parts = [
+        part({"w": 3.0, "b": 4.0}, moved=moved, event_s=event_s)
+        for moved, event_s in zip(ways, (0.3, 0.2), strict=True)
+    ]
     found = measurement(tiny(0), parts, 1.0)
-    assert found.moved_bytes == {"device_to_device": 12} and found.units == 24 and found.loss == [8.0, 6.0, 4.0, 2.0]
-    assert found.replicas_agree is True and found.parameter_change == 1.0, "of copies the first counts"
-    assert [flag[:51] for flag in found.flags] == ["moved bytes {'device_to_device': 12} differ from th"]
-    (uncounted,) = measurement(tiny(0), [{**one, "uncounted": "no hooks"} for one in parts], 1.0).flags
+    assert (
+        found.moved_bytes == {"device_to_device": 12}
+        and found.units == 24
+        and found.loss == [8.0, 6.0, 4.0, 2.0]
+    )
+    assert found.replicas_agree is True and found.parameter_change == 1.0, (
+        "of copies the first counts"
+    )
+    assert [flag[:51] for flag in found.flags] == [
+        "moved bytes {'device_to_device': 12} differ from th"
+    ]
+    (uncounted,) = measurement(
+        tiny(0), [{**one, "uncounted": "no hooks"} for one in parts], 1.0
+    ).flags
     assert uncounted == "moved bytes were not counted: no hooks"
     parts[1]["prints"] = {"w": 1.0, "b": 2.0}
-    refused("must hold equal variables ended with different ones", measurement, tiny(0), parts, 1.0, error=DidNotTrain)
+    refused(
+        "must hold equal variables ended with different ones",
+        measurement,
+        tiny(0),
+        parts,
+        1.0,
+        error=DidNotTrain,
+    )
 
 
-FULL = "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error. Last error: Cuda failure 2 'out of memory'"
+FULL = (
+    "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error. Last error: Cuda failure 2 'out of"
+    " memory'"
+)
 GONE = "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5"
 
 
@@ -153,7 +230,9 @@ GONE = "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1
         (type("ResourceExhaustedError", (Exception,), {})("OOM"), "out_of_memory", False),
     ],
 )
-def test_a_cause_is_no_echo_whatever_library_names_it(error: Exception, status: str, echo: bool) -> None:
+def test_a_cause_is_no_echo_whatever_library_names_it(
+    error: Exception, status: str, echo: bool
+) -> None:
     """Told by words, or by the name of the error's class: its library is not imported."""
     found = status_of(error)
     assert found[0] == status and is_echo(found[1], found[0]) is echo
@@ -161,12 +240,24 @@ def test_a_cause_is_no_echo_whatever_library_names_it(error: Exception, status: 
 
 def test_a_long_message_keeps_its_beginning_and_its_end() -> None:
     """TensorFlow names the operation first, then where it was defined, and the cause last."""
-    _, said = status_of(RuntimeError("merge/all/1/CollectiveReduce " + "File somewhere " * 100 + "NCCL: unhandled system error"))
-    assert said.startswith("RuntimeError: merge/all/1/Coll") and said.endswith("NCCL: unhandled system error") and len(said) == 300
+    _, said = status_of(
+        RuntimeError(
+            "merge/all/1/CollectiveReduce "
+            + "File somewhere " * 100
+            + "NCCL: unhandled system error"
+        )
+    )
+    assert (
+        said.startswith("RuntimeError: merge/all/1/Coll")
+        and said.endswith("NCCL: unhandled system error")
+        and len(said) == 300
+    )
     assert status_of(RuntimeError("x" * 286))[1] == "RuntimeError: " + "x" * 286
 
 
-def test_the_last_word_of_a_run_is_an_echo_only_where_nothing_better_is_known(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_word_of_a_run_is_an_echo_only_where_nothing_better_is_known(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = plan.key(plan.items[0])
 
     def give_up(error: Exception) -> Any:
@@ -177,16 +268,32 @@ def test_the_last_word_of_a_run_is_an_echo_only_where_nothing_better_is_known(pl
         return one.journal.fault(key)
 
     monkeypatch.setattr(os, "_exit", sys.exit)
-    assert give_up(RuntimeError(GONE)) is None, "who died may have said why elsewhere, or does better the second time"
-    assert give_up(ConnectionError("broken pipe")) == ("failed", f"its workers died 2 times: RuntimeError: {GONE}")
+    assert give_up(RuntimeError(GONE)) is None, (
+        "who died may have said why elsewhere, or does better the second time"
+    )
+    assert give_up(ConnectionError("broken pipe")) == (
+        "failed",
+        f"its workers died 2 times: RuntimeError: {GONE}",
+    )
     assert give_up(RuntimeError(FULL)) == ("out_of_memory", FULL)
 
 
 def stacks(*calls: str) -> str:
-    """What `faulthandler` writes of a process whose main thread is in these calls, innermost first; another thread reads."""
-    lines = [f'  File "/somewhere/{call.split()[1]}.py", line {number} in {call.split()[0]}' for number, call in enumerate(calls, 1)]
-    other = ["Thread 0x00007f1 (most recent call first):", '  File "/lib/threading.py", line 982 in run', ""]
-    return "\n".join(["Timeout (0:00:06)!", *other, "Thread 0x00007f2 (most recent call first):", *lines, ""])
+    """What `faulthandler` writes of a process whose main thread is in these calls, innermost first;
+    another thread reads.
+    """
+    lines = [
+        f'  File "/somewhere/{call.split()[1]}.py", line {number} in {call.split()[0]}'
+        for number, call in enumerate(calls, 1)
+    ]
+    other = [
+        "Thread 0x00007f1 (most recent call first):",
+        '  File "/lib/threading.py", line 982 in run',
+        "",
+    ]
+    return "\n".join(
+        ["Timeout (0:00:06)!", *other, "Thread 0x00007f2 (most recent call first):", *lines, ""]
+    )
 
 
 WAITS = stacks("all_reduce distributed", "wrapper logger", "merge wire", "step trainer")
@@ -196,14 +303,22 @@ WAIT = "all_reduce (distributed.py:1) < wrapper (logger.py:2) < merge (wire.py:3
 def test_a_timeout_says_where_its_replicas_stood(plan: Plan) -> None:
     key = plan.key(plan.items[0])
     journal = Journal(plan.scratch)
-    for rank, text in {10: WAITS, 2: WAITS, 1: stacks("<lambda> feed", "step trainer"), 3: "", 4: "Timeout (0:00:06)!\nThread 0x0"}.items():
+    for rank, text in {
+        10: WAITS,
+        2: WAITS,
+        1: stacks("<lambda> feed", "step trainer"),
+        3: "",
+        4: "Timeout (0:00:06)!\nThread 0x0",
+    }.items():
         journal.stack_file(key, rank).write_text(text)
     told = f"1 in <lambda> (feed.py:1) < step (trainer.py:2); 2, 10 in {WAIT}"
     assert journal.fault(key) == ("timeout", f"replicas 1, 2, 4, 10 did not finish in time: {told}")
     assert stood_at("Timeout (0:00:06)!\nThread 0x00007f2 (most rec") == ""
 
 
-def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_hosts_know_of_a_failure_is_told_as_well(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = plan.key(plan.items[0])
     there = tmp_path / "there"
     there.mkdir()
@@ -214,12 +329,22 @@ def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, tmp_path
     (there / "slow.3.stacks").write_text(WAITS)
     noted = {"fault": launching._faults(Journal(there)), "echo": Journal(there).noted("echo")}
     heard = json.loads(json.dumps({"word": "ended", "code": 1, "noted": noted}))
-    meeting: Any = SimpleNamespace(host=0, tell=lambda word, **message: None, hear=lambda *wanted: heard)
+    meeting: Any = SimpleNamespace(
+        host=0, tell=lambda word, **message: None, hear=lambda *wanted: heard
+    )
     monkeypatch.setenv(CLUSTER_VARIABLE, "")  # which the company sets, is taken back
     journal = Journal(plan.scratch)
-    launching.Company(meeting, Cluster(hosts=2, per_host=2, network="a wire", link="wire")).settle(journal)
-    assert journal.fault("full") == ("out_of_memory", "planted"), "a cause counts for more than a wait for it"
-    assert journal.fault("slow") == ("timeout", f"replica 3 did not finish in time on its host: in {WAIT}")
+    launching.Company(meeting, Cluster(hosts=2, per_host=2, network="a wire", link="wire")).settle(
+        journal
+    )
+    assert journal.fault("full") == (
+        "out_of_memory",
+        "planted",
+    ), "a cause counts for more than a wait for it"
+    assert journal.fault("slow") == (
+        "timeout",
+        f"replica 3 did not finish in time on its host: in {WAIT}",
+    )
     for _ in range(2):
         started(journal, key, 1000.0)
     assert journal.fault(key) == ("failed", "its workers died 2 times: RuntimeError: gloo")
@@ -229,7 +354,9 @@ def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, tmp_path
 def test_a_worker_that_starts_after_the_end_or_on_another_machine_does_nothing(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str
 ) -> None:
-    """The launcher looks ten times a second for an end. A GPU that is lost makes another machine: Records would get wrong keys."""
+    """The launcher looks ten times a second for an end. A GPU that is lost makes another machine:
+    Records would get wrong keys.
+    """
     (tmp_path / "plan.json").write_text(plan.model_dump_json())
     monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path / "plan.json")])
     monkeypatch.setattr(program, "end_with_parent", lambda: None)
@@ -237,7 +364,9 @@ def test_a_worker_that_starts_after_the_end_or_on_another_machine_does_nothing(
     ran: list[Plan] = []
     program.run_program(ran.append)
     if machine:
-        (tmp_path / "plan.json").write_text(plan.model_copy(update={"machine": machine}).model_dump_json())
+        (tmp_path / "plan.json").write_text(
+            plan.model_copy(update={"machine": machine}).model_dump_json()
+        )
     else:
         Journal(plan.scratch).end("the disk is full", "there is room")
     with pytest.raises(SystemExit):
@@ -245,17 +374,30 @@ def test_a_worker_that_starts_after_the_end_or_on_another_machine_does_nothing(
     (end,) = Journal(plan.scratch).events()
     assert len(ran) == 1 and end["event"] == "end"
     if machine:
-        assert end["why"] == f"a process of the launch finds itself on {plan.machine}, and not on elsewhere"
+        assert (
+            end["why"]
+            == f"a process of the launch finds itself on {plan.machine}, and not on elsewhere"
+        )
 
 
 def test_workers_that_died_without_a_reason_are_quoted(plan: Plan) -> None:
     key = plan.key(plan.items[0])
-    stack = "Current thread 0x00007f2 (most recent call first):\n  Garbage-collecting\n" + '  File "/somewhere/agent.py", line 3 in main\n'
-    second = ["warned at the beginning\n", stack, "Fatal Python error: Bus error\n\n" + stack, "it is gone"]
+    stack = (
+        "Current thread 0x00007f2 (most recent call first):\n  Garbage-collecting\n"
+        + '  File "/somewhere/agent.py", line 3 in main\n'
+    )
+    second = [
+        "warned at the beginning\n",
+        stack,
+        "Fatal Python error: Bus error\n\n" + stack,
+        "it is gone",
+    ]
     starts = [(1001.0, ["of the first start"]), (1999.0, second), (2010.0, ["of those that ask"])]
     for start, (at, texts) in enumerate(starts):
         for rank, text in enumerate(texts):  # each falls silent a second after the one before
-            log = plan.scratch / "logs" / "launch_x1" / f"attempt_{start}" / str(rank) / "stderr.log"
+            log = (
+                plan.scratch / "logs" / "launch_x1" / f"attempt_{start}" / str(rank) / "stderr.log"
+            )
             log.parent.mkdir(parents=True)
             log.write_text(text)
             os.utime(log, (at + rank, at + rank))
@@ -263,18 +405,31 @@ def test_workers_that_died_without_a_reason_are_quoted(plan: Plan) -> None:
     journal = Journal(plan.scratch)
     for at in (1000.0, 2000.0):
         started(journal, key, at)
-    words = "its workers died 2 times without a message; last on standard error: Fatal Python error: Bus error"
+    words = (
+        "its workers died 2 times without a message; last on standard error: Fatal Python error:"
+        " Bus error"
+    )
     assert journal.fault(key) == ("failed", words)
     started(journal, key, 2005.0)
-    assert journal.fault(key) == ("failed", "its workers died 3 times without a message"), "they said nothing of this Run"
+    assert journal.fault(key) == (
+        "failed",
+        "its workers died 3 times without a message",
+    ), "they said nothing of this Run"
 
 
 @pytest.mark.parametrize(
     ("broken", "error", "status"),
-    [((Journal, "report"), OSError(28, "No space left on device"), "ok"), ((Timed, "measure"), MemoryError("planted"), "failed")],
+    [
+        ((Journal, "report"), OSError(28, "No space left on device"), "ok"),
+        ((Timed, "measure"), MemoryError("planted"), "failed"),
+    ],
 )
 def test_a_record_is_not_written_over_and_memory_that_is_full_while_it_is_made_is_not_the_runs(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, broken: tuple[Any, str], error: Exception, status: str
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: tuple[Any, str],
+    error: Exception,
+    status: str,
 ) -> None:
     """Else its ladder of batches would end here."""
 
@@ -291,7 +446,13 @@ def test_a_ladder_keeps_its_places_and_is_climbed_from_below() -> None:
     one = [Item(run=tiny(0, batch_size=batch)) for batch in (64, 16, 32)]
     other = [Item(run=tiny(0, batch_size=batch, model="alexnet_tiny")) for batch in (8, 4)]
     climbed = ascending([one[0], other[0], one[1], other[1], one[2]])
-    assert [(item.run.model[0], item.run.batch_size) for item in climbed] == [("r", 16), ("a", 4), ("r", 32), ("a", 8), ("r", 64)]
+    assert [(item.run.model[0], item.run.batch_size) for item in climbed] == [
+        ("r", 16),
+        ("a", 4),
+        ("r", 32),
+        ("a", 8),
+        ("r", 64),
+    ]
     assert [item.smaller for item in climbed] == [(), (), (16,), (4,), (16, 32)]
     assert ladder_of(one[0]) != ladder_of(other[0]) != ladder_of(Item(run=other[0].run, repeat=1))
 
@@ -304,10 +465,19 @@ def test_above_the_first_batch_that_does_not_fit_nothing_is_started(tmp_path: Pa
     for index, item in enumerate(plan.items):
         decisions.append(program.decide(index))
         if decisions[-1]:
-            program.write(item, "out_of_memory" if item.run.batch_size == 32 else "failed", "planted")
+            program.write(
+                item, "out_of_memory" if item.run.batch_size == 32 else "failed", "planted"
+            )
     assert decisions == [True, True, False, False]
-    over = [event["reason"] for event in Journal(plan.scratch).events() if event.get("status") == PASSED_OVER]
+    over = [
+        event["reason"]
+        for event in Journal(plan.scratch).events()
+        if event.get("status") == PASSED_OVER
+    ]
     assert over == ["a batch of 32 was out of memory"] * 2
     assert len(list(RecordStore(plan.records))) == 2, "what was passed over leaves no Record"
     again = plan_of(tmp_path, *runs)
-    assert [(item.run.batch_size, full_at(again, item)) for item in again.items] == [(64, 32), (128, 32)]
+    assert [(item.run.batch_size, full_at(again, item)) for item in again.items] == [
+        (64, 32),
+        (128, 32),
+    ]

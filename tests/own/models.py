@@ -10,7 +10,9 @@ WORDS = 60
 
 
 class SmallResNet(nn.Module):
-    """A block of two convolutions with batch norm beside a shortcut, behind a frozen convolution, as in fine-tuning."""
+    """A block of two convolutions with batch norm beside a shortcut, behind a frozen convolution,
+    as in fine-tuning.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,10 +29,18 @@ class SmallResNet(nn.Module):
 
 
 def images(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    return torch.randn(n, 3, 12, 12, generator=generator), torch.randint(10, (n,), generator=generator)
+    return torch.randn(n, 3, 12, 12, generator=generator), torch.randint(
+        10, (n,), generator=generator
+    )
 
 
-resnet = mg.Job(SmallResNet, images, F.cross_entropy, mg.SGD(0.05, momentum=0.9, weight_decay=1e-4), batch_size=8)
+resnet = mg.Job(
+    SmallResNet,
+    images,
+    F.cross_entropy,
+    mg.SGD(0.05, momentum=0.9, weight_decay=1e-4),
+    batch_size=8,
+)
 
 
 def sentences(n: int, generator: torch.Generator) -> list[Tensor]:
@@ -38,19 +48,28 @@ def sentences(n: int, generator: torch.Generator) -> list[Tensor]:
 
 
 class LanguageModel(nn.Module):
-    """A transformer's layer and an LSTM, with dropout, a buffer, tied output layers and a loss of its own, of all but the last word."""
+    """A transformer's layer and an LSTM, with dropout, a buffer, tied output layers and a loss of
+    its own, of all but the last word.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(WORDS, 16, padding_idx=0)
-        self.register_buffer("positions", torch.sin(torch.arange(8.0)[:, None] * torch.arange(1, 17)), persistent=False)
+        self.register_buffer(
+            "positions",
+            torch.sin(torch.arange(8.0)[:, None] * torch.arange(1, 17)),
+            persistent=False,
+        )
         self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
         self.lstm = nn.LSTM(16, 16, num_layers=2, batch_first=True, dropout=0.2)
         self.early, self.late = nn.Linear(16, WORDS, bias=False), nn.Linear(16, WORDS, bias=False)
         self.late.weight = self.early.weight
 
     def forward(self, words: Tensor) -> Tensor:
-        mask, start = nn.Transformer.generate_square_subsequent_mask(8), torch.zeros(2, len(words), 16)
+        mask, start = (
+            nn.Transformer.generate_square_subsequent_mask(8),
+            torch.zeros(2, len(words), 16),
+        )
         x = self.layer(self.embedding(words[:, :-1]) + self.positions, src_mask=mask)
         output = self.early(x) + self.late(self.lstm(x, (start, start.clone()))[0])
         return F.cross_entropy(output.flatten(0, 1), words[:, 1:].flatten())
@@ -86,4 +105,10 @@ class Ratings(torch.utils.data.Dataset):
         return (self.ids[index], self.age[index]), self.rating[index, 0]
 
 
-recommender = mg.Job(Recommender, torch.utils.data.DataLoader(Ratings(), batch_size=8), F.mse_loss, mg.SGD(0.1), batch_size=8)
+recommender = mg.Job(
+    Recommender,
+    torch.utils.data.DataLoader(Ratings(), batch_size=8),
+    F.mse_loss,
+    mg.SGD(0.1),
+    batch_size=8,
+)

@@ -1,4 +1,6 @@
-"""What a comparison may spend, on a made-up clock; and a user's model beside the published job nearest to it, on committed Records."""
+"""What a comparison may spend, on a made-up clock; and a user's model beside the published job
+nearest to it, on committed Records.
+"""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -23,8 +25,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def launched(clock: SimpleNamespace, bar: Budget, launches: int, opening_s: float, runs: list[tuple[str, float]]) -> Iterator[str]:
-    """The Runs of one launch that are measured: the first is the throw-away one, and ends `opening_s` after the launch began."""
+def launched(
+    clock: SimpleNamespace,
+    bar: Budget,
+    launches: int,
+    opening_s: float,
+    runs: list[tuple[str, float]],
+) -> Iterator[str]:
+    """The Runs of one launch that are measured: the first is the throw-away one, and ends
+    `opening_s` after the launch began.
+    """
     bar.begin(launches)
     for place, (label, took_s) in enumerate(runs):
         try:
@@ -37,15 +47,29 @@ def launched(clock: SimpleNamespace, bar: Budget, launches: int, opening_s: floa
 
 
 def compared(
-    clock: SimpleNamespace, budget_s: float, opening_s: float, took_s: dict[str, float], repeats: int = 5
+    clock: SimpleNamespace,
+    budget_s: float,
+    opening_s: float,
+    took_s: dict[str, float],
+    repeats: int = 5,
 ) -> tuple[list[str], float]:
-    """What is measured within a budget, one device in a launch of its own; and when it ended, s after it began."""
+    """What is measured within a budget, one device in a launch of its own; and when it ended, s
+    after it began.
+    """
     bar, began, measured = Budget(99, False), clock.now, list[str]()
     bar.ends_s = began + budget_s
     launches = [["one"] * repeats, [name for name in took_s if name != "one"] * repeats]
     for place, names in enumerate(launches):
         try:
-            measured += list(launched(clock, bar, 2 - place, opening_s, [(name, took_s[name]) for name in [names[0], *names]]))[1:]
+            measured += list(
+                launched(
+                    clock,
+                    bar,
+                    2 - place,
+                    opening_s,
+                    [(name, took_s[name]) for name in [names[0], *names]],
+                )
+            )[1:]
         except OutOfTime:
             break
     return measured, clock.now - began
@@ -54,7 +78,9 @@ def compared(
 @pytest.mark.parametrize("budget_s", [15, 20, 25, 40, 60, 300])
 @pytest.mark.parametrize("opening_s", [2.0, 5.0, 9.0])
 @pytest.mark.parametrize("slow_s", [0.5, 3.0, 12.0])
-def test_a_budget_is_exceeded_by_one_run_at_most(clock: SimpleNamespace, budget_s: float, opening_s: float, slow_s: float) -> None:
+def test_a_budget_is_exceeded_by_one_run_at_most(
+    clock: SimpleNamespace, budget_s: float, opening_s: float, slow_s: float
+) -> None:
     took_s: dict[str, Any] = {"one": 1.0, "ddp": 1.5, "exp4": slow_s}
     measured, ended_s = compared(clock, budget_s, opening_s, took_s)
     assert ended_s <= budget_s + max(opening_s, slow_s, 1.5)
@@ -66,7 +92,9 @@ def test_a_budget_is_exceeded_by_one_run_at_most(clock: SimpleNamespace, budget_
 def found(model: str) -> Any:
     """A comparison of a model as large as this one, on two devices."""
     gains = {"one device": 1.0, "ddp": 1.8, "exp2": 1.2, "unpublished": 1.5}
-    frame = pd.DataFrame({"name": [*gains], "speedup": [*gains.values()], "n": 5}).assign(speedup_low=1.0, speedup_high=2.0)
+    frame = pd.DataFrame({"name": [*gains], "speedup": [*gains.values()], "n": 5}).assign(
+        speedup_low=1.0, speedup_high=2.0
+    )
     run = Run(workload="cnn", model=model, placement="ddp", devices=2, batch_size=64)
     return SimpleNamespace(runs=[run], names=[*gains], frame=frame)
 
@@ -75,8 +103,14 @@ def test_the_nearest_published_job_is_one_of_the_models_own_size_or_none_is_show
     rows = beside(found("vgg16"))
     here, there = rows[rows["place"] == "here"], rows[rows["place"] != "here"]
     assert dict(zip(here["name"], here["efficiency"], strict=True)) == {"ddp": 0.9, "exp2": 0.6}
-    assert there["place"].nunique() == 1 and there["place"].str.startswith("vgg16, ").all() and set(there["name"]) == set(here["name"])
-    assert (there["n"] > 1).all() and there["efficiency"].between(there["efficiency_low"], there["efficiency_high"]).all()
+    assert (
+        there["place"].nunique() == 1
+        and there["place"].str.startswith("vgg16, ").all()
+        and set(there["name"]) == set(here["name"])
+    )
+    assert (there["n"] > 1).all() and there["efficiency"].between(
+        there["efficiency_low"], there["efficiency_high"]
+    ).all()
     assert "<svg" in shown_beside(found("vgg16"))
     refused("no published job on 2 GPUs", beside, found("resnet_tiny"), error=Missing)
     assert shown_beside(found("resnet_tiny")) == ""

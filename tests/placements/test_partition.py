@@ -1,4 +1,6 @@
-"""Models that are parallel in themselves: cuts, bytes and bubbles worked out by hand, and what a Run refuses."""
+"""Models that are parallel in themselves: cuts, bytes and bubbles worked out by hand, and what a
+Run refuses.
+"""
 
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -16,7 +18,13 @@ from tests.refusals import refused
 
 
 def make_run(**more: Any) -> Run:
-    fields = {"workload": "stacks", "model": "mlp_tiny", "placement": "tensor_split", "device_type": "cpu", "batch_size": 12}
+    fields = {
+        "workload": "stacks",
+        "model": "mlp_tiny",
+        "placement": "tensor_split",
+        "device_type": "cpu",
+        "batch_size": 12,
+    }
     return build_run(**fields | {"scaling": "strong"} | more)
 
 
@@ -30,14 +38,18 @@ def test_stages_are_the_best_contiguous_cut():
         for devices in (1, 2, 3, 4):
             places = stages_of(work, devices)
             assert places == sorted(places) and set(places) == set(range(devices))
-            ours = max(sum(w for w, p in zip(work, places, strict=True) if p == d) for d in range(devices))
+            ours = max(
+                sum(w for w, p in zip(work, places, strict=True) if p == d) for d in range(devices)
+            )
             cuts = [(0, *cut, 7) for cut in combinations(range(1, 7), devices - 1)]
             assert ours == min(max(sum(work[a:b]) for a, b in pairwise(cut)) for cut in cuts)
     refused("2 sections cannot be spread over 3 devices", stages_of, [1.0, 1.0], 3)
 
 
 def test_bytes_of_stages_by_hand():
-    """A dense stack of 10 units over two devices: 12 rows of 10 numbers cross once and come back."""
+    """A dense stack of 10 units over two devices: 12 rows of 10 numbers cross once and come
+    back.
+    """
     run = make_run(**STAGES, devices=2)
     assert len(crossings(run.description.sections, section_places(run.description, 2))) == 1
     assert step_bytes(run, [{}]) == {"device_to_device": 2 * 12 * 10 * 4}
@@ -51,21 +63,32 @@ def test_bytes_of_stages_by_hand():
 
 
 def test_bytes_of_cut_matrices_by_hand():
-    """Four layers of 10 units: two pairs forward, one and the head's input backward, and three numbers a row of the loss."""
+    """Four layers of 10 units: two pairs forward, one and the head's input backward, and three
+    numbers a row of the loss.
+    """
     run = make_run(devices=2)
     assert step_bytes(run, [{}]) == {"all_reduce": 2 * 12 * (2 * 10 + 10 + 10 + 3) * 4}
-    assert step_bytes(make_run(devices=2, precision="bf16"), [{}]) == {"all_reduce": 2 * 12 * (40 * 2 + 3 * 4)}
+    assert step_bytes(make_run(devices=2, precision="bf16"), [{}]) == {
+        "all_reduce": 2 * 12 * (40 * 2 + 3 * 4)
+    }
     assert step_bytes(make_run(devices=1), [{}]) == {}
     recurrent = make_run(model="stack_recurrent_tiny", devices=2)
     gathered = 12 * 2 * 3 * 6 * 4  # rows, layers, positions, units, bytes
-    assert step_bytes(recurrent, [{}]) == {"all_gather": gathered, "reduce_scatter": 2 * gathered, "all_reduce": 2 * 12 * 3 * 4}
+    assert step_bytes(recurrent, [{}]) == {
+        "all_gather": gathered,
+        "reduce_scatter": 2 * gathered,
+        "all_reduce": 2 * 12 * 3 * 4,
+    }
 
 
 def test_copies_share_the_batch_and_parts_do_not():
     run = make_run(devices=4, model_parallel=2, batch_size=13)
     assert (run.degree, run.copies, run.shard_sizes) == (2, 2, [7, 6])
-    assert [run.copy_of(rank) for rank in range(4)] == [0, 0, 1, 1] and [run.leads(rank) for rank in range(4)] == [True, False] * 2
-    assert make_run(devices=4, scaling="weak").shard_sizes == [48]  # 12 rows a device, all of them through each
+    assert [run.copy_of(rank) for rank in range(4)] == [0, 0, 1, 1] and [
+        run.leads(rank) for rank in range(4)
+    ] == [True, False] * 2
+    # 12 rows a device, all of them through each
+    assert make_run(devices=4, scaling="weak").shard_sizes == [48]
     assert make_run(devices=4, placement="ddp").shard_sizes == [3] * 4
 
 
@@ -73,26 +96,56 @@ def test_copies_share_the_batch_and_parts_do_not():
     ("fields", "words"),
     [
         ({"devices": 4, "model_parallel": 3}, "model_parallel 3 does not divide 4 devices"),
-        ({"placement": "ddp", "devices": 2, "model_parallel": 2}, "has no meaning for placement 'ddp'"),
-        ({"devices": 2, "micro_batches": 2}, "micro_batches 2 has no meaning for placement 'tensor_split'"),
+        (
+            {"placement": "ddp", "devices": 2, "model_parallel": 2},
+            "has no meaning for placement 'ddp'",
+        ),
+        (
+            {"devices": 2, "micro_batches": 2},
+            "micro_batches 2 has no meaning for placement 'tensor_split'",
+        ),
         ({"devices": 12}, "a matrix of 10 rows to cut, too few for 12 devices"),
-        ({"model": "stack_recurrent_tiny", "devices": 4}, "6 hidden units of 'stack_recurrent_tiny' cannot be cut into 4 equal parts"),
-        ({"model": "stack_recurrent_tiny", "devices": 2, "recurrence": "fused"}, "one call for whole layers"),
+        (
+            {"model": "stack_recurrent_tiny", "devices": 4},
+            "6 hidden units of 'stack_recurrent_tiny' cannot be cut into 4 equal parts",
+        ),
+        (
+            {"model": "stack_recurrent_tiny", "devices": 2, "recurrence": "fused"},
+            "one call for whole layers",
+        ),
         (STAGES | {"devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
         (STAGES | {"devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
-        ({"workload": "cnn", "model": "resnet_tiny", "devices": 2}, "'resnet_tiny' does not say how its matrices are cut"),
+        (
+            {"workload": "cnn", "model": "resnet_tiny", "devices": 2},
+            "'resnet_tiny' does not say how its matrices are cut",
+        ),
         (STAGES | {"workload": "deepconn", "model": "deepconn_tiny"}, "declares its sections"),
-        ({"framework": "tensorflow", "processes": "one", "execution": "graph"}, "'tensor_split' does not exist in 'tensorflow'"),
-        (STAGES | {"framework": "tensorflow", "execution": "graph"}, "'layer_split' does not exist in 'tensorflow': it exists in torch"),
+        (
+            {"framework": "tensorflow", "processes": "one", "execution": "graph"},
+            "'tensor_split' does not exist in 'tensorflow'",
+        ),
+        (
+            STAGES | {"framework": "tensorflow", "execution": "graph"},
+            "'layer_split' does not exist in 'tensorflow': it exists in torch",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str):
     refused(words, make_run, **fields)
 
 
-def test_a_workload_that_a_framework_lacks_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(workloads().made, "stacks", replace(workloads()["stacks"], frameworks=("torch",)))
-    fields = {"framework": "tensorflow", "placement": "exp4", "processes": "one", "execution": "graph"}
+def test_a_workload_that_a_framework_lacks_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(
+        workloads().made, "stacks", replace(workloads()["stacks"], frameworks=("torch",))
+    )
+    fields = {
+        "framework": "tensorflow",
+        "placement": "exp4",
+        "processes": "one",
+        "execution": "graph",
+    }
     refused("'stacks' is not built in 'tensorflow': choose torch", make_run, **fields)
 
 
@@ -103,7 +156,12 @@ def test_the_least_time_of_a_hybrids_collectives_is_that_of_its_smallest_group()
 
 
 def test_sections_name_every_variable_once():
-    models = [model for workload in workloads().values() for model in workload.models.values() if model.sections]
+    models = [
+        model
+        for workload in workloads().values()
+        for model in workload.models.values()
+        if model.sections
+    ]
     assert {model.workload for model in models} == {"nmt", "cnn", "stacks"}
     for model in models:
         named = [variable for section in model.sections for variable in section.variables]

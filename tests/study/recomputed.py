@@ -1,7 +1,9 @@
-"""A second program for the deciding figures: from raw files alone, with nothing of `multigpu`, so that no fault of that can be shared.
+"""A second program for the deciding figures: from raw files alone, with nothing of `multigpu`, so
+that no fault of that can be shared.
 
-Ratios of geometric means of rates, steps and trained scores, of one Run over another or of their speedups, by the Records' own fields; and
-what Adagrad misses of rare features, beside other rules that are each at their best rate.
+Ratios of geometric means of rates, steps and trained scores, of one Run over another or of their
+speedups, by the Records' own fields; and what Adagrad misses of rare features, beside other rules
+that are each at their best rate.
 """
 
 import gzip
@@ -14,8 +16,22 @@ from typing import Any
 
 import numpy as np
 
-DEFAULTS: dict[str, Any] = {"framework": "torch", "processes": "per_device", "scaling": "weak", "inputs": "synthetic", "precision": "fp32"}
-DEFAULTS |= {"execution": "eager", "devices": 1, "batching": "own", "shuffle": False, "warmup_steps": 10, "timed_steps": 30, "prefetch": 0}
+DEFAULTS: dict[str, Any] = {
+    "framework": "torch",
+    "processes": "per_device",
+    "scaling": "weak",
+    "inputs": "synthetic",
+    "precision": "fp32",
+}
+DEFAULTS |= {
+    "execution": "eager",
+    "devices": 1,
+    "batching": "own",
+    "shuffle": False,
+    "warmup_steps": 10,
+    "timed_steps": 30,
+    "prefetch": 0,
+}
 
 
 def records(root: Path) -> dict[str, Mapping[str, Any]]:
@@ -23,7 +39,9 @@ def records(root: Path) -> dict[str, Mapping[str, Any]]:
     texts = [gzip.decompress(path.read_bytes()) for path in root.rglob("*.json.gz")]
     for path in root.rglob("records-*.tar.xz"):
         with tarfile.open(path) as tar:
-            texts += [file.read() for member in tar.getmembers() if (file := tar.extractfile(member))]
+            texts += [
+                file.read() for member in tar.getmembers() if (file := tar.extractfile(member))
+            ]
     every = sorted(map(json.loads, texts), key=lambda record: record.get("attempt", 0))
     return {record["key"]: record for record in every}
 
@@ -33,46 +51,81 @@ def field(record: Mapping[str, Any], name: str) -> Any:
 
 
 def quantity(record: Mapping[str, Any], name: str) -> float:
-    """A figure of a Run: words, images or reviews a second, or seconds a step, by the wall clock."""
+    """A figure of a Run: words, images or reviews a second, or seconds a step, by the wall
+    clock.
+    """
     wall_s = record["measurement"]["wall_s"]
-    return record["measurement"]["units"] / wall_s if name == "units_per_s" else wall_s / field(record, "timed_steps")
+    return (
+        record["measurement"]["units"] / wall_s
+        if name == "units_per_s"
+        else wall_s / field(record, "timed_steps")
+    )
 
 
 def fits(record: Mapping[str, Any], side: Mapping[str, Any]) -> bool:
     """Whether a Run is of a side: a value, or one of several, in each of its fields."""
-    return all(field(record, name) in (value if isinstance(value, list | tuple) else [value]) for name, value in side.items())
+    return all(
+        field(record, name) in (value if isinstance(value, list | tuple) else [value])
+        for name, value in side.items()
+    )
 
 
-def ratio(own: list[Mapping[str, Any]], name: str, over: list[dict[str, Any]], under: list[dict[str, Any]], per_device: bool) -> float:
+def ratio(
+    own: list[Mapping[str, Any]],
+    name: str,
+    over: list[dict[str, Any]],
+    under: list[dict[str, Any]],
+    per_device: bool,
+) -> float:
     """The product of the geometric means of the `over` sides by that of the `under` sides."""
     logs = 0.0
     for sign, sides in ((1, over), (-1, under)):
         for side in sides:
-            values = [quantity(record, name) / (field(record, "devices") if per_device else 1) for record in own if fits(record, side)]
+            values = [
+                quantity(record, name) / (field(record, "devices") if per_device else 1)
+                for record in own
+                if fits(record, side)
+            ]
             logs += sign * math.fsum(map(math.log, values)) / len(values)
     return math.exp(logs)
 
 
 def missing(record: Mapping[str, Any]) -> tuple[float, float]:
-    """Of the rarer half of a run's features: what is missing of their planted weights, squared, and their rates over the others'."""
-    problem, half = record["experiment"]["problem"], record["experiment"]["problem"]["features"] // 2
+    """Of the rarer half of a run's features: what is missing of their planted weights, squared, and
+    their rates over the others'.
+    """
+    problem, half = (
+        record["experiment"]["problem"],
+        record["experiment"]["problem"]["features"] // 2,
+    )
     generator = np.random.default_rng((problem["seed"], 1))
     generator.random((problem["rows"], problem["features"]))
     weights = generator.standard_normal(problem["features"])
     with np.errstate(over="ignore"):  # of what diverged
         parts = (np.array(record["parameters"]) - weights) ** 2
     logs = [math.log(rate) for rate in record["rates"]]
-    return sum(parts[half:]) / sum(weights[half:] ** 2), math.exp((sum(logs[half:]) - sum(logs[:half])) / half)
+    return sum(parts[half:]) / sum(weights[half:] ** 2), math.exp(
+        (sum(logs[half:]) - sum(logs[:half])) / half
+    )
 
 
-def at_best(own: list[Mapping[str, Any]], rule: str, by_loss: bool) -> dict[int, tuple[float, float]]:
-    """By seed what a rule misses and its rates, at the one rate of its runs that is best on average."""
+def at_best(
+    own: list[Mapping[str, Any]], rule: str, by_loss: bool
+) -> dict[int, tuple[float, float]]:
+    """By seed what a rule misses and its rates, at the one rate of its runs that is best on
+    average.
+    """
     found: dict[float, dict[int, tuple[float, float]]] = {}
     scores: dict[float, float] = {}
     for record in own:
-        asked, last = record["experiment"], [point[3] for point in record["curve"][-(len(record["curve"]) // 4) :]]
+        asked, last = (
+            record["experiment"],
+            [point[3] for point in record["curve"][-(len(record["curve"]) // 4) :]],
+        )
         if asked["rule"] == rule:
             found.setdefault(asked["rate"], {})[asked["seed"]] = figures = missing(record)
             score = sum(last) / len(last) if by_loss else figures[0]
-            scores[asked["rate"]] = scores.get(asked["rate"], 0.0) + (score if math.isfinite(score) else math.inf)
+            scores[asked["rate"]] = scores.get(asked["rate"], 0.0) + (
+                score if math.isfinite(score) else math.inf
+            )
     return found[min(scores, key=lambda rate: scores[rate])]

@@ -1,4 +1,6 @@
-"""The ledger of this study's claims: every test is in it, what it says of the order agrees with the Records and with the history."""
+"""The ledger of this study's claims: every test is in it, what it says of the order agrees with the
+Records and with the history.
+"""
 
 import argparse
 import re
@@ -15,51 +17,89 @@ from tests.study import claims_history
 
 
 def test_every_test_is_the_last_one_of_its_claim_in_the_ledger():
-    """Rows only grow in time and say why; a changed test without a row is found, and other words are no change."""
+    """Rows only grow in time and say why; a changed test without a row is found, and other words
+    are no change.
+    """
     assert claims_history.unwritten(all_claims(), entries()) == []
     for rows in entries().values():
-        assert [row.written for row in rows] == sorted(row.written for row in rows) and all(row.reason for row in rows)
+        assert [row.written for row in rows] == sorted(row.written for row in rows) and all(
+            row.reason for row in rows
+        )
         assert len({(row.digest, row.written) for row in rows}) == len(rows)
     claim = find_claim("C1")
     contrast = claim.predicate.contrasts[0]
-    moved = claim.predicate.model_copy(update={"contrasts": (contrast.model_copy(update={"bound": contrast.bound + 0.01}),)})
-    reworded = claim.predicate.model_copy(update={"contrasts": (contrast.model_copy(update={"label": "other words"}),), "scope": ""})
+    moved = claim.predicate.model_copy(
+        update={"contrasts": (contrast.model_copy(update={"bound": contrast.bound + 0.01}),)}
+    )
+    reworded = claim.predicate.model_copy(
+        update={"contrasts": (contrast.model_copy(update={"label": "other words"}),), "scope": ""}
+    )
     changed = claim.model_copy(update={"predicate": moved})
-    assert claims_history.unwritten([changed], entries()) == [f"C1 {changed.digest}"] != [f"C1 {claim.digest}"]
-    assert claims_history.unwritten([claim.model_copy(update={"predicate": reworded})], entries()) == []
+    assert (
+        claims_history.unwritten([changed], entries())
+        == [f"C1 {changed.digest}"]
+        != [f"C1 {claim.digest}"]
+    )
+    assert (
+        claims_history.unwritten([claim.model_copy(update={"predicate": reworded})], entries())
+        == []
+    )
     assert claims_history.unwritten([claim], {}) == [f"C1 {claim.digest}"]
 
 
 def test_what_data_there_was_and_which_came_first():
-    written, early, late = "2026-11-22T00:00:00+00:00", "2026-11-21T23:00:00+00:00", "2026-11-22T01:00:00+00:00"
+    written, early, late = (
+        "2026-11-22T00:00:00+00:00",
+        "2026-11-21T23:00:00+00:00",
+        "2026-11-22T01:00:00+00:00",
+    )
     known, here, gone = frozenset({"1111111"}), "1111111abc", "2222222"
     for records, data, found in (
         ([], "none", BEFORE),
         ([(late, here)], "none", BEFORE),
-        ([(early, gone), (late, here), (late, here)], "not known", f"{AFTER} (1 of 3 Records are older)"),
+        (
+            [(early, gone), (late, here), (late, here)],
+            "not known",
+            f"{AFTER} (1 of 3 Records are older)",
+        ),
         ([(early, gone), (early, here)], "existed", AFTER),
     ):
         assert claims_history.state(written, records, known) == data in STATES
         test = Entry("C1", "0", written, "abc", "none", "first test")
         assert order(test, [date for date, _ in records]) == found
-        assert order(test._replace(data="existed"), [late]) == AFTER and order(test._replace(data="not known"), [late]) == UNKNOWN
+        assert (
+            order(test._replace(data="existed"), [late]) == AFTER
+            and order(test._replace(data="not known"), [late]) == UNKNOWN
+        )
 
 
 @pytest.mark.parametrize("commit", ["3823640", "feaa135", "8e29e61"])
 def test_the_history_has_the_tests_that_the_ledger_tells(commit):
-    shown = subprocess.run(["git", "show", "-s", "--format=%at", commit], cwd=paths.REPOSITORY, capture_output=True, text=True)
+    shown = subprocess.run(
+        ["git", "show", "-s", "--format=%at", commit],
+        cwd=paths.REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
     if shown.returncode:
         pytest.skip("the history is not here")
     then = datetime.fromtimestamp(int(shown.stdout), UTC).isoformat()
-    told = {number: [row.digest for row in rows if row.commit and row.written <= then][-1:] for number, rows in entries().items()}
+    told = {
+        number: [row.digest for row in rows if row.commit and row.written <= then][-1:]
+        for number, rows in entries().items()
+    }
     found = claims_history.tests_of(commit)
-    assert {number: [digest] for number, (digest, _) in found.items() if digest} == {n: digests for n, digests in told.items() if digests}
+    assert {number: [digest] for number, (digest, _) in found.items() if digest} == {
+        n: digests for n, digests in told.items() if digests
+    }
 
 
 def test_changed_verdicts_are_what_the_records_say_now(results):
     now = {result.claim.number: result.verdict for result in results}
     last = {change.claim: change for change in changes()}
-    assert {number: change.after for number, change in last.items()} == {number: now[number] for number in last}
+    assert {number: change.after for number, change in last.items()} == {
+        number: now[number] for number in last
+    }
     assert all(change.why and change.before != change.after for change in changes())
 
 
@@ -67,11 +107,15 @@ def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(r
     """And no row says that there was no data while deciding Records are older."""
     for result in results:
         for row in entries().get(result.claim.number, ())[-1:]:
-            assert row.data != "none" or not [date for date in result.measured_at if date < row.written], result.claim.number
+            assert row.data != "none" or not [
+                date for date in result.measured_at if date < row.written
+            ], result.claim.number
         assert bool(result.scope) == (result.verdict == "holds here only"), result.claim.number
         assert result.why or result.verdict.startswith(("holds", "does not")), result.claim.number
         if result.verdict in ("inconclusive", "not yet measured"):
-            assert re.search(r"about [\d,]+ (GPU )?s", result.why), f"{result.claim.number}: what decides it, and what that takes?"
+            assert re.search(r"about [\d,]+ (GPU )?s", result.why), (
+                f"{result.claim.number}: what decides it, and what that takes?"
+            )
 
 
 @pytest.fixture(scope="module")

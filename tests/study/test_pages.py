@@ -1,5 +1,5 @@
-"""Pages run in this process, cell by cell, drawing nothing: true of the published Records, tripped by other ones, and never stopped by a
-stranger's.
+"""Pages run in this process, cell by cell, drawing nothing: true of the published Records, tripped
+by other ones, and never stopped by a stranger's.
 """
 
 import ast
@@ -33,7 +33,9 @@ from tests.factory import make_machine, make_record, plant
 
 NOTEBOOKS = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
 UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}
-"""page -> what a `require` of it says, or how that begins -> why no scaling of Runs' rates can trip it."""
+"""page -> what a `require` of it says, or how that begins -> why no scaling of Runs' rates can trip
+it.
+"""
 FROM_RATES = ("everywhere", "frame", "points", "host_steps")
 """What a study derives from the rates that are scaled; the rest that it has read stays."""
 
@@ -50,25 +52,37 @@ def names_of(cell: ast.Module) -> tuple[set[str], set[str]]:
     bound, free = set[str](), set[str]()
     for line in cell.body:
         targets = [part.target for part in ast.walk(line) if isinstance(part, ast.comprehension)]
-        inner = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-        names = [part for part in ast.walk(line) if isinstance(part, ast.Name) and part.id not in inner]
+        inner = {
+            part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)
+        }
+        names = [
+            part for part in ast.walk(line) if isinstance(part, ast.Name) and part.id not in inner
+        ]
         free |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - bound
         bound |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
     return bound, free
 
 
 class Page:
-    """One page: `run` executes its cells; `facts` and `required` keep what each cell wrote and required.
+    """One page: `run` executes its cells; `facts` and `required` keep what each cell wrote and
+    required.
 
-    Of a published page (`told`), also the Records listed at its end, its links to the explorer with their rows' Records, and its figures.
+    Of a published page (`told`), also the Records listed at its end, its links to the explorer with
+    their rows' Records, and its figures.
     """
 
-    def __init__(self, path: Path, patch: pytest.MonkeyPatch, strict: bool = True, **parameters: str) -> None:
+    def __init__(
+        self, path: Path, patch: pytest.MonkeyPatch, strict: bool = True, **parameters: str
+    ) -> None:
         self.cells, self.parameters = code_of(path), parameters
         self.facts: dict[int, list[Any]] = defaultdict(list)
         self.required: dict[int, list[tuple[str, bool]]] = defaultdict(list)
         self.space: dict[str, Any] = {"__name__": "__main__"}
-        self.listed, self.links, self.figures = set[str](), list[tuple[str, set[str]]](), list[Picture]()
+        self.listed, self.links, self.figures = (
+            set[str](),
+            list[tuple[str, set[str]]](),
+            list[Picture](),
+        )
         self.at, self.of_a_machine = 0, False
         write, require = Estimate.__format__, prose.require
 
@@ -91,12 +105,21 @@ class Page:
             patch.setattr(read.Study, "header", lambda study: "")
 
     def run(self, last: int | None = None, kept: Mapping[str, Any] | None = None) -> None:
-        """Execute the cells, all or this one and those that it rests on; kept: what the study has read already, by its attribute."""
+        """Execute the cells, all or this one and those that it rests on; kept: what the study has
+        read already, by its attribute.
+        """
         for number in range(len(self.cells)) if last is None else self.below(last):
             source, parameters = self.cells[number]
             self.at, cell = number, ast.parse(source)
             with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(prose.EachCell().visit(cell) if "study" in self.space else cell, f"cell {number}", "exec"), self.space)
+                exec(
+                    compile(
+                        prose.EachCell().visit(cell) if "study" in self.space else cell,
+                        f"cell {number}",
+                        "exec",
+                    ),
+                    self.space,
+                )
             if parameters:
                 self.space.update(self.parameters)
             elif number == 1:
@@ -146,7 +169,9 @@ def told(path: Path) -> Page:
     def linked(of: Any, rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> Any:
         if link:
             keys = rows["keys"].dropna() if "keys" in rows else []
-            page.links.append((show.of_machines(link, rows), set(", ".join(keys).split(", ")) - {""}))
+            page.links.append(
+                (show.of_machines(link, rows), set(", ".join(keys).split(", ")) - {""})
+            )
         return of(rows, *more, link=link, **words)
 
     def plot(of: Any, *more: Any, **words: Any) -> Picture:
@@ -158,19 +183,38 @@ def told(path: Path) -> Page:
         patch.setattr(estimate, "WRITTEN", written := set[str]())
         patch.setattr(show, "WRITTEN", written)
         page = Page(path, patch)
-        drawn = {name: partial(plot, getattr(plots, name)) for name in ("dots", "lines", "bars", "timeline")}
-        for name, called in {"sources": sources, "table": partial(linked, show.table), **drawn}.items():
+        drawn = {
+            name: partial(plot, getattr(plots, name))
+            for name in ("dots", "lines", "bars", "timeline")
+        }
+        for name, called in {
+            "sources": sources,
+            "table": partial(linked, show.table),
+            **drawn,
+        }.items():
             patch.setattr(pages, name, called)
         page.run()
     page.of_a_machine = bool(show.PAGE_MACHINE)
     return page
 
 
-def test_every_require_is_tripped_by_other_rates(path: Path, told: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three times or a third of the rates behind one of the facts that a block says make each `require` of that block fail."""
-    exempt, every = UNSCALED.get(path.stem, {}), [why for required in told.required.values() for why, _ in required]
-    assert all(any(why.startswith(begin) for why in every) and len(reason) > 20 for begin, reason in exempt.items())
-    kept = {name: read for name, read in vars(told.space["study"]).items() if name not in FROM_RATES}
+def test_every_require_is_tripped_by_other_rates(
+    path: Path, told: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three times or a third of the rates behind one of the facts that a block says make each
+    `require` of that block fail.
+    """
+    exempt, every = (
+        UNSCALED.get(path.stem, {}),
+        [why for required in told.required.values() for why, _ in required],
+    )
+    assert all(
+        any(why.startswith(begin) for why in every) and len(reason) > 20
+        for begin, reason in exempt.items()
+    )
+    kept = {
+        name: read for name, read in vars(told.space["study"]).items() if name not in FROM_RATES
+    }
     for cell, required in told.required.items():
         left = {why for why, _ in required if not any(why.startswith(begin) for begin in exempt)}
         sides = list({keys: None for fact in told.facts.get(cell, []) if (keys := keys_of([fact]))})
@@ -183,16 +227,31 @@ def test_every_require_is_tripped_by_other_rates(path: Path, told: Page, monkeyp
                 again = Page(path, patch, strict=False)
                 again.run(cell, kept)
             left -= {why for why, held in again.required.get(cell, []) if not held}
-        assert not left, f"cell {cell} says {sorted(left)}, and no scaling of the rates behind its facts trips that"
+        assert not left, (
+            f"cell {cell} says {sorted(left)}, and no scaling of the rates behind its facts trips"
+            " that"
+        )
 
 
-def test_every_figure_leads_to_its_records_and_is_read_on_a_telephone(path: Path, told: Page, explored: dict[str, Any]) -> None:
-    """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points for every link."""
-    assert keys_of([fact for facts in told.facts.values() for fact in facts]) <= told.listed <= explored["keys"]
+def test_every_figure_leads_to_its_records_and_is_read_on_a_telephone(
+    path: Path, told: Page, explored: dict[str, Any]
+) -> None:
+    """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and
+    points for every link.
+    """
+    assert (
+        keys_of([fact for facts in told.facts.values() for fact in facts])
+        <= told.listed
+        <= explored["keys"]
+    )
     assert told.listed or path.stem == "20-explorer"
     for link, keys in told.links:
-        assert "machine=" in link or not told.of_a_machine, f"{link} shows points of other machines than its rows"
-        found = where(explored["points"], **{name: text.split("|") for name, text in parse_qsl(link)})
+        assert "machine=" in link or not told.of_a_machine, (
+            f"{link} shows points of other machines than its rows"
+        )
+        found = where(
+            explored["points"], **{name: text.split("|") for name, text in parse_qsl(link)}
+        )
         assert len(found), f"no point has {link}"
         assert keys <= set().union(*found["own"]), f"{link} leaves out Records of its rows"
     assert all(map(read_on_a_telephone, told.figures))
@@ -203,11 +262,19 @@ def explored() -> dict[str, Any]:
     """The points as the explorer knows them, in words, and the keys that it finds a file for."""
     points = read.frames(paths.RUNS)[1]
     data = encoded(points, paths.DATA)
-    places = [place for row in data["records"] for place in row] + [place for *_, place in data["others"]]
+    places = [place for row in data["records"] for place in row] + [
+        place for *_, place in data["others"]
+    ]
     held = {name: one for name, one in data["columns"].items() if "values" in one}
-    columns = {name: [one["values"][at] for at in one.get("at", [0] * len(points))] for name, one in held.items()}
+    columns = {
+        name: [one["values"][at] for at in one.get("at", [0] * len(points))]
+        for name, one in held.items()
+    }
     own = [[place.split()[0] for place in row] for row in data["records"]]
-    return {"points": pd.DataFrame(columns).assign(own=own), "keys": {place.split()[0] for place in places if " " in place}}
+    return {
+        "points": pd.DataFrame(columns).assign(own=own),
+        "keys": {place.split()[0] for place in places if " " in place},
+    }
 
 
 @pytest.fixture(scope="module", params=["empty", "cpu", "unknown"])
@@ -216,14 +283,30 @@ def strangers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     folder = tmp_path_factory.mktemp(request.param)
     (folder / "runs").mkdir()
     if request.param != "empty":
-        machine = make_machine(0) if request.param == "cpu" else make_machine(2, name="2x-unknown", gpu="Unknown GPU")
-        fields = {"device_type": "cpu", "model": "nmt_small", "precision": "fp32"} if request.param == "cpu" else {}
+        machine = (
+            make_machine(0)
+            if request.param == "cpu"
+            else make_machine(2, name="2x-unknown", gpu="Unknown GPU")
+        )
+        fields = (
+            {"device_type": "cpu", "model": "nmt_small", "precision": "fp32"}
+            if request.param == "cpu"
+            else {}
+        )
         repeats = product(("ddp", "exp2"), (1, 2), (0, 1))
-        plant(RecordStore(folder / "runs"), [make_record(name, count, machine=machine, repeat=n, **fields) for name, count, n in repeats])
+        plant(
+            RecordStore(folder / "runs"),
+            [
+                make_record(name, count, machine=machine, repeat=n, **fields)
+                for name, count, n in repeats
+            ],
+        )
     return folder
 
 
-def test_pages_render_on_a_strangers_records(strangers: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_render_on_a_strangers_records(
+    strangers: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is raised: what is not true or not there is left out."""
     monkeypatch.delenv(paths.PUBLISH, raising=False)
     Page(path, monkeypatch, records=str(strangers)).run()

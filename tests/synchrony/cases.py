@@ -1,4 +1,6 @@
-"""Short experiments that several tests use, what is true of every run, and the replay of its arrivals without any clock."""
+"""Short experiments that several tests use, what is true of every run, and the replay of its
+arrivals without any clock.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +22,14 @@ RULES: tuple[dict[str, Any], ...] = (
     {"kind": "bounded", "c": 0.001, "maximum": 0.05},
     {"kind": "warm_up", "rate": 0.05, "start": 0.01, "updates": 20},
 )
-SIX = (("sync", None), ("k_sync", 3), ("k_batch_sync", 6), ("async", None), ("k_async", 3), ("k_batch_async", 6))
+SIX = (
+    ("sync", None),
+    ("k_sync", 3),
+    ("k_batch_sync", 6),
+    ("async", None),
+    ("k_async", 3),
+    ("k_batch_async", 6),
+)
 """The protocols with a K for 5 workers; the batch variants with more gradients than workers."""
 
 
@@ -32,22 +41,35 @@ def timed(protocol: str, gradients: int | None = None, **fields: Any) -> Experim
 
 def trained(protocol: str, gradients: int | None = None, **fields: Any) -> Experiment:
     """The same with gradients, of linear regression."""
-    return timed(protocol, gradients, **{"problem": REGRESSION, "rate": {"kind": "constant", "rate": 0.02}, **fields})
+    return timed(
+        protocol,
+        gradients,
+        **{"problem": REGRESSION, "rate": {"kind": "constant", "rate": 0.02}, **fields},
+    )
 
 
 def check_accounts(run: Server, updates: int) -> None:
-    """Every batch that was started is in one account, and the gradients of so many updates were applied."""
+    """Every batch that was started is in one account, and the gradients of so many updates were
+    applied.
+    """
     a = run.accounts
     assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
-    assert a.applied == updates * run.experiment.gradients_per_update and len(run.update_times_s) == updates
+    assert (
+        a.applied == updates * run.experiment.gradients_per_update
+        and len(run.update_times_s) == updates
+    )
     assert (a.cancelled > 0) == (run.experiment.protocol in ("k_sync", "k_batch_sync"))
 
 
 def replay(
-    experiment: Experiment, events: Sequence[Event], problem: Problem | None = None, arithmetic: Arithmetic = ON_HOST
+    experiment: Experiment,
+    events: Sequence[Event],
+    problem: Problem | None = None,
+    arithmetic: Arithmetic = ON_HOST,
 ) -> np.ndarray | None:
-    """Parameters after `events`, with every gradient computed again: those of the run that recorded them, to the last bit.
-    `arithmetic` matters under a bounded rate alone, and then must be that of the run's `server_device`: `on_device` says what is equal.
+    """Parameters after `events`, with every gradient computed again: those of the run that recorded
+    them, to the last bit. `arithmetic` matters under a bounded rate alone, and then must be that of
+    the run's `server_device`: `on_device` says what is equal.
     """
     problem = problem or experiment.open()
     server = Server(experiment, problem, arithmetic)

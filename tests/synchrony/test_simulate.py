@@ -1,4 +1,6 @@
-"""The state machine alone, by random events; the simulator: identities between protocols, updates by a recursion, accounts, determinism."""
+"""The state machine alone, by random events; the simulator: identities between protocols, updates
+by a recursion, accounts, determinism.
+"""
 
 import random
 from typing import Any
@@ -55,24 +57,53 @@ def test_every_batch_is_in_exactly_one_account(protocol: str, gradients: int | N
                 assert len(decision.update) == server.gradients
             if not server.batches:
                 assert len({job.worker for job in decision.update}) == len(decision.update)
-            assert server.started == server.applied + len(server.waiting) + len(server.running) + server.cancelled + server.lost
+            assert (
+                server.started
+                == server.applied
+                + len(server.waiting)
+                + len(server.running)
+                + server.cancelled
+                + server.lost
+            )
             assert len(seen) == server.applied
-        applied, cancelled, lost = applied + server.applied, cancelled + server.cancelled, lost + server.lost
+        applied, cancelled, lost = (
+            applied + server.applied,
+            cancelled + server.cancelled,
+            lost + server.lost,
+        )
     assert applied > 300
     assert (cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
     assert lost > 0
 
 
 def test_workers_that_leave_take_their_batch_along_and_end_sync_alone() -> None:
-    refused("sync with 4 workers takes 4 gradients an update, not 3: leave gradients out", Coordinator, "sync", 4, 3)
+    refused(
+        "sync with 4 workers takes 4 gradients an update, not 3: leave gradients out",
+        Coordinator,
+        "sync",
+        4,
+        3,
+    )
     why = "sync needs gradients of 3 workers for an update, and 2 of 3 workers are left"
-    for protocol, gradients in (("k_async", 2), ("async", None), ("k_batch_sync", 9), ("sync", None)):
+    for protocol, gradients in (
+        ("k_async", 2),
+        ("async", None),
+        ("k_batch_sync", 9),
+        ("sync", None),
+    ):
         server = begun(protocol, 3, gradients)
         assert server.left(1) == Job(1, 0, 0)
-        refused(why, server.check_possible, error=CannotContinue) if protocol == "sync" else server.check_possible()
+        refused(
+            why, server.check_possible, error=CannotContinue
+        ) if protocol == "sync" else server.check_possible()
         assert server.arrived(1, 0).late and server.left(1) is None
         for worker, ticket in ((3, 0), (-1, 0), (0, 1)):
-            refused(f"worker {worker} never started a batch with ticket {ticket}", server.arrived, worker, ticket)
+            refused(
+                f"worker {worker} never started a batch with ticket {ticket}",
+                server.arrived,
+                worker,
+                ticket,
+            )
 
 
 def assert_equal(one: Server, other: Server) -> None:
@@ -100,11 +131,16 @@ def test_protocols_that_are_one(one: tuple[str, int | None], other: tuple[str, i
 def test_the_same_experiment_gives_the_same_bits(protocol: str, gradients: int | None) -> None:
     first, again = (simulate(trained(protocol, gradients)) for _ in range(2))
     assert_equal(first, again)
-    assert first.curve == again.curve and simulate(trained(protocol, gradients, seed=1)).events != first.events
+    assert (
+        first.curve == again.curve
+        and simulate(trained(protocol, gradients, seed=1)).events != first.events
+    )
 
 
 def recursion(run: Server) -> np.ndarray:
-    """w_j+1 = w_j - sum over the update's gradients of rate g(w_tau) / K, from the arrivals alone, with rules of its own."""
+    """w_j+1 = w_j - sum over the update's gradients of rate g(w_tau) / K, from the arrivals alone,
+    with rules of its own.
+    """
     experiment, problem = run.experiment, run.experiment.open()
     k, rule = experiment.gradients_per_update, experiment.rate
     history = [problem.initial(0)]
@@ -122,7 +158,10 @@ def recursion(run: Server) -> np.ndarray:
                 case StalenessRate():
                     rate = rule.rate / max(1, np.mean(ages))
                 case WarmUpRate():
-                    rate = min(rule.rate, rule.start + (rule.rate - rule.start) * (len(history) - 1) / rule.updates)
+                    rate = min(
+                        rule.rate,
+                        rule.start + (rule.rate - rule.start) * (len(history) - 1) / rule.updates,
+                    )
                 case BoundedRate():
                     square = np.sum((now - old) ** 2)
                     rate = rule.maximum if square == 0 else min(rule.maximum, rule.c / square)
@@ -133,7 +172,9 @@ def recursion(run: Server) -> np.ndarray:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(map(str, rule.values())))
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)
-def test_updates_are_those_of_the_recursion(protocol: str, gradients: int | None, rule: dict[str, Any]) -> None:
+def test_updates_are_those_of_the_recursion(
+    protocol: str, gradients: int | None, rule: dict[str, Any]
+) -> None:
     run = simulate(trained(protocol, gradients, rate=rule, updates=60))
     np.testing.assert_allclose(run.parameters, recursion(run), rtol=1e-11)
     assert np.linalg.norm(run.parameters) > 0.1
@@ -159,17 +200,31 @@ def test_budgets_curves_versions_and_blocks() -> None:
     run = simulate(trained("async", updates=None, time_s=20.0, evaluations=10))
     assert run.end_s == 20.0 >= run.update_times_s[-1]
     assert [point.time_s for point in run.curve] == sorted(point.time_s for point in run.curve)
-    assert (len(run.curve), run.curve[0].updates, run.curve[-1].updates) == (11, 0, len(run.update_times_s))
+    assert (len(run.curve), run.curve[0].updates, run.curve[-1].updates) == (
+        11,
+        0,
+        len(run.update_times_s),
+    )
     run = simulate(trained("k_batch_async", 2, updates=100, evaluations=10))
-    assert [(point.updates, point.gradients) for point in run.curve] == [(count, 2 * count) for count in range(0, 101, 10)]
+    assert [(point.updates, point.gradients) for point in run.curve] == [
+        (count, 2 * count) for count in range(0, 101, 10)
+    ]
     assert simulate(trained("sync", updates=3, evaluations=50)).curve[-1].updates == 3
-    assert simulate(trained("sync")).accounts.versions_held == 1 < simulate(trained("async")).accounts.versions_held <= 5
+    assert (
+        simulate(trained("sync")).accounts.versions_held
+        == 1
+        < simulate(trained("async")).accounts.versions_held
+        <= 5
+    )
     run = simulate(timed("sync", law={"kind": "constant", "time_s": 0.5}, updates=45))
     np.testing.assert_allclose(run.block_times_s(20), [0.5] * 22)
 
 
 def mean_s(protocol: str, gradients: int | None = None, **fields: Any) -> float:
-    return simulate(timed(protocol, gradients, law=ONE, updates=120, **fields)).update_times_s[-1] / 120
+    return (
+        simulate(timed(protocol, gradients, law=ONE, updates=120, **fields)).update_times_s[-1]
+        / 120
+    )
 
 
 def test_a_straggler_a_busy_server_and_computations_that_go_on_take_their_time() -> None:
@@ -179,13 +234,21 @@ def test_a_straggler_a_busy_server_and_computations_that_go_on_take_their_time()
     # one worker delivers every second, the other every 1.5
     assert mean_s("async", **late) == pytest.approx(1 / (1 + 1 / 1.5), rel=0.02)
     assert mean_s("k_sync", 1, **late) == pytest.approx(1.0)
-    # a server that needs 0.5 a gradient handles two a second, whoever sends them; sync's last of four is through after 1 + 4 x 0.5
+    # a server that needs 0.5 a gradient handles two a second, whoever sends them; sync's last of
+    # four is through after 1 + 4 x 0.5
     assert mean_s("async", workers=4, server_s=0.5) == pytest.approx(0.5, rel=0.03)
     assert mean_s("sync", workers=4, server_s=0.5) == pytest.approx(3.0)
     # worker 1 computes for 1.6 what worker 0 made useless after 1: it is never the first
     slow = {"workers": 2, "slowdown": (1.0, 1.6)}
-    assert mean_s("k_sync", 1, **slow) == mean_s("k_sync", 1, preemptive=False, **slow) == pytest.approx(1.0)
-    # with K = 2 of 3, the third computes its cancelled batch to the end (1.5), then the next one until 3.0, where it is among the first two
+    assert (
+        mean_s("k_sync", 1, **slow)
+        == mean_s("k_sync", 1, preemptive=False, **slow)
+        == pytest.approx(1.0)
+    )
+    # with K = 2 of 3, the third computes its cancelled batch to the end (1.5), then the next one
+    # until 3.0, where it is among the first two
     third = {"workers": 3, "slowdown": (1.0, 1.2, 1.5)}
     assert mean_s("k_sync", 2, **third) == pytest.approx(1.2)
-    assert simulate(timed("k_sync", 2, law=ONE, updates=2, preemptive=False, **third)).update_times_s == pytest.approx([1.2, 2.4])
+    assert simulate(
+        timed("k_sync", 2, law=ONE, updates=2, preemptive=False, **third)
+    ).update_times_s == pytest.approx([1.2, 2.4])

@@ -1,4 +1,6 @@
-"""Training without a launcher, in a process a device or in one for all: a server that has the framework imported forks them."""
+"""Training without a launcher, in a process a device or in one for all: a server that has the
+framework imported forks them.
+"""
 
 import dataclasses
 import multiprocessing.connection
@@ -25,10 +27,22 @@ from multigpu.training.session import TrainingSession
 from multigpu.training.state import replicas_of
 from tests.forked import forking
 
-FIELDS: dict[str, Any] = {"workload": "cnn", "model": "resnet_tiny", "inputs": "digits_split", "device_type": "cpu", "devices": 2}
+FIELDS: dict[str, Any] = {
+    "workload": "cnn",
+    "model": "resnet_tiny",
+    "inputs": "digits_split",
+    "device_type": "cpu",
+    "devices": 2,
+}
 FIELDS |= {"batch_size": 100, "scaling": "strong", "steps": 6, "base_rate": 0.05}
 """Fifteen steps an epoch."""
-ADAM: dict[str, Any] = {"optimizer": "adam", "base_rate": 1e-3, "schedule": "luong10", "schedule_steps": 8, "checkpoint_every": 2}
+ADAM: dict[str, Any] = {
+    "optimizer": "adam",
+    "base_rate": 1e-3,
+    "schedule": "luong10",
+    "schedule_steps": 8,
+    "checkpoint_every": 2,
+}
 """Slots, a count of steps and a rate that changes: all of it must come back."""
 
 
@@ -38,13 +52,22 @@ def training(placement: str = "ddp", **more: Any) -> TrainingRun:
 
 def translation(placement: str) -> TrainingRun:
     """Three steps of the smallest model that translates the committed corpus."""
-    fields = {"workload": "nmt", "model": "nmt_short", "inputs": "pieces_short", "batch_size": 64, "shuffle": True, "base_rate": 1e-3}
+    fields = {
+        "workload": "nmt",
+        "model": "nmt_short",
+        "inputs": "pieces_short",
+        "batch_size": 64,
+        "shuffle": True,
+        "base_rate": 1e-3,
+    }
     return build_training_run(**{**FIELDS, **fields, "placement": placement, "steps": 3})
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One run. kill: (rank, step) at which a process is killed with -9. folder: of the checkpoints, by name."""
+    """One run. kill: (rank, step) at which a process is killed with -9. folder: of the checkpoints,
+    by name.
+    """
 
     name: str
     training: TrainingRun
@@ -65,17 +88,24 @@ def session_of(case: Case, rank: int, root: Path) -> TrainingSession:
 
     shared = root / f"shared-{case.name}"
     shared.mkdir(exist_ok=True)
-    item = TrainingItem.of(case.training, timeout_s=60.0, folder=root / (case.folder or f"run-{case.name}"))
+    item = TrainingItem.of(
+        case.training, timeout_s=60.0, folder=root / (case.folder or f"run-{case.name}")
+    )
     return TrainingSession(item, Seat(rank, shared, 0.0, stage), 1, case.duties())
 
 
 def train_one(case: Case, rank: int, root: Path) -> list[dict[str, Any]]:
-    """What each replica of a process knows at the end, its variables too; or the sentence that refused it."""
+    """What each replica of a process knows at the end, its variables too; or the sentence that
+    refused it.
+    """
     session = session_of(case, rank, root)
     try:
         session.warm_up()
         ended = zip(session.time(), session.replicas, strict=True)
-        return [{"part": part, "values": replica.full_values(), "at": session.history.resumed_at} for part, replica in ended]
+        return [
+            {"part": part, "values": replica.full_values(), "at": session.history.resumed_at}
+            for part, replica in ended
+        ]
     except (DidNotTrain, ValueError) as error:
         return [{"refused": str(error)} for _ in session.devices.each]
     finally:
@@ -86,7 +116,9 @@ def worker(rank: int, processes: int, cases: list[Case], root: Path) -> None:
     """One process: every case, one after the other."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(root / f"store-{cases[0].name}"), processes)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=processes, timeout=timedelta(seconds=30))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=processes, timeout=timedelta(seconds=30)
+    )
     for case in cases:
         found = train_one(case, rank, root)
         (root / f"{case.name}.{rank}").write_bytes(pickle.dumps(found))
@@ -94,14 +126,20 @@ def worker(rank: int, processes: int, cases: list[Case], root: Path) -> None:
 
 
 def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
-    """What every replica of every case (of as many processes) knows, by name and rank; cases that were killed have no entry."""
+    """What every replica of every case (of as many processes) knows, by name and rank; cases that
+    were killed have no entry.
+    """
     run = cases[0].training.run
     count = 1 if run.processes == "one" else run.devices
-    processes = [forking().Process(target=worker, args=(rank, count, cases, root)) for rank in range(count)]
+    processes = [
+        forking().Process(target=worker, args=(rank, count, cases, root)) for rank in range(count)
+    ]
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
-        multiprocessing.connection.wait([process.sentinel for process in processes if process.is_alive()])
+        multiprocessing.connection.wait(
+            [process.sentinel for process in processes if process.is_alive()]
+        )
         if any(process.exitcode for process in processes):  # the others wait for one that is gone
             for process in processes:
                 process.kill()
@@ -109,7 +147,9 @@ def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
     for case in cases:
         files = [root / f"{case.name}.{rank}" for rank in range(count)]
         if all(file.exists() for file in files):
-            found[case.name] = [replica for file in files for replica in pickle.loads(file.read_bytes())]
+            found[case.name] = [
+                replica for file in files for replica in pickle.loads(file.read_bytes())
+            ]
     return found
 
 
@@ -128,15 +168,26 @@ class Results(dict[str, list[dict[str, Any]]]):
     """What every replica of every case knows, by name and rank.
 
     launches: cases that are trained by the same processes, one after the other.
-    interrupted: name -> a run whose process `killer` is killed in its fourth step, in processes of its own, and which then goes on from
-        its checkpoint as the case "resumed-NAME".
+    interrupted: name -> a run whose process `killer` is killed in its fourth step, in processes of
+        its own, and which then goes on from its checkpoint as the case "resumed-NAME".
     """
 
-    def __init__(self, root: Path, launches: list[list[Case]], interrupted: dict[str, TrainingRun], killer: int) -> None:
-        resuming = [Case(f"resumed-{name}", run, folder=f"folder-{name}") for name, run in interrupted.items()]
+    def __init__(
+        self,
+        root: Path,
+        launches: list[list[Case]],
+        interrupted: dict[str, TrainingRun],
+        killer: int,
+    ) -> None:
+        resuming = [
+            Case(f"resumed-{name}", run, folder=f"folder-{name}")
+            for name, run in interrupted.items()
+        ]
         self.cases = {case.name: case for cases in (*launches, resuming) for case in cases}
         for name, run in interrupted.items():
-            assert not run_cases([Case(f"killed-{name}", run, kill=(killer, 3), folder=f"folder-{name}")], root), "nobody was killed"
+            assert not run_cases(
+                [Case(f"killed-{name}", run, kill=(killer, 3), folder=f"folder-{name}")], root
+            ), "nobody was killed"
             assert (root / f"folder-{name}" / "checkpoint.pt").exists()
         for cases in (*launches, resuming):
             self |= run_cases(cases, root)
@@ -148,7 +199,9 @@ class Results(dict[str, list[dict[str, Any]]]):
     def check_resumed(self, name: str, whole: str) -> None:
         """A resumed run ended, bit by bit, as one that was never interrupted."""
         resumed = self[f"resumed-{name}"]
-        assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
+        assert [part["at"] for part in resumed] == [[2], [2]], (
+            "it did not begin at the checkpoint before the kill"
+        )
         for a, b in zip(self[whole], resumed, strict=True):
             assert a["values"].keys() == b["values"].keys()
             assert all(torch.equal(value, b["values"][key]) for key, value in a["values"].items())
@@ -157,11 +210,14 @@ class Results(dict[str, list[dict[str, Any]]]):
         assert two.resumed_at == [2] and two.start_hashes == one.start_hashes
 
 
-# Duties of which one is not done: `said` is how it is found, `fields` are those of a run that shows it; and one that counts.
+# Duties of which one is not done: `said` is how it is found, `fields` are those of a run that shows
+# it; and one that counts.
 
 
 class OwnStart(Duties):
-    """Every replica draws its own initial weights, as programs do that seed nothing; the broadcast must make them one."""
+    """Every replica draws its own initial weights, as programs do that seed nothing; the broadcast
+    must make them one.
+    """
 
     def build(self, context: Context) -> Trainer:
         trainer = super().build(context)
@@ -193,7 +249,9 @@ class NotSynchronised(Duties):
 
 
 class FetchedApart(Duties):
-    """2 is not done where variables are staged: the last replica computes its next step with something else than the others."""
+    """2 is not done where variables are staged: the last replica computes its next step with
+    something else than the others.
+    """
 
     def build(self, context: Context) -> Trainer:
         trainer = super().build(context)
@@ -219,7 +277,12 @@ class SameShard(Duties):
         return 0
 
 
-ADJUSTED: dict[str, Any] = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
+ADJUSTED: dict[str, Any] = {
+    "schedule": "luong10",
+    "schedule_steps": 12,
+    "scaling": "weak",
+    "batch_size": 50,
+}
 
 
 class UnawareOfReplicas(Duties):
@@ -228,7 +291,11 @@ class UnawareOfReplicas(Duties):
     said, fields = "the schedule of this run asks for", ADJUSTED
 
     def rates(self, training: TrainingRun, steps_per_epoch: int | None) -> Callable[[int], float]:
-        return training.model_copy(update={"adjust_to_devices": False}).schedule_of(steps_per_epoch).rate
+        return (
+            training.model_copy(update={"adjust_to_devices": False})
+            .schedule_of(steps_per_epoch)
+            .rate
+        )
 
 
 class RateNotApplied(Duties):
@@ -250,4 +317,11 @@ class EveryoneLeads(Duties):
         return True
 
 
-NOT_DONE: tuple[Any, ...] = (NotBroadcast, NotSynchronised, SameShard, UnawareOfReplicas, RateNotApplied, EveryoneLeads)
+NOT_DONE: tuple[Any, ...] = (
+    NotBroadcast,
+    NotSynchronised,
+    SameShard,
+    UnawareOfReplicas,
+    RateNotApplied,
+    EveryoneLeads,
+)

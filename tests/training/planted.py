@@ -23,17 +23,32 @@ def trained(
     flags: Sequence[str] = (),
     **fields: Any,
 ) -> TrainingRecord:
-    """A Record with these losses a step; accuracies are of evaluations after equal parts of the steps."""
-    given: dict[str, Any] = {"workload": "cnn", "model": "resnet_small", "inputs": "digits_split", "placement": "ddp", "batch_size": 16}
+    """A Record with these losses a step; accuracies are of evaluations after equal parts of the
+    steps.
+    """
+    given: dict[str, Any] = {
+        "workload": "cnn",
+        "model": "resnet_small",
+        "inputs": "digits_split",
+        "placement": "ddp",
+        "batch_size": 16,
+    }
     given |= {"device_type": "cuda" if gpus else "cpu"} | fields
     steps = len(losses)
     if "epochs" not in given:
         given.setdefault("steps", steps)
     training = build_training_run(**given)
     machine, run, batch = make_machine(gpus), training.run, training.joined_batch
-    ends = [(index + 1) * max(1, steps // max(1, len(accuracies))) for index in range(len(accuracies))]
+    ends = [
+        (index + 1) * max(1, steps // max(1, len(accuracies))) for index in range(len(accuracies))
+    ]
     scored = [
-        Evaluation(step=end, samples=end * batch, seconds=end * step_s, scores={"accuracy": accuracy, "loss": 1 - accuracy + 0.01})
+        Evaluation(
+            step=end,
+            samples=end * batch,
+            seconds=end * step_s,
+            scores={"accuracy": accuracy, "loss": 1 - accuracy + 0.01},
+        )
         for end, accuracy in zip(ends, accuracies, strict=True)
     ]
     measurement = TrainingMeasurement(
@@ -47,7 +62,9 @@ def trained(
         evaluations=scored,
         start_hashes=["a" * 64] * run.devices,
         end_hashes=["b" * 64] * run.devices,
-        replicas_agree=True if find_placement(run.placement).semantics.facts.replicas_agree else None,
+        replicas_agree=True
+        if find_placement(run.placement).semantics.facts.replicas_agree
+        else None,
         parameter_change=0.5,
         evaluations_by_rank=[len(accuracies)] + [0] * (run.devices - 1),
         files_by_rank=[["log.jsonl"]] + [[]] * (run.devices - 1),
@@ -57,7 +74,25 @@ def trained(
         energy_j=list(energy_j),
         flags=list(flags),
     )
-    made = {"launch_id": "a.0", "measured_at": "2026-01-01T00:00:00+00:00", "commit": "0" * 40, "clean_tree": True}
-    told = {"repeat": 0, "status": status, "reason": reason, "machine": machine, "versions": {"torch": "2.13.0"}, "input_label": "digits"}
+    made = {
+        "launch_id": "a.0",
+        "measured_at": "2026-01-01T00:00:00+00:00",
+        "commit": "0" * 40,
+        "clean_tree": True,
+    }
+    told = {
+        "repeat": 0,
+        "status": status,
+        "reason": reason,
+        "machine": machine,
+        "versions": {"torch": "2.13.0"},
+        "input_label": "digits",
+    }
     key = TrainingRecord.key_for(training, 0, machine.name, "2.13.0")
-    return TrainingRecord(key=key, training=training, measurement=measurement if status == "ok" else None, **made, **told)
+    return TrainingRecord(
+        key=key,
+        training=training,
+        measurement=measurement if status == "ok" else None,
+        **made,
+        **told,
+    )

@@ -1,4 +1,6 @@
-"""One process that works on all devices trains to the same end as a process a device, goes on bit by bit, and has the same duties."""
+"""One process that works on all devices trains to the same end as a process a device, goes on bit
+by bit, and has the same duties.
+"""
 
 import os
 import signal
@@ -43,18 +45,28 @@ FIRST = [
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     usual = Case("fp64", training("ddp", precision="fp64", evaluate_every=3))
-    return Results(tmp_path_factory.mktemp("one"), [FIRST, [usual]], {name: one(name, **ADAM) for name in RESUMED}, 0)
+    return Results(
+        tmp_path_factory.mktemp("one"),
+        [FIRST, [usual]],
+        {name: one(name, **ADAM) for name in RESUMED},
+        0,
+    )
 
 
 @pytest.mark.parametrize("placement", JOINED)
-def test_it_reaches_the_variables_that_a_process_a_device_reaches(results: Results, placement: str) -> None:
+def test_it_reaches_the_variables_that_a_process_a_device_reaches(
+    results: Results, placement: str
+) -> None:
     """Six steps in float64, where rounding has nothing to hide behind."""
     ours, theirs = results.of(f"fp64-{placement}"), results.of("fp64")
     assert ours.loss == pytest.approx(theirs.loss, rel=1e-12) and ours.loss[-1] < 0.9 * ours.loss[0]
     ddp = results["fp64"][0]["values"]
     for replica in results[f"fp64-{placement}"]:
         assert replica["values"].keys() == ddp.keys()
-        assert all(torch.allclose(value, ddp[name], rtol=0, atol=1e-13) for name, value in replica["values"].items())
+        assert all(
+            torch.allclose(value, ddp[name], rtol=0, atol=1e-13)
+            for name, value in replica["values"].items()
+        )
     for mine, its in zip(ours.evaluations, theirs.evaluations, strict=True):
         assert mine.scores == pytest.approx(its.scores, rel=1e-6)
 
@@ -68,7 +80,17 @@ def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Results, placem
 @pytest.mark.parametrize("placement", ONE)
 def test_a_record_has_what_it_has_of_a_process_a_device(results: Results, placement: str) -> None:
     ours, theirs = results.of(f"fp64-{placement}"), results.of("fp64")
-    for name in ("steps", "samples", "units", "steps_per_epoch", "rate", "epochs", "evaluations_by_rank", "files_by_rank", "start_hashes"):
+    for name in (
+        "steps",
+        "samples",
+        "units",
+        "steps_per_epoch",
+        "rate",
+        "epochs",
+        "evaluations_by_rank",
+        "files_by_rank",
+        "start_hashes",
+    ):
         assert getattr(ours, name) == getattr(theirs, name), name
     copies = placements()[placement].variables == "replica"
     assert ours.replicas_agree is (True if copies and placement != "independent" else None)
@@ -86,7 +108,9 @@ def test_a_duty_that_is_not_done_is_found(duty: Any, tmp_path: Path) -> None:
 
 
 def test_the_broadcast_makes_different_starts_one(tmp_path: Path, results: Results) -> None:
-    case = Case("own-start", one("replicated_copy", precision="fp64", evaluate_every=3), cases.OwnStart)
+    case = Case(
+        "own-start", one("replicated_copy", precision="fp64", evaluate_every=3), cases.OwnStart
+    )
     m = measured(case, train_one(case, 0, tmp_path))
     assert len(set(m.start_hashes)) == 1 and m.loss == results.of("fp64-replicated_copy").loss
 
@@ -99,13 +123,23 @@ def kill_once(stage: str, run: Any, rank: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call of `train`: two launches, whose Records lie together; the run that is killed goes on from its checkpoint."""
+def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call of `train`: two launches, whose Records lie together; the run that is killed goes on
+    from its checkpoint.
+    """
     killed, usual = one("make_parallel", checkpoint_every=2), training("ddp")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH",
+        os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+    )
     monkeypatch.setenv("CHECKPOINT", str(folder_of(tmp_path, killed, 0) / "checkpoint.pt"))
     monkeypatch.setenv("STRUCK", str(tmp_path / "struck"))
-    store, points = TrainingStore(tmp_path / "records"), [TrainingItem.of(killed), TrainingItem.of(usual)]
+    store, points = (
+        TrainingStore(tmp_path / "records"),
+        [TrainingItem.of(killed), TrainingItem.of(usual)],
+    )
     hook = "tests.training.test_one_process:kill_once"
     summary = train(points, store, tmp_path, progress=False, hook=hook)
     assert dict(summary.statuses) == {"ok": 2} and (tmp_path / "struck").exists(), summary
@@ -113,11 +147,15 @@ def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(tmp_p
     ours, theirs = found["make_parallel"], found["ddp"]
     assert ours and theirs and ours.resumed_at == [2] and ours.steps == 6
     assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
-    assert train(points, store, tmp_path, progress=False).reused == 2, "what has a Record is not trained again"
+    assert train(points, store, tmp_path, progress=False).reused == 2, (
+        "what has a Record is not trained again"
+    )
 
 
 @pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu", "ps_gpu0", "exp1"])
-def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(placement: str, tmp_path: Path) -> None:
+def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(
+    placement: str, tmp_path: Path
+) -> None:
     """Of 100 images make_parallel's last tower takes 34, a server's first."""
     fields = {"model": "alexnet_cifar_tiny", "precision": "fp64", "steps": 4}
     towers, alone = (
@@ -127,4 +165,7 @@ def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(place
     assert sorted(towers.training.run.shard_sizes) == [33, 33, 34]
     ours, theirs = train_one(towers, 0, tmp_path), train_one(alone, 0, tmp_path)
     assert measured(towers, ours).loss == pytest.approx(measured(alone, theirs).loss, rel=1e-12)
-    assert all(torch.allclose(value, ours[0]["values"][name], rtol=0, atol=1e-13) for name, value in theirs[0]["values"].items())
+    assert all(
+        torch.allclose(value, ours[0]["values"][name], rtol=0, atol=1e-13)
+        for name, value in theirs[0]["values"].items()
+    )

@@ -9,20 +9,34 @@ from torch import Tensor, nn
 from multigpu.workloads.base import Model
 
 
-def filled(model: Model, seed: int = 0, dtype: torch.dtype = torch.float64, layout: str | None = None) -> nn.Module:
-    """The module of a description, every variable drawn from its law and moved off its constant, so that biases matter."""
-    module = importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, *([layout] if layout else [])).to(dtype)
+def filled(
+    model: Model, seed: int = 0, dtype: torch.dtype = torch.float64, layout: str | None = None
+) -> nn.Module:
+    """The module of a description, every variable drawn from its law and moved off its constant, so
+    that biases matter.
+    """
+    module = (
+        importlib.import_module(f"multigpu.workloads.{model.workload}.torch")
+        .build(model, *([layout] if layout else []))
+        .to(dtype)
+    )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for variable, parameter in zip(model.variables, module.parameters(), strict=True):
             value = torch.randn(variable.shape, generator=generator, dtype=torch.float64)
             scale = variable.init.scale if variable.init.law != "constant" else 0.1
-            parameter.copy_(value * scale + (variable.init.scale if variable.init.law == "constant" else 0))
+            parameter.copy_(
+                value * scale + (variable.init.scale if variable.init.law == "constant" else 0)
+            )
     return module
 
 
-def sentences(model: Model, source: Sequence[int], target: Sequence[int], seed: int = 0) -> dict[str, Tensor]:
-    """A batch of random words with these lengths, padded with random words too: nothing may depend on them."""
+def sentences(
+    model: Model, source: Sequence[int], target: Sequence[int], seed: int = 0
+) -> dict[str, Tensor]:
+    """A batch of random words with these lengths, padded with random words too: nothing may depend
+    on them.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def words(lengths: Sequence[int], vocabulary: int) -> Tensor:
@@ -40,7 +54,9 @@ def sentences(model: Model, source: Sequence[int], target: Sequence[int], seed: 
 def rated(model: Model, rows: int, seed: int = 0) -> dict[str, Tensor]:
     """A batch of random texts with ratings from 1 to 5."""
     generator = torch.Generator().manual_seed(seed)
-    words = torch.randint(model.config.vocabulary, (rows, 2 * model.config.length), generator=generator)
+    words = torch.randint(
+        model.config.vocabulary, (rows, 2 * model.config.length), generator=generator
+    )
     return {"words": words, "ratings": torch.randint(1, 6, (rows,), generator=generator).double()}
 
 
@@ -48,7 +64,10 @@ def labelled(model: Model, rows: int, seed: int = 0) -> dict[str, Tensor]:
     """A batch of random samples of a stack with random labels."""
     generator = torch.Generator().manual_seed(seed)
     samples = torch.randn(rows, *model.config.row_shape, generator=generator, dtype=torch.float64)
-    return {"samples": samples, "labels": torch.randint(model.config.classes, (rows,), generator=generator)}
+    return {
+        "samples": samples,
+        "labels": torch.randint(model.config.classes, (rows,), generator=generator),
+    }
 
 
 def gradients(module: nn.Module, loss: Tensor) -> list[Tensor]:

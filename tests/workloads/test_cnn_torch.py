@@ -1,4 +1,6 @@
-"""The layer language and its modules against arithmetic written out and against explicit padding."""
+"""The layer language and its modules against arithmetic written out and against explicit
+padding.
+"""
 
 from typing import Any
 
@@ -23,7 +25,10 @@ FAMILIES = [model for model in SMALL.values() if model.name.endswith("_tiny")]
 def images(model: Model = TINY, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(model.config.classes, (4,), generator=generator)
-    return {"images": torch.randn(4, *model.config.image_shape, generator=generator, dtype=dtype), "labels": labels}
+    return {
+        "images": torch.randn(4, *model.config.image_shape, generator=generator, dtype=dtype),
+        "labels": labels,
+    }
 
 
 def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
@@ -68,9 +73,15 @@ WINDOWS = [  # kernel, stride, pads, height and width
 
 
 @pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
-def test_windows_are_those_of_an_explicitly_padded_image(kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
+def test_windows_are_those_of_an_explicitly_padded_image(
+    kernel: Any, stride: int, pads: L.Pads, size: tuple[int, int]
+) -> None:
     """Of which average pooling leaves the padding out of the mean."""
-    pool, shape, x = L.MaxPool(kernel, stride, pads), (3, *size), torch.randn(2, 3, *size, dtype=torch.float64)
+    pool, shape, x = (
+        L.MaxPool(kernel, stride, pads),
+        (3, *size),
+        torch.randn(2, 3, *size, dtype=torch.float64),
+    )
     top, bottom, left, right = pool.pads_for(shape)
     sides = (left, right, top, bottom)
     expected = F.max_pool2d(F.pad(x, sides, value=-torch.inf), kernel, stride)
@@ -95,24 +106,33 @@ def test_resnet50_copies_no_image_to_pad_it_and_names_variables_by_place() -> No
     with torch.device("meta"):
         assert not [m for m in build(model).modules() if "Pad" in type(m).__name__]
     names = [v.name for v in model.variables]
-    assert names[:3] == ["conv1.weight", "norm1.weight", "norm1.bias"] and names[-1] == "dense1.bias"
+    assert (
+        names[:3] == ["conv1.weight", "norm1.weight", "norm1.bias"] and names[-1] == "dense1.bias"
+    )
     assert "residual1.shortcut.conv1.weight" in names and "residual16.branch.norm3.bias" in names
 
 
 @pytest.mark.parametrize("channels", [3, 16])
 def test_response_norm_equals_the_librarys(channels: int) -> None:
     """Whose alpha is divided by the size of the window."""
-    layer, x = L.LocalResponseNorm(radius=4, bias=1.5, alpha=0.3, beta=0.75), torch.randn(2, channels, 5, 6, dtype=torch.float64)
+    layer, x = (
+        L.LocalResponseNorm(radius=4, bias=1.5, alpha=0.3, beta=0.75),
+        torch.randn(2, channels, 5, 6, dtype=torch.float64),
+    )
     expected = F.local_response_norm(x, 9, alpha=0.3 * 9, beta=0.75, k=1.5)
     module = small((layer,), (channels, 5, 6))
     assert torch.allclose(module(x), expected, rtol=1e-12)
     last = module(x.contiguous(memory_format=torch.channels_last))
-    assert last.is_contiguous(memory_format=torch.channels_last) and torch.allclose(last, expected, rtol=1e-12)
+    assert last.is_contiguous(memory_format=torch.channels_last) and torch.allclose(
+        last, expected, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
 def test_channels_last_equals_channels_first(model: Model) -> None:
-    """And no layer gives it up: one that answered in channels first would make every later one convert."""
+    """And no layer gives it up: one that answered in channels first would make every later one
+    convert.
+    """
     seen, batch = [], images(model)
 
     def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -123,12 +143,22 @@ def test_channels_last_equals_channels_first(model: Model) -> None:
     for part in last.modules():
         if part is not last and not any(part.children()):
             part.register_forward_hook(look)
-    weights = [v for v in last.parameters() if v.dim() == 4 and min(v.shape[1], v.shape[2] * v.shape[3]) > 1]
-    assert weights and all(w.is_contiguous(memory_format=torch.channels_last) and not w.is_contiguous() for w in weights)
+    weights = [
+        v
+        for v in last.parameters()
+        if v.dim() == 4 and min(v.shape[1], v.shape[2] * v.shape[3]) > 1
+    ]
+    assert weights and all(
+        w.is_contiguous(memory_format=torch.channels_last) and not w.is_contiguous()
+        for w in weights
+    )
     a, b = first(batch), last(batch)
     assert len(seen) > 4 and all(seen)
     assert torch.allclose(a, b, rtol=1e-12)
-    ours, theirs = (torch.cat([x.flatten() for x in gradients(module, loss)]) for module, loss in ((first, a), (last, b)))
+    ours, theirs = (
+        torch.cat([x.flatten() for x in gradients(module, loss)])
+        for module, loss in ((first, a), (last, b))
+    )
     assert (ours - theirs).norm() < 1e-9 * theirs.norm()
 
 
@@ -155,11 +185,16 @@ def test_running_statistics_follow_the_described_decay() -> None:
     assert torch.allclose(norm.running_var, 0.9 + 0.1 * seen.var((0, 2, 3)))
     module.reset_buffers()
     assert not norm.running_mean.any() and bool((norm.running_var == 1).all())
-    assert {name.rsplit(".", 1)[1] for name, _ in module.named_buffers()} == {"running_mean", "running_var"}
+    assert {name.rsplit(".", 1)[1] for name, _ in module.named_buffers()} == {
+        "running_mean",
+        "running_var",
+    }
 
 
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
-def test_weights_cast_in_groups_train_bit_for_bit_alike(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_cast_in_groups_train_bit_for_bit_alike(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch_cnn, "CAST_MIB", 0.006)
     modules = [filled(model, dtype=torch.float32, layout="channels_last") for _ in range(2)]
     modules[1].cast_in_groups()
@@ -172,11 +207,16 @@ def test_weights_cast_in_groups_train_bit_for_bit_alike(model: Model, monkeypatc
         found.append([loss, *(parameter.grad for parameter in module.parameters())])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     convolutions = [layer for layer in modules[1].modules() if isinstance(layer, nn.Conv2d)]
-    assert sum(map(len, modules[1].groups)) == len(convolutions) and all(layer.lent is None for layer in convolutions)
+    assert sum(map(len, modules[1].groups)) == len(convolutions) and all(
+        layer.lent is None for layer in convolutions
+    )
 
 
 def test_bfloat16_arithmetic_is_near_float32() -> None:
-    module, batch = filled(TINY, dtype=torch.float32, layout="channels_last").eval(), images(dtype=torch.float32)
+    module, batch = (
+        filled(TINY, dtype=torch.float32, layout="channels_last").eval(),
+        images(dtype=torch.float32),
+    )
     exact = module(batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rounded = module(batch)
@@ -185,10 +225,14 @@ def test_bfloat16_arithmetic_is_near_float32() -> None:
 
 
 def test_dropout_is_where_tf_cnn_benchmarks_has_it() -> None:
-    """Behind the dense layers of the large plain networks (0.5) and before the last of Inception-v4 (0.2)."""
+    """Behind the dense layers of the large plain networks (0.5) and before the last of Inception-v4
+    (0.2).
+    """
     found = {
         model.name: [layer.rate for layer in model.config.network if isinstance(layer, L.Dropout)]
         for model in workloads()["cnn"].models.values()
     }
     twice = ("alexnet", "overfeat", "vgg11", "vgg16", "vgg19")
-    assert {name: rates for name, rates in found.items() if rates} == {name: [0.5, 0.5] for name in twice} | {"inception4": [0.2]}
+    assert {name: rates for name, rates in found.items() if rates} == {
+        name: [0.5, 0.5] for name in twice
+    } | {"inception4": [0.2]}

@@ -11,14 +11,26 @@ from multigpu.workloads.deepconn.torch import build
 
 
 def test_training_on_planted_ratings_beats_the_mean() -> None:
-    """300 steps of 32: the error on held-out rows falls below a third of their variance (to 0.36 against 1.58 when this was written)."""
+    """300 steps of 32: the error on held-out rows falls below a third of their variance (to 0.36
+    against 1.58 when this was written).
+    """
     torch.set_num_threads(1)
-    run = Run(workload="deepconn", model="deepconn_small", placement="ddp", device_type="cpu", batch_size=32, inputs="planted_reviews")
+    run = Run(
+        workload="deepconn",
+        model="deepconn_small",
+        placement="ddp",
+        device_type="cpu",
+        batch_size=32,
+        inputs="planted_reviews",
+    )
     source = workloads()["deepconn"].inputs["planted_reviews"](run, run.description)
     assert isinstance(source, StoredReviews) and source.steps_per_epoch == 113
     device, dtype = torch.device("cpu"), torch.float32
     module = build(run.description)
-    memory = {variable.name: value for variable, value in initial_values(run.description, run.seed, device, dtype)}
+    memory = {
+        variable.name: value
+        for variable, value in initial_values(run.description, run.seed, device, dtype)
+    }
     optimizer = make_optimizer(run.rule, list(materialise(module, memory, device, dtype).values()))
     words, ratings = (torch.from_numpy(array) for array in source.held_out())
 
@@ -29,7 +41,11 @@ def test_training_on_planted_ratings_beats_the_mean() -> None:
     mean = float((ratings - ratings.mean()).square().mean())
     assert len(ratings) == 400 and mean > 1 and error() > mean
     for step in range(300):
-        arrays = {name: torch.from_numpy(array) for name, array in source.batch(step, 0).arrays.items() if isinstance(array, np.ndarray)}
+        arrays = {
+            name: torch.from_numpy(array)
+            for name, array in source.batch(step, 0).arrays.items()
+            if isinstance(array, np.ndarray)
+        }
         optimizer.zero_grad()
         (module(arrays) / 32).backward()
         optimizer.step()

@@ -1,4 +1,6 @@
-"""The translation module against arithmetic written out, sentence by sentence and position by position."""
+"""The translation module against arithmetic written out, sentence by sentence and position by
+position.
+"""
 
 import warnings
 
@@ -41,7 +43,9 @@ def close(a: Tensor, b: Tensor, tolerance: float = 1e-12) -> bool:
 
 
 def step(x: Tensor, h: Tensor, c: Tensor, kernel: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """One position of TensorFlow's cell: one product with [x, h], gates i, j, f, o, and forget bias 1 added at run time."""
+    """One position of TensorFlow's cell: one product with [x, h], gates i, j, f, o, and forget bias
+    1 added at run time.
+    """
     i, j, f, o = 0, 2, 1, 3  # where the description keeps TensorFlow's gates
     matrix = torch.cat(list(kernel), 1)  # (4n, 2n)
     gates = (torch.cat((x, h), -1) @ matrix.T + bias).chunk(4, -1)
@@ -71,8 +75,14 @@ def by_hand(module: nn.Module, model: Model, batch: dict[str, Tensor]) -> Tensor
         run("encoder_forward", source, forwards)
         run("encoder_backward", source[::-1], backwards)
         states = [forwards[0], backwards[0], forwards[1], backwards[1]]
-        outputs = run("decoder", list(p["target_embedding"][batch["target_input"][b, :length]]), states)
-        total = total + F.cross_entropy(torch.stack(outputs) @ p["projection"], batch["target_output"][b, :length], reduction="sum")
+        outputs = run(
+            "decoder", list(p["target_embedding"][batch["target_input"][b, :length]]), states
+        )
+        total = total + F.cross_entropy(
+            torch.stack(outputs) @ p["projection"],
+            batch["target_output"][b, :length],
+            reduction="sum",
+        )
     return total
 
 
@@ -82,8 +92,12 @@ def by_hand(module: nn.Module, model: Model, batch: dict[str, Tensor]) -> Tensor
 @example([(4, 5), (4, 5)], 0, 0)
 @example([(4, 5), (4, 5)], 3, 0)
 @example([(5, 3), (2, 6), (4, 1)], 0, 0)
-def test_every_recurrence_equals_cells_written_out(recurrence: str, lengths: list[tuple[int, int]], wider: int, seed: int) -> None:
-    """Each sentence for itself and up to its end: so neither padding matters nor which sentences are together."""
+def test_every_recurrence_equals_cells_written_out(
+    recurrence: str, lengths: list[tuple[int, int]], wider: int, seed: int
+) -> None:
+    """Each sentence for itself and up to its end: so neither padding matters nor which sentences
+    are together.
+    """
     source, target = zip(*lengths, strict=True)
     batch, module = sentences(TINY, source, target, seed), MODULES[recurrence]
     batch["source"] = F.pad(batch["source"], (0, wider), value=7)
@@ -95,7 +109,9 @@ def test_every_recurrence_equals_cells_written_out(recurrence: str, lengths: lis
 
 @pytest.mark.parametrize("source", [(4, 4), (4, 2)], ids=["equal lengths", "ragged"])
 @pytest.mark.parametrize("recurrence", RECURRENCES)
-def test_bfloat16_arithmetic_is_near_exact_with_gradients_in_float32(recurrence: str, source: tuple[int, ...]) -> None:
+def test_bfloat16_arithmetic_is_near_exact_with_gradients_in_float32(
+    recurrence: str, source: tuple[int, ...]
+) -> None:
     module, batch = alike(recurrence).float(), sentences(TINY, source, (3, 5))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = module(batch)
@@ -108,21 +124,41 @@ def test_bfloat16_arithmetic_is_near_exact_with_gradients_in_float32(recurrence:
 def test_what_cannot_work_is_refused() -> None:
     batch = sentences(TINY, (3, 2), (2, 2))
     refused("empty sentence", MODULE, {**batch, "source_length": torch.tensor([3, 0])})
-    refused("source_length is on meta", MODULE, {**batch, "source_length": batch["source_length"].to("meta")})
+    refused(
+        "source_length is on meta",
+        MODULE,
+        {**batch, "source_length": batch["source_length"].to("meta")},
+    )
 
 
-@pytest.mark.parametrize(("source", "target"), [((5, 2, 4), (3, 6, 1)), ((4, 4), (5, 5))], ids=["ragged", "equal lengths"])
-def test_lengths_on_the_device_and_wider_arrays_change_nothing(source: tuple[int, ...], target: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [((5, 2, 4), (3, 6, 1)), ((4, 4), (5, 5))],
+    ids=["ragged", "equal lengths"],
+)
+def test_lengths_on_the_device_and_wider_arrays_change_nothing(
+    source: tuple[int, ...], target: tuple[int, ...]
+) -> None:
     batch = sentences(TINY, source, target)
     module = MODULES["persistent"]
     assert module.reads_lengths_on_device and not MODULE.reads_lengths_on_device
     host = {name: tensor for name, tensor in batch.items() if name.endswith("_length")}
-    shard = with_few_shapes(Shard(Batch({}, 0, 0, 0, (sum(target), 7), ({}, {})), batch, host), torch.device("cpu"))
-    assert {tuple(shard.device[name].shape) for name in ("source", "target_input", "target_output")} == {(len(source), 10)}
+    shard = with_few_shapes(
+        Shard(Batch({}, 0, 0, 0, (sum(target), 7), ({}, {})), batch, host), torch.device("cpu")
+    )
+    assert {
+        tuple(shard.device[name].shape) for name in ("source", "target_input", "target_output")
+    } == {(len(source), 10)}
     assert shard.terms is not None and shard.terms.tolist() == [sum(target), sum(target) + 7]
-    found, expected = module({**shard.device, "source_length": None, "target_length": host["target_length"] * 0}), MODULE(batch)
+    found, expected = (
+        module({**shard.device, "source_length": None, "target_length": host["target_length"] * 0}),
+        MODULE(batch),
+    )
     assert close(found, expected)
-    assert all(close(a, b, 1e-10) for a, b in zip(gradients(module, found), gradients(MODULE, expected), strict=True))
+    assert all(
+        close(a, b, 1e-10)
+        for a, b in zip(gradients(module, found), gradients(MODULE, expected), strict=True)
+    )
 
 
 @pytest.mark.parametrize("ignored", [0.3, 1.0])
@@ -142,7 +178,10 @@ def test_the_fused_loss_equals_the_library(ignored: float) -> None:
         torch.testing.assert_close(ours, library, rtol=1e-12, atol=1e-12)
 
 
-ON_BOTH = {"equal lengths": ([20] * 16, [15] * 16), "ragged": (list(range(3, 19)), list(range(4, 20)))}
+ON_BOTH = {
+    "equal lengths": ([20] * 16, [15] * 16),
+    "ragged": (list(range(3, 19)), list(range(4, 20))),
+}
 
 
 @pytest.mark.gpu
@@ -154,8 +193,15 @@ def test_cudnn_equals_the_host_without_copying_weights_or_waiting(
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.set_float32_matmul_precision("highest")  # what a library's environment may have lowered
     small = find_model("nmt", "nmt_small")
-    batch, reference, module = sentences(small, *ON_BOTH[case]), filled(small), filled(small, dtype=torch.float32).cuda()
-    expected, placed = reference(batch), {key: array if key.endswith("_length") else array.cuda() for key, array in batch.items()}
+    batch, reference, module = (
+        sentences(small, *ON_BOTH[case]),
+        filled(small),
+        filled(small, dtype=torch.float32).cuda(),
+    )
+    expected, placed = (
+        reference(batch),
+        {key: array if key.endswith("_length") else array.cuda() for key, array in batch.items()},
+    )
     module(placed)  # the libraries start up
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -167,5 +213,8 @@ def test_cudnn_equals_the_host_without_copying_weights_or_waiting(
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert loss.item() == pytest.approx(expected.item(), rel=tolerance / 10)
-    ours, theirs = (torch.cat([x.double().cpu().flatten() for x in each]) for each in (found, gradients(reference, expected)))
+    ours, theirs = (
+        torch.cat([x.double().cpu().flatten() for x in each])
+        for each in (found, gradients(reference, expected))
+    )
     assert close(ours, theirs, tolerance)

@@ -1,1 +1,3 @@
-"""From Records to tables, figures and sentences. Every number passes through one frame (`frame.py`) and one formula (`formulas.py`)."""
+"""From Records to tables, figures and sentences. Every number passes through one frame (`frame.py`)
+and one formula (`formulas.py`).
+"""

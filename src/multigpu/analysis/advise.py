@@ -1,4 +1,6 @@
-"""Which placement to take for a job: every one that was measured on one machine, in every way of carrying it out, ranked."""
+"""Which placement to take for a job: every one that was measured on one machine, in every way of
+carrying it out, ranked.
+"""
 
 import json
 import math
@@ -11,15 +13,41 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import SAME, alike, asked, by_machine, measure_command, none_has, run_of, semantics
-from multigpu.analysis.compare import EQUAL, SINGLE, SINGLE_MARGIN, best_single, ratio_columns, verdict
+from multigpu.analysis.asked import (
+    SAME,
+    asked,
+    by_machine,
+    like_replicas,
+    like_single,
+    measure_command,
+    none_has,
+    run_of,
+    semantics,
+)
+from multigpu.analysis.compare import (
+    EQUAL,
+    SINGLE,
+    SINGLE_MARGIN,
+    ratio_columns,
+    verdict,
+)
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import DEFAULTS, expected
-from multigpu.analysis.fields import JOB, POINT
+from multigpu.analysis.fields import POINT
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
-from multigpu.analysis.words import device_word, devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
+from multigpu.analysis.words import (
+    device_word,
+    devices_text,
+    job_words,
+    joined,
+    missing,
+    number,
+    plural,
+    repeats_words,
+    way_words,
+)
 from multigpu.measure.machine import this_machine
 from multigpu.run import build_run
 from multigpu.workloads import workloads
@@ -28,9 +56,13 @@ from multigpu.workloads import workloads
 @dataclass(frozen=True, eq=False)
 class Advice:
     """A ranking of one job on one machine.
-    ranked: points, the fastest first, with kind and training (their semantics, named and in words), standing and of_best (_low, _high).
-    best: the row to take; None: none trains the joined batch's model. single: one device at its best, where it is another; over_single: the
-    rate of `best` over it. failed: points that were tried and not measured.
+    ranked: points, the fastest first, with kind and training (their semantics, named and in words),
+        standing and of_best (_low, _high).
+    best: the row to take; None: none trains the joined batch's model. single: one device at its
+        best with at least the kernels of `best`, where it is another point; replicas: independent
+        replicas with these kernels, where no device alone was measured with them.
+    over_single: the rate of `best` over that of one device (of one replica). failed: points that
+        were tried and not measured.
     """
 
     ranked: pd.DataFrame
@@ -38,48 +70,94 @@ class Advice:
     single: pd.Series | None
     over_single: Estimate | None
     failed: pd.DataFrame
+    replicas: pd.Series | None = None
 
 
-def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
-    """The ranking of points that have `asked.SAME` in common: the fastest with an interval that trains the joined batch's model is best."""
-    ok = job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
+def advise(job: pd.DataFrame, points: pd.DataFrame) -> Advice:
+    """Rank points that have `asked.SAME` in common: the fastest with an interval that trains the
+    joined batch's model is best. points: all of the machine, among which its baseline is looked up.
+    """
+    ok = (
+        job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
+    )
     known_as = [semantics(row) for _, row in ok.iterrows()]
     is_equal = np.array([one.facts.is_equal_training for one in known_as], dtype=bool)
-    ok = ok.assign(kind=[one.kind for one in known_as], training=[one.facts.words for one in known_as])
+    ok = ok.assign(
+        kind=[one.kind for one in known_as], training=[one.facts.words for one in known_as]
+    )
     same = ok[is_equal]
     known = same[same["rate_low"].notna()]
     best = known.iloc[0] if len(known) else same.iloc[0] if len(same) else None
     if best is None:
-        return Advice(ok.assign(standing="not the same training", of_best=math.nan), None, None, None, job[job["n"] == 0])
+        return Advice(
+            ok.assign(standing="not the same training", of_best=math.nan),
+            None,
+            None,
+            None,
+            job[job["n"] == 0],
+        )
     ranked = pd.concat([ok, ratio_columns(ok, best, "of_best")], axis=1)
     says = verdict(ranked, "of_best")
     near = ranked["of_best"].between(1 / SINGLE_MARGIN, SINGLE_MARGIN)
-    single_run = np.select([ranked["of_best"] >= SINGLE_MARGIN, near], ["faster, single run", EQUAL], "slower")
+    single_run = np.select(
+        [ranked["of_best"] >= SINGLE_MARGIN, near], ["faster, single run", EQUAL], "slower"
+    )
     standing = np.where(says.eq(SINGLE), single_run, says)
     standing = np.where(ranked["keys"].eq(best["keys"]), "best", standing)
     ranked["standing"] = np.where(is_equal, standing, "not the same training")
-    ones = alike(singles, best, JOB)
-    if best["devices"] == 1 or ones.empty:
-        return Advice(ranked, best, None, None, job[job["n"] == 0])
-    single, own = ones.iloc[0], ranked.loc[[best.name]]
-    over = estimate(own.join(ratio_columns(own, single, "over_single")), "over_single")
-    return Advice(ranked, best, single, over, job[job["n"] == 0])
+    failed = job[job["n"] == 0]
+    if best["devices"] == 1:
+        return Advice(ranked, best, None, None, failed)
+    single, replicas = like_single(points, best), like_replicas(points, best)
+    base = replicas if single is None else single
+    if base is None:
+        return Advice(ranked, best, None, None, failed)
+    own = ranked.loc[[best.name]]
+    over = estimate(own.join(ratio_columns(own, base, "over_single")), "over_single")
+    if single is None:
+        over = over / (1 / float(base["devices"]))
+    return Advice(ranked, best, single, over, failed, replicas if single is None else None)
 
 
-def rankings(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2) -> tuple[list[Advice], str]:
-    """A ranking a job of these fields, each of one machine, `most` at most (this machine's first), and in words what was left out."""
+def rankings(
+    points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2
+) -> tuple[list[Advice], str]:
+    """A ranking a job of these fields, each of one machine, `most` at most (this machine's first),
+    and in words what was left out.
+    """
     found = asked(points, fields, machine)
     if found.empty:
         return [], none_has(points, fields, machine)
     groups = []
     for own in by_machine(found, this_machine().name):
-        rows = own if "devices" in fields else own[own["devices"] == own.groupby("model")["devices"].transform("max")]
-        jobs = [group for _, group in rows.groupby(list(SAME), dropna=False, sort=False) if group["n"].gt(0).any()]
-        groups += sorted(jobs, key=lambda group: (-int(group["rate_low"].notna().sum()), -len(group)))
-    left = [f"  {job_words(group.iloc[0])}, {group.iloc[0]['machine']}: {plural(len(group), 'way')}" for group in groups[most:]]
-    head = [f"{plural(len(left), 'further job')} of these fields; name more fields, or --limit {len(groups)}:"] if left else []
-    singles = best_single(points, form=())
-    advices = [advise(group, where(singles, machine=group.iloc[0]["machine"])) for group in groups[:most]]
+        rows = (
+            own
+            if "devices" in fields
+            else own[own["devices"] == own.groupby("model")["devices"].transform("max")]
+        )
+        jobs = [
+            group
+            for _, group in rows.groupby(list(SAME), dropna=False, sort=False)
+            if group["n"].gt(0).any()
+        ]
+        groups += sorted(
+            jobs, key=lambda group: (-int(group["rate_low"].notna().sum()), -len(group))
+        )
+    left = [
+        f"  {job_words(group.iloc[0])}, {group.iloc[0]['machine']}: {plural(len(group), 'way')}"
+        for group in groups[most:]
+    ]
+    head = (
+        [
+            f"{plural(len(left), 'further job')} of these fields; name more fields, or --limit"
+            f" {len(groups)}:"
+        ]
+        if left
+        else []
+    )
+    advices = [
+        advise(group, where(points, machine=group.iloc[0]["machine"])) for group in groups[:most]
+    ]
     return advices, "\n".join([*head, *left[:8]])
 
 
@@ -87,21 +165,49 @@ def sentences(advice: Advice) -> list[str]:
     """The advice, what it gains, what is as good, and what to repeat."""
     best, single, over = advice.best, advice.single, advice.over_single
     if best is None:
-        return ["None of what was measured trains one model on the joined batch, so nothing can be advised."]
-    device, devices = device_word(best["device_type"]), devices_text(best["devices"], best["device_type"])
-    lines = [f"On {devices} take {way_words(best)}: {estimate(best, 'rate'):rate interval}, {repeats_words(best)}."]
+        return [
+            "None of what was measured trains one model on the joined batch, so nothing can be"
+            " advised."
+        ]
+    device, devices = (
+        device_word(best["device_type"]),
+        devices_text(best["devices"], best["device_type"]),
+    )
+    lines = [
+        f"On {devices} take {way_words(best)}: {estimate(best, 'rate'):rate interval},"
+        f" {repeats_words(best)}."
+    ]
     if single is not None and over is not None:
         if (over.high if over.known else over.value) < 1:
-            alone = f"Take one {device}: {way_words(single)} trains {estimate(single, 'rate'):rate interval}"
-            lines = [f"{alone}; the fastest on {devices}, {way_words(best)}, reaches {over:times interval} times that."]
+            alone = (
+                f"Take one {device}: {way_words(single)} trains"
+                f" {estimate(single, 'rate'):rate interval}"
+            )
+            lines = [
+                f"{alone}; the fastest on {devices}, {way_words(best)}, reaches"
+                f" {over:times interval} times that."
+            ]
         else:
-            lines.append(f"That is {over:times interval} times one {device} at its best ({way_words(single)}).")
+            lines.append(
+                f"That is {over:times interval} times one {device} at its best"
+                f" ({way_words(single)})."
+            )
+    if advice.replicas is not None and over is not None:
+        lines.append(
+            f"That is {over:times interval} times one {device} as independent replicas train on"
+            f" each of {devices}, with the same kernels; none was measured alone with them."
+        )
     equal = [way_words(row) for _, row in where(advice.ranked, standing=EQUAL).iterrows()]
     if equal:
         more = [f"{len(equal) - 3} more"] if len(equal) > 3 else []
-        lines.append(f"Not told apart from it: {joined([*(f'“{way}”' for way in equal[:3]), *more])}.")
+        lines.append(
+            f"Not told apart from it: {joined([*(f'“{way}”' for way in equal[:3]), *more])}."
+        )
     for _, once in where(advice.ranked, standing="faster, single run").head(1).iterrows():
-        lines.append(f"{way_words(once)} was {once['of_best']:.2f} times as fast in a single run: repeat it before you take it.")
+        lines.append(
+            f"{way_words(once)} was {once['of_best']:.2f} times as fast in a single run: repeat it"
+            " before you take it."
+        )
     return lines
 
 
@@ -112,31 +218,59 @@ def as_text(advice: Advice) -> str:
         way=[way_words(row) for _, row in advice.ranked.iterrows()],
         rate_=[f"{estimate(row, 'rate'):rate interval}" for _, row in advice.ranked.iterrows()],
         share=["–" if missing(value) else f"{value:.0%}" for value in advice.ranked["of_best"]],
-        gib=["–" if missing(value) else f"{value:.1f}" for value in advice.ranked["peak_memory_gib"]],
+        gib=[
+            "–" if missing(value) else f"{value:.1f}" for value in advice.ranked["peak_memory_gib"]
+        ],
         said=["" if value == "slower" else value for value in advice.ranked["standing"]],
     )
-    heads = {"way": "placement and way", "rate_": "rate (95%)", "share": "of best", "n": "n", "gib": "GiB", "said": ""}
+    heads = {
+        "way": "placement and way",
+        "rate_": "rate (95%)",
+        "share": "of best",
+        "n": "n",
+        "gib": "GiB",
+        "said": "",
+    }
     cells = [list(heads.values()), *shown[list(heads)].astype(str).to_numpy().tolist()]
     widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
-    lines = [*sentences(advice), "", f"{job_words(first)}; {first['scaling']} scaling; measured on {first['machine']}", ""]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    others = {kind: training for kind, training in zip(advice.ranked["kind"], advice.ranked["training"], strict=True) if training}
+    lines = [
+        *sentences(advice),
+        "",
+        f"{job_words(first)}; {first['scaling']} scaling; measured on {first['machine']}",
+        "",
+    ]
+    lines += [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
+    others = {
+        kind: training
+        for kind, training in zip(advice.ranked["kind"], advice.ranked["training"], strict=True)
+        if training
+    }
     lines += ["", *(f"{kind}: {training}" for kind, training in others.items())] if others else []
     lines += [f"repeat: {command}"] if (command := again(advice)) else []
-    failed = [f"{way_words(row)}: {str(row['status']).replace('_', ' ')}: {row['reason']}" for _, row in advice.failed.iterrows()]
+    failed = [
+        f"{way_words(row)}: {str(row['status']).replace('_', ' ')}: {row['reason']}"
+        for _, row in advice.failed.iterrows()
+    ]
     return "\n".join([*lines, *(["", "tried and not measured:", *failed] if failed else [])])
 
 
 def again(advice: Advice) -> str:
     """The command that repeats a single run that was faster; "" without one."""
-    once = where(advice.ranked, standing="faster, single run") if len(advice.ranked) else advice.ranked
+    once = (
+        where(advice.ranked, standing="faster, single run") if len(advice.ranked) else advice.ranked
+    )
     return measure_command(run_of(once.iloc[0])) + " --repeats 5" if len(once) else ""
 
 
 def point_dict(row: pd.Series) -> dict[str, Any]:
     """A point's fields and figures, with the keys of its Records."""
     figures = ("n", "launches", "rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib")
-    return {name: number(row[name]) for name in (*POINT, *figures)} | {"keys": str(row["keys"]).split(", ")}
+    return {name: number(row[name]) for name in (*POINT, *figures)} | {
+        "keys": str(row["keys"]).split(", ")
+    }
 
 
 def as_dict(advice: Advice) -> dict[str, Any]:
@@ -146,25 +280,49 @@ def as_dict(advice: Advice) -> dict[str, Any]:
         "advice": " ".join(sentences(advice)),
         "machine": advice.ranked.iloc[0]["machine"],
         "ranked": [
-            {name: number(row[name]) for name in own} | {"way": way_words(row), "point": point_dict(row)}
+            {name: number(row[name]) for name in own}
+            | {"way": way_words(row), "point": point_dict(row)}
             for _, row in advice.ranked.iterrows()
         ],
         "one_best": None if advice.single is None else point_dict(advice.single),
-        "over_one_best": {"ratio": number(over.value), "_low": number(over.low), "_high": number(over.high)},
+        "replicas": None if advice.replicas is None else point_dict(advice.replicas),
+        "over_one_best": {
+            "ratio": number(over.value),
+            "_low": number(over.low),
+            "_high": number(over.high),
+        },
         "repeat": again(advice) or None,
-        "failed": [{"way": way_words(row), "status": row["status"], "reason": row["reason"]} for _, row in advice.failed.iterrows()],
+        "failed": [
+            {"way": way_words(row), "status": row["status"], "reason": row["reason"]}
+            for _, row in advice.failed.iterrows()
+        ],
     }
 
 
-def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 2, form: str = "text") -> str:
-    """The answer of `python -m multigpu advise`, as text or JSON. ValueError: no workload, an unknown value or machine, a limit below 1."""
+def advised(
+    runs: Path,
+    fields: Mapping[str, Any],
+    machine: str | None = None,
+    most: int = 2,
+    form: str = "text",
+) -> str:
+    """The answer of `python -m multigpu advise`, as text or JSON. ValueError: no workload, an
+    unknown value or machine, a limit below 1.
+    """
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 job is needed")
     if "workload" not in fields:
-        raise ValueError(f"which job is meant? name workload={'|'.join(workloads())}, and more fields of a Run if wanted")
+        raise ValueError(
+            f"which job is meant? name workload={'|'.join(workloads())}, and more fields of a Run"
+            " if wanted"
+        )
     found, rest = rankings(frames(runs)[1], fields, machine, most)
     ahead = None if found else expected(runs, fields, machine)
-    short = [row for one in found for _, row in where(one.failed, status="out_of_memory").head(1).iterrows()]
+    short = [
+        row
+        for one in found
+        for _, row in where(one.failed, status="out_of_memory").head(1).iterrows()
+    ]
     planned = [ahead.run] if ahead else []
     if not found and not ahead and "model" in fields:
         with suppress(ValueError):  # such a Run cannot be
@@ -173,6 +331,16 @@ def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, m
     memory = [room.text() for room in rooms if room]
     if form == "json":
         return json.dumps(
-            {"jobs": [as_dict(one) for one in found], "note": rest, "forecast": ahead and ahead.as_dict(), "memory": memory}, indent=1
+            {
+                "jobs": [as_dict(one) for one in found],
+                "note": rest,
+                "forecast": ahead and ahead.as_dict(),
+                "memory": memory,
+            },
+            indent=1,
         )
-    return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else "", *memory]))
+    return "\n\n".join(
+        filter(
+            None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else "", *memory]
+        )
+    )

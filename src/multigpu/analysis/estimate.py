@@ -14,10 +14,14 @@ from multigpu.analysis.points import Missing, one
 
 
 def _form(*steps: tuple[float, float, str]) -> Callable[[float], str]:
-    """Writes a figure as the first step says that it reaches: from where on, times what, in which pattern."""
+    """Writes a figure as the first step says that it reaches: from where on, times what, in which
+    pattern.
+    """
 
     def write(value: float) -> str:
-        times, pattern = next((times, pattern) for least, times, pattern in steps if abs(value) >= least)
+        times, pattern = next(
+            (times, pattern) for least, times, pattern in steps if abs(value) >= least
+        )
         return pattern.format(times * value)
 
     return write
@@ -27,37 +31,57 @@ _number = _form((100, 1, "{:,.0f}"), (0, 1, "{:.3g}"))
 _MS = ((0.1, 1e3, "{:,.0f} ms"), (1e-3, 1e3, "{:.1f} ms"))
 
 FORMS: dict[str, Callable[[float], str]] = {
-    "percent": _form((1.1, 100, "{:.0f}%"), (0.95, 100, "{:z.1f}%"), (0.1, 100, "{:.0f}%"), (0, 100, "{:z.1f}%")),
+    "percent": _form(
+        (1.1, 100, "{:.0f}%"), (0.95, 100, "{:z.1f}%"), (0.1, 100, "{:.0f}%"), (0, 100, "{:z.1f}%")
+    ),
     "times": _form((100, 1, "{:,.0f}"), (10, 1, "{:.1f}"), (0, 1, "{:.2f}")),
-    "rate": _form((1e6, 1e-6, "{:.2f} M"), (1e5, 1e-3, "{:.0f} K"), (2e4, 1e-3, "{:.1f} K"), (100, 1, "{:,.0f}"), (0, 1, "{:.3g}")),
+    "rate": _form(
+        (1e6, 1e-6, "{:.2f} M"),
+        (1e5, 1e-3, "{:.0f} K"),
+        (2e4, 1e-3, "{:.1f} K"),
+        (100, 1, "{:,.0f}"),
+        (0, 1, "{:.3g}"),
+    ),
     "ms": _form(*_MS, (0, 1e3, "{:.2g} ms")),
     "us": _form(*_MS, (1e-5, 1e6, "{:.0f} µs"), (0, 1e6, "{:.1f} µs")),
     "s": _form((10, 1, "{:,.0f} s"), (0, 1, "{:.2g} s")),
     "gib": _form((100, 1, "{:,.0f} GiB"), (0, 1, "{:.1f} GiB")),
     "bytes": _form(
-        *((2**30, 2**-30, "{:.1f} GiB"), (10 * 2**20, 2**-20, "{:.0f} MiB"), (2**20, 2**-20, "{:.2g} MiB")),
+        *(
+            (2**30, 2**-30, "{:.1f} GiB"),
+            (10 * 2**20, 2**-20, "{:.0f} MiB"),
+            (2**20, 2**-20, "{:.2g} MiB"),
+        ),
         *((10 * 2**10, 2**-10, "{:.0f} KiB"), (2**10, 2**-10, "{:.2g} KiB"), (0, 1, "{:.0f} B")),
     ),
     "gb_per_s": _form((1e10, 1e-9, "{:,.0f} GB/s"), (0, 1e-9, "{:.2g} GB/s")),
     "number": lambda value: f"{value:,.0f}" if value == round(value) else _number(value),
 }
-"""How a figure is written, by the first word of its format: `{e:percent}`, `{e:rate}`. A second word "interval" adds the bounds."""
+"""How a figure is written, by the first word of its format: `{e:percent}`, `{e:rate}`. A second
+word "interval" adds the bounds.
+"""
 
 SINGLE_RUN = "single run"
 
 WRITTEN: set[str] = set()
-"""Keys of the Records behind every figure that this page has written so far: what `show.sources` lists."""
+"""Keys of the Records behind every figure that this page has written so far: what `show.sources`
+lists.
+"""
 
 
 def keys_in(rows: pd.DataFrame) -> set[str]:
     """The Records that rows rest on, by their columns of keys."""
-    columns = [rows[name].dropna().astype(str) for name in ("keys", "base_keys", "key") if name in rows]
+    columns = [
+        rows[name].dropna().astype(str) for name in ("keys", "base_keys", "key") if name in rows
+    ]
     return {key for column in columns for text in column for key in text.split(", ") if key}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, its 95% interval (NaN: a single run has none), the Records behind it, and its unit, which is said behind a rate."""
+    """A figure, its 95% interval (NaN: a single run has none), the Records behind it, and its unit,
+    which is said behind a rate.
+    """
 
     value: float
     low: float = math.nan
@@ -70,10 +94,15 @@ class Estimate:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def __format__(self, spec: str) -> str:
-        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run. ValueError: no such form."""
+        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a
+        single run. ValueError: no such form.
+        """
         form, _, more = (spec or "number").partition(" ")
         if form not in FORMS or more not in ("", "interval"):
-            raise ValueError(f"{spec!r} is no form of a figure: choose {', '.join(FORMS)}, with ' interval' behind it if wanted")
+            raise ValueError(
+                f"{spec!r} is no form of a figure: choose {', '.join(FORMS)}, with ' interval'"
+                " behind it if wanted"
+            )
         if math.isnan(self.value):
             return "–"
         write = FORMS[form]
@@ -89,23 +118,35 @@ class Estimate:
 
     def __rsub__(self, whole: float) -> Estimate:
         """What is missing to `whole`: 1 - efficiency is the share lost."""
-        return Estimate(whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit)
+        return Estimate(
+            whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit
+        )
 
     def __gt__(self, other: Estimate | float) -> bool:
-        """Whether all of the interval lies above (all of) the other; a single run, of which none is known, is above nothing."""
+        """Whether all of the interval lies above (all of) the other; a single run, of which none is
+        known, is above nothing.
+        """
         return self.low > (other.high if isinstance(other, Estimate) else other)
 
     def __lt__(self, other: Estimate | float) -> bool:
-        """Whether all of the interval lies below (all of) the other: `require(1.8 < gain < 2, ...)`."""
+        """Whether all of the interval lies below (all of) the other: `require(1.8 < gain < 2,
+        ...)`.
+        """
         return self.high < (other.low if isinstance(other, Estimate) else other)
 
     def __truediv__(self, other: Estimate | float) -> Estimate:
-        """A ratio of figures of different Records: halves of their intervals, in logarithms, add in quadrature."""
+        """A ratio of figures of different Records: halves of their intervals, in logarithms, add in
+        quadrature.
+        """
         if not isinstance(other, Estimate):
-            return Estimate(self.value / other, self.low / other, self.high / other, self.keys, self.unit)
+            return Estimate(
+                self.value / other, self.low / other, self.high / other, self.keys, self.unit
+            )
         ratio = self.value / other.value
         half = math.hypot(*(math.log(side.high / side.low) / 2 for side in (self, other)))
-        return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half), self.keys | other.keys)
+        return Estimate(
+            ratio, ratio * math.exp(-half), ratio * math.exp(half), self.keys | other.keys
+        )
 
     def __rtruediv__(self, whole: float) -> Estimate:
         """`whole` over it: 1 / ratio looks from the other side."""
@@ -113,13 +154,18 @@ class Estimate:
 
 
 def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
-    """The figure in column `name` of a row, or of a table's one row with these fields, or a plain number. Missing: the row has none."""
+    """The figure in column `name` of a row, or of a table's one row with these fields, or a plain
+    number. Missing: the row has none.
+    """
     if isinstance(of, Real):
         return Estimate(float(of))
     row = one(of, **fields) if isinstance(of, pd.DataFrame) else of
     value = row[name]
     if value is None or pd.isna(value):
-        raise Missing(f"{name} of {row.get('placement', 'this point')} has no value here: its baseline was not measured")
+        raise Missing(
+            f"{name} of {row.get('placement', 'this point')} has no value here: its baseline was"
+            " not measured"
+        )
     low, high = (float(row.get(f"{name}_{end}", math.nan)) for end in ("low", "high"))
     unit = row.get("unit") if name.endswith("rate") else None
     keys = frozenset(str(row.get("keys", row.get("key", ""))).split(", ")) - {"", "nan"}

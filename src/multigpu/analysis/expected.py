@@ -1,4 +1,6 @@
-"""What a point that nobody measured should reach: from its series on other counts of devices, from its kin, or from the model alone."""
+"""What a point that nobody measured should reach: from its series on other counts of devices, from
+its kin, or from the model alone.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,9 @@ KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
 """Fields that say which kernels compute a step, whatever merges it."""
 
 MISSED = (0.09, 0.013)
-"""By which a band is wider below and above: nineteen of twenty of the forecasts in `data/predictions/faster.csv` missed by no more."""
+"""By which a band is wider below and above: nineteen of twenty of the forecasts in
+`data/predictions/faster.csv` missed by no more.
+"""
 
 OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
 
@@ -39,7 +43,9 @@ DEFAULTS = {"placement": "ddp", "batch_size": 32}
 
 @dataclass(frozen=True)
 class Expected:
-    """A forecast. rate: units/s, with its band; basis: what it rests on, in words; scaling: rate over that of as many single devices."""
+    """A forecast. rate: units/s, with its band; basis: what it rests on, in words; scaling: rate
+    over that of as many single devices.
+    """
 
     run: Run
     rate: Estimate
@@ -48,39 +54,67 @@ class Expected:
 
     def text(self) -> str:
         """The forecast in a sentence, and the command that measures it."""
-        way, on = way_words(self.run.model_dump()), devices_text(self.run.devices, self.run.device_type)
-        ends = f"{Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate}" if self.rate.known else "its band is not known"
-        scaling = f", {Estimate(self.scaling):percent} of perfect scaling" if self.run.devices > 1 else ""
+        way, on = (
+            way_words(self.run.model_dump()),
+            devices_text(self.run.devices, self.run.device_type),
+        )
+        ends = (
+            f"{Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate}"
+            if self.rate.known
+            else "its band is not known"
+        )
+        scaling = (
+            f", {Estimate(self.scaling):percent} of perfect scaling" if self.run.devices > 1 else ""
+        )
         return (
-            f"Forecast, not a measurement: {way} should train {self.rate:rate} ({ends}) on {on}{scaling}, from {self.basis}.\n"
-            f"This measures it: `{measure_command(self.run)}`"
+            f"Forecast, not a measurement: {way} should train {self.rate:rate} ({ends}) on"
+            f" {on}{scaling}, from {self.basis}.\nThis measures it: `{measure_command(self.run)}`"
         )
 
     def as_dict(self) -> dict[str, Any]:
         """The forecast for a program."""
-        figures = {"rate": self.rate.value, "rate_low": number(self.rate.low), "rate_high": number(self.rate.high), "scaling": self.scaling}
-        return figures | {"unit": self.rate.unit, "basis": self.basis, "measure": measure_command(self.run)}
+        figures = {
+            "rate": self.rate.value,
+            "rate_low": number(self.rate.low),
+            "rate_high": number(self.rate.high),
+            "scaling": self.scaling,
+        }
+        return figures | {
+            "unit": self.rate.unit,
+            "basis": self.basis,
+            "measure": measure_command(self.run),
+        }
 
 
 def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Expected | None:
-    """What a point with these fields should reach on a machine (unless named, the richest in Records that has something alike); None where
-    no model is named, scaling is strong, such a Run cannot be, or no machine has links and ceilings that were measured.
+    """What a point with these fields should reach on a machine (unless named, the richest in
+    Records that has something alike); None where no model is named, scaling is strong, such a Run
+    cannot be, or no machine has links and ceilings that were measured.
     """
     every = frames(runs)[1]
     names = [name for name in machines_of(every)["machine"] if machine in (None, name)]
-    workload = fields.get("workload") or next((w.name for w in workloads().values() if fields.get("model") in w.models), None)
+    workload = fields.get("workload") or next(
+        (w.name for w in workloads().values() if fields.get("model") in w.models), None
+    )
     if not fields.get("model") or workload is None or fields.get("scaling", "weak") != "weak":
         return None
     measured = set(where(every, model=fields["model"])["machine"])
     names.sort(key=lambda name: name not in measured)
-    return next((found for name in names if (found := _on(runs, name, {"workload": workload, **fields}))), None)
+    return next(
+        (found for name in names if (found := _on(runs, name, {"workload": workload, **fields}))),
+        None,
+    )
 
 
 def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
-    """As one machine's Records have it; None where they hold nothing alike, or such a Run cannot be."""
+    """As one machine's Records have it; None where they hold nothing alike, or such a Run cannot
+    be.
+    """
     frame, every = frames(runs)
     own, rows = where(every, machine=machine), frame[frame["machine"].eq(machine)]
-    collectives = where(collectives_frame(runs.parent / "collectives"), status="ok", dtype="fp32", machine=machine)
+    collectives = where(
+        collectives_frame(runs.parent / "collectives"), status="ok", dtype="fp32", machine=machine
+    )
     links = measured_links(str(own["gpu"].iloc[0]), collectives, NETWORK)
     precisions = own.loc[own["workload"].eq(wanted["workload"]), "precision"].mode()
     if links is None or precisions.empty:
@@ -91,50 +125,94 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
         same = plain
     try:
         found = _of_series(runs, own, same, rows, collectives, devices)
-        wanted = DEFAULTS | {"precision": precisions.iloc[0], "device_type": own["device_type"].iloc[0], **wanted, "devices": devices}
+        wanted = DEFAULTS | {
+            "precision": precisions.iloc[0],
+            "device_type": own["device_type"].iloc[0],
+            **wanted,
+            "devices": devices,
+        }
         run = build_run(**wanted)
-        return found or _of_kin(run, where(every, gpu=own["gpu"].iloc[0]), links) or _of_model(run, own, rows, links)
+        return (
+            found
+            or _of_kin(run, where(every, gpu=own["gpu"].iloc[0]), links)
+            or _of_model(run, own, rows, links)
+        )
     except ValueError:
         return None
 
 
 def _of_series(
-    runs: Path, own: pd.DataFrame, same: pd.DataFrame, rows: pd.DataFrame, collectives: pd.DataFrame, devices: int
+    runs: Path,
+    own: pd.DataFrame,
+    same: pd.DataFrame,
+    rows: pd.DataFrame,
+    collectives: pd.DataFrame,
+    devices: int,
 ) -> Expected | None:
-    """From the plainest series that was measured on one device and on more; others of its kind lend the spread of their launches."""
+    """From the plainest series that was measured on one device and on more; others of its kind lend
+    the spread of their launches.
+    """
     if same.empty:
         return None
-    alike = where(own, scaling="weak", **{name: same[name].unique().tolist() for name in ("placement", "framework", "execution")})
+    alike = where(
+        own,
+        scaling="weak",
+        **{name: same[name].unique().tolist() for name in ("placement", "framework", "execution")},
+    )
     machine = same["machine"].iloc[0]
     lines = lines_of(alike, rows, records_of(runs, machine), collectives, NETWORK)
-    known = {line.first["keys"]: line for line in lines if line.links and line.points.devices[0] == 1}
+    known = {
+        line.first["keys"]: line for line in lines if line.links and line.points.devices[0] == 1
+    }
     if not (usable := {keys: line for keys, line in known.items() if keys in set(same["keys"])}):
         return None
-    line = usable[plainest(pd.DataFrame([line.first for line in usable.values()]), {}).iloc[0]["keys"]]
+    line = usable[
+        plainest(pd.DataFrame([line.first for line in usable.values()]), {}).iloc[0]["keys"]
+    ]
     assert line.links is not None
     found = forecast(line.points, [devices], line.links, line.residuals).iloc[0]
     units = devices * float(line.first["rate"] * line.first["step_time_s"])
-    middle, low, high = (units / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low"))
+    middle, low, high = (
+        units / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low")
+    )
     rate = Estimate(middle, low, high, unit=f"{line.first['unit']}/s")
     counts = joined([str(count) for count in line.points.devices])
     run = build_run(**(run_of(line.first).model_dump(exclude_defaults=True) | {"devices": devices}))
     return Expected(
-        run, rate, float(found["efficiency"]), f"its steps on {counts} devices of {machine} and the measured speed of their links"
+        run,
+        rate,
+        float(found["efficiency"]),
+        f"its steps on {counts} devices of {machine} and the measured speed of their links",
     )
 
 
 def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
-    """Its step on one device, and what its kin lose to merging: the same job and placement on as many devices with other kernels.
-    Kin lose as many milliseconds; at best as large a share of a step; at worst the merge hides behind nothing. Without kin all of the merge
-    shows, none, or in the middle half. A batch in parts that was never measured takes as many steps of so small a batch.
+    """Its step on one device, and what its kin lose to merging: the same job and placement on as
+    many devices with other kernels. Kin lose as many milliseconds; at best as large a share of a
+    step; at worst the merge hides behind nothing. Without kin all of the merge shows, none, or in
+    the middle half. A batch in parts that was never measured takes as many steps of so small a
+    batch.
     """
-    job = {name: getattr(run, name) for name in ("workload", "model", "inputs", "sequence_length", "precision", "framework", "execution")}
+    job = {
+        name: getattr(run, name)
+        for name in (
+            "workload",
+            "model",
+            "inputs",
+            "sequence_length",
+            "precision",
+            "framework",
+            "execution",
+        )
+    }
     alike = usual(where(every, **job, scaling="weak"))
     alike = alike[alike["n"] > 0]
     kernels = {name: getattr(run, name) for name in KERNELS}
     own = where(alike, devices=1, **kernels)
     in_parts = where(own, micro_steps=run.micro_steps)
-    own, parts = (where(own, micro_steps=None), run.micro_steps or 1) if in_parts.empty else (in_parts, 1)
+    own, parts = (
+        (where(own, micro_steps=None), run.micro_steps or 1) if in_parts.empty else (in_parts, 1)
+    )
     batch = run.batch_size / parts
     exact = own["batch_size"].eq(batch)
     own = own[exact if exact.any() or not any(kernels.values()) else own["batch_size"] <= 2 * batch]
@@ -144,90 +222,171 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     share = run.batch_size / float(one["batch_size"])
     step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
     units = share * run.devices * float(one["rate"] * one["step_time_s"])
-    losses_s, more = _losses(run, alike, step_s, units, links) if run.devices > 1 else (np.zeros(3), "")
-    basis = f"its step on one device of {one['machine']}" + ("" if share == 1 else f" with a batch of {one['batch_size']}") + more
-    middle, low, high = units / (step_s * np.array([1.0, max(noise, parts / share), 1 / noise]) + losses_s)
+    losses_s, more = (
+        _losses(run, alike, step_s, units, links) if run.devices > 1 else (np.zeros(3), "")
+    )
+    basis = (
+        f"its step on one device of {one['machine']}"
+        + ("" if share == 1 else f" with a batch of {one['batch_size']}")
+        + more
+    )
+    middle, low, high = units / (
+        step_s * np.array([1.0, max(noise, parts / share), 1 / noise]) + losses_s
+    )
     below, above = MISSED if run.devices > 1 else (0.0, 0.0)
-    rate = Estimate(float(middle), float(low) * (1 - below), float(high) * (1 + above), unit=f"{one['unit']}/s")
+    rate = Estimate(
+        float(middle), float(low) * (1 - below), float(high) * (1 + above), unit=f"{one['unit']}/s"
+    )
     return Expected(run, rate, float(step_s / (step_s + losses_s[0])), basis)
 
 
 def _merge_s(run: Run, units: float, links: Links) -> float:
     """What all of one merge takes, nothing hidden."""
-    return sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), run.devices, links))
+    return sum(
+        merge_seconds(
+            demand_of(find_placement(run.placement), run.description.variables, units),
+            run.devices,
+            links,
+        )
+    )
 
 
-def _losses(run: Run, alike: pd.DataFrame, step_s: float, units: float, links: Links) -> tuple[np.ndarray, str]:
-    """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and what says so. Kin merge once."""
+def _losses(
+    run: Run, alike: pd.DataFrame, step_s: float, units: float, links: Links
+) -> tuple[np.ndarray, str]:
+    """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and
+    what says so. Kin merge once.
+    """
     merge_s = _merge_s(run, units, links)
-    more_s = np.array([0.5, 1.0, 0.0]) * merge_s * ((run.micro_steps or 1) - 1 if run.micro_sync == "each" else 0)
-    for _, kin in by_nearness(where(alike, placement=run.placement, devices=run.devices, micro_sync=None), run).iterrows():
-        same = {name: None if missing(kin[name]) else kin[name] for name in ("machine", "batch_size", *KERNELS)}
+    more_s = (
+        np.array([0.5, 1.0, 0.0])
+        * merge_s
+        * ((run.micro_steps or 1) - 1 if run.micro_sync == "each" else 0)
+    )
+    for _, kin in by_nearness(
+        where(alike, placement=run.placement, devices=run.devices, micro_sync=None), run
+    ).iterrows():
+        same = {
+            name: None if missing(kin[name]) else kin[name]
+            for name in ("machine", "batch_size", *KERNELS)
+        }
         if len(alone := where(alike, devices=1, **same)):
             base_s = float(by_nearness(alone, run).iloc[0]["step_time_s"])
             lost_s = max(0.0, float(kin["step_time_s"]) - base_s)
-            told = f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost with other kernels"
-            return more_s + np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]), told
+            told = (
+                f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost"
+                " with other kernels"
+            )
+            return (
+                more_s
+                + np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]),
+                told,
+            )
     return more_s + np.array([0.5, 1.0, 0.0]) * merge_s, ", and the measured speed of its links"
 
 
 def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> pd.DataFrame:
-    """The points, those first that differ from a Run in fewest fields, then least in batch (unless given, its own), then by repeats."""
+    """The points, those first that differ from a Run in fewest fields, then least in batch (unless
+    given, its own), then by repeats.
+    """
     others = points[list(OTHERS)].astype(object)
-    apart = others.where(others.notna(), None).astype(str).ne([str(getattr(run, name)) for name in OTHERS]).sum(axis=1)
+    apart = (
+        others.where(others.notna(), None)
+        .astype(str)
+        .ne([str(getattr(run, name)) for name in OTHERS])
+        .sum(axis=1)
+    )
     factor = np.abs(np.log(points["batch_size"].astype("float64") / (batch or run.batch_size)))
-    order = pd.DataFrame({"apart": apart, "factor": factor, "seldom": -points["n"]}).sort_values(["apart", "factor", "seldom"])
+    order = pd.DataFrame({"apart": apart, "factor": factor, "seldom": -points["n"]}).sort_values(
+        ["apart", "factor", "seldom"]
+    )
     return points.loc[order.index]
 
 
 def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected:
-    """One device as this model, or else others, use the machine's ceilings; no step is shorter than any of it that was launched so, and the
-    band is that in which 95% of what was measured so lies; of what the merge takes all, none or, in the middle, half is hidden.
+    """One device as this model, or else others, use the machine's ceilings; no step is shorter than
+    any of it that was launched so, and the band is that in which 95% of what was measured so lies;
+    of what the merge takes all, none or, in the middle, half is hidden.
     """
     devices = run.devices
     launched = where(rows, devices=1, status="ok", framework=run.framework, execution=run.execution)
     ones, akin = where(launched, precision=run.precision), where(launched, workload=run.workload)
-    ceiling = bound_units_per_s(run.description, str(own["gpu"].iloc[0]), run.precision, 1, 1.0).units_per_s
+    ceiling = bound_units_per_s(
+        run.description, str(own["gpu"].iloc[0]), run.precision, 1, 1.0
+    ).units_per_s
     if ones.empty or akin.empty or not math.isfinite(ceiling):
         raise ValueError("nothing alike was measured on this machine")
     known = "model" if run.model in set(launched["model"]) else "workload"
     least_s = launched.groupby(known)["step_time_s"].min()
-    ones = ones.merge(bounds(ones)[["key", "bound", "share_of_bound"]], on="key").dropna(subset="bound")
+    ones = ones.merge(bounds(ones)[["key", "bound", "share_of_bound"]], on="key").dropna(
+        subset="bound"
+    )
     shares = ones.groupby("model")["share_of_bound"].median()
     share = float(shares.get(run.model, shares.median()))
-    told_s = np.maximum(ones["units"] / ones["timed_steps"] / (float(shares.median()) * ones["bound"]), ones[known].map(least_s)).astype(
-        "float64"
+    told_s = np.maximum(
+        ones["units"] / ones["timed_steps"] / (float(shares.median()) * ones["bound"]),
+        ones[known].map(least_s),
+    ).astype("float64")
+    slower, faster = (
+        np.log(ones["step_time_s"] / told_s)
+        .groupby([ones["model"], ones["batch_size"]])
+        .median()
+        .quantile([0.975, 0.025])
     )
-    slower, faster = np.log(ones["step_time_s"] / told_s).groupby([ones["model"], ones["batch_size"]]).median().quantile([0.975, 0.025])
-    units = run.batch_size * float((akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median())
-    one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp([0.0, slower, faster])
-    merge_s = _merge_s(run, units, links) * (run.micro_steps or 1 if run.micro_sync == "each" else 1)
+    units = run.batch_size * float(
+        (akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median()
+    )
+    one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp(
+        [0.0, slower, faster]
+    )
+    merge_s = _merge_s(run, units, links) * (
+        run.micro_steps or 1 if run.micro_sync == "each" else 1
+    )
     rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{run.description.unit}/s")
-    basis = f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of {own['machine'].iloc[0]}"
+    basis = (
+        f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of"
+        f" {own['machine'].iloc[0]}"
+    )
     return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
 
 
 def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
-    """What each of these Runs that can be forecast should reach: fields off their defaults, rate (_low, _high), efficiency, basis."""
+    """What each of these Runs that can be forecast should reach: fields off their defaults, rate
+    (_low, _high), efficiency, basis.
+    """
     rows = []
     for run in {run.digest: run for run in planned if not run.traced_steps}.values():
         fields = run.model_dump(exclude_defaults=True)
-        if (found := expected(runs, {name: value for name, value in fields.items() if name not in LENGTH})) is not None:
+        if (
+            found := expected(
+                runs, {name: value for name, value in fields.items() if name not in LENGTH}
+            )
+        ) is not None:
             told = " ".join(command_of(fields).split()[4:])
             rows.append({"fields": told, **found.as_dict(), "efficiency": found.scaling})
-    return pd.DataFrame(rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"])
+    return pd.DataFrame(
+        rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"]
+    )
 
 
 def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
-    """Points of which a file of `measure --forecast` foretold which share of replicas' rate each keeps: predicted (_low, _high)."""
+    """Points of which a file of `measure --forecast` foretold which share of replicas' rate each
+    keeps: predicted (_low, _high).
+    """
     if points.empty or not file.is_file():
         return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
     said = pd.read_csv(file)
     runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
     others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
-    told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(said.drop(columns="fields"))
+    told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(
+        said.drop(columns="fields")
+    )
     job = [name for name in Run.model_fields if name not in others]
-    apart = told[told["placement"].eq("independent")][[*job, "rate"]].rename(columns={"rate": "alone"})
+    apart = told[told["placement"].eq("independent")][[*job, "rate"]].rename(
+        columns={"rate": "alone"}
+    )
     told = told.merge(apart, on=job, how="left")
     ends = {f"predicted{end}": told[f"rate{end}"] / told["alone"] for end in ("", "_low", "_high")}
-    return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(told[["digest"]].assign(**ends), on="digest")
+    return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(
+        told[["digest"]].assign(**ends), on="digest"
+    )

@@ -1,5 +1,6 @@
-"""Why a measured point is as fast as it is: what it is compared with, where its step's time goes, and what was seen to be faster.
-A cause that no Record measured is named with the command that measures it; a loss is stated only where an interval says it.
+"""Why a measured point is as fast as it is: what it is compared with, where its step's time goes,
+and what was seen to be faster. A cause that no Record measured is named with the command that
+measures it; a loss is stated only where an interval says it.
 """
 
 import math
@@ -11,9 +12,22 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.asked import SAME, alike, asked, by_machine, differing, measure_command, none_has, plainest, run_of, semantics
-from multigpu.analysis.compare import SINGLE_MARGIN, best_single, ratio_columns
-from multigpu.analysis.fields import JOB, LENGTH, POINT
+from multigpu.analysis.asked import (
+    SAME,
+    alike,
+    asked,
+    by_machine,
+    differing,
+    like,
+    like_replicas,
+    like_single,
+    measure_command,
+    none_has,
+    plainest,
+    run_of,
+    semantics,
+)
+from multigpu.analysis.compare import SINGLE_MARGIN, ratio_columns
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import one_length, points, where
@@ -31,12 +45,17 @@ WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copie
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """All that Records say of one point, `row`; seconds are of one step.
-    baselines: by name, one_best (one device at its best), one_same (the same placement on one device), independent (replicas that share
-    nothing on as many devices), kept (batches that stay on the device): the counterpart's row with ratio (the point's rate over it) and
-    of_ideal (over the devices too where the counterpart is one device), each with bounds.
-    parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced. traces: keys of the traced Runs.
-    bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: rows of `faster`. trace: the command that traces the
-    point, "" where one was. alone_s: what the device computes in such a step of independent replicas; None where none was traced.
+    baselines: by name, one_best (one device at its best), one_same (the same placement on one
+        device), independent (replicas that share
+    nothing on as many devices), kept (batches that stay on the device): the counterpart's row with
+    ratio (the point's rate over it) and of_ideal (over the devices too where the counterpart is one
+    device), each with bounds.
+    parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced.
+        traces: keys of the traced Runs.
+    bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: rows of
+        `faster`. trace: the command that traces the
+    point, "" where one was. alone_s: what the device computes in such a step of independent
+        replicas; None where none was traced.
     """
 
     row: pd.Series
@@ -55,11 +74,15 @@ class Explanation:
 
     @property
     def base(self) -> pd.Series | None:
-        """What a loss is counted against: one device at its best; independent replicas where one was measured in slower ways only."""
+        """What a loss is counted against: one device at its best; independent replicas where one
+        was measured without these kernels, or in slower ways only.
+        """
         best, alone = self.baselines.get("one_best"), self.baselines.get("independent")
-        if best is None or alone is None or best["of_ideal"] <= SINGLE_MARGIN or alone["keys"] == self.row["keys"]:
+        if alone is None or alone["keys"] == self.row["keys"]:
             return best
-        return alone
+        if best is None or best["of_ideal"] > SINGLE_MARGIN:
+            return alone
+        return best
 
     @property
     def lost(self) -> bool:
@@ -74,29 +97,26 @@ class Explanation:
         """The waits of the step, the longest first, those of a twentieth of the step at least."""
         if self.parts is None:
             return []
-        found = [(name, self.parts[name]) for name in WAITS if self.parts[name] >= 0.05 * self.step_s]
+        found = [
+            (name, self.parts[name]) for name in WAITS if self.parts[name] >= 0.05 * self.step_s
+        ]
         return sorted(found, key=lambda pair: -pair[1])
-
-
-def like(table: pd.DataFrame, row: Any, free: Sequence[str] = (), **other: Any) -> pd.Series | None:
-    """The most repeated measured point that equals `row` in all fields but `free`, `other` and how long was measured; None without any."""
-    found = alike(table, row, (name for name in POINT if name not in (*free, *LENGTH)), **other)
-    found = found[found["n"] > 0].sort_values("n", ascending=False, kind="stable")
-    return found.iloc[0] if len(found) else None
 
 
 def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
     """What was measured of what a point is compared with (see `Explanation`)."""
-    ones = alike(best_single(table, form=()), row, JOB)
     found = {
-        "one_best": ones.iloc[0] if len(ones) else None,
+        "one_best": like_single(table, row),
         "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
-        "independent": like(
-            table, row, ("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas"), placement="independent", processes="per_device"
-        ),
+        "independent": like_replicas(table, row),
     }
     if row["inputs"] not in ON_DEVICE and row["unit"] == "images":
-        fed: dict[str, Any] = {"input_workers": None, "prefetch": 0, "staging": None, "image_dtype": None}
+        fed: dict[str, Any] = {
+            "input_workers": None,
+            "prefetch": 0,
+            "staging": None,
+            "image_dtype": None,
+        }
         found["kept"] = like(table, row, inputs="synthetic", input_label="synthetic", **fed)
     elif not missing(row["feed"]):
         found["kept"] = like(table, row, feed=None)
@@ -106,13 +126,17 @@ def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
 def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
     ratio = ratio_columns(row.to_frame().T, base, "ratio").iloc[0].astype("float64")
     ideal = ratio / (row["devices"] if name.startswith("one_") else 1)
-    return pd.concat([base, ratio, ideal.rename(lambda column: column.replace("ratio", "of_ideal"))])
+    return pd.concat(
+        [base, ratio, ideal.rename(lambda column: column.replace("ratio", "of_ideal"))]
+    )
 
 
 def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
-    """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None without any.
+    """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None
+    without any.
 
-    traces: rows of `traces.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
+    traces: rows of `traces.causes_frame`. wait_s: host time until the step had its batch, which a
+        profiler does not see: it is taken
     out of what else counts as the host's launches, and never more than that.
     """
     if traces.empty:
@@ -127,39 +151,62 @@ def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict
 
 
 def wait_of(records: Sequence[Record]) -> float:
-    """Host time that a step of the slowest replica waited for its batch, s: mean over a point's Records; 0 where none was recorded."""
+    """Host time that a step of the slowest replica waited for its batch, s: mean over a point's
+    Records; 0 where none was recorded.
+    """
     waits = []
     for record in records:
-        timed = [rank[record.run.warmup_steps :] for rank in record.measurement.input_wait_s] if record.measurement else []
+        timed = (
+            [rank[record.run.warmup_steps :] for rank in record.measurement.input_wait_s]
+            if record.measurement
+            else []
+        )
         if any(timed):
             waits.append(max(fmean(rank) for rank in timed if rank))
     return fmean(waits) if waits else 0.0
 
 
 def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
-    """Five points of the same job, devices and conditions that were faster: the fastest of all, of those with an interval where there are
-    any, then those that differ in one field. Faster: all of the ratio's interval lies above 1, or a single run's is `SINGLE_MARGIN`.
+    """Five points of the same job, devices and conditions that were faster: the fastest of all, of
+    those with an interval where there are any, then those that differ in one field. Faster: all of
+    the ratio's interval lies above 1, or a single run's is `SINGLE_MARGIN`.
     """
     rivals = one_length(alike(table, row, SAME, energy_window_s=None))
     rivals = rivals[rivals["n"] > 0]
     rivals = rivals.join(ratio_columns(rivals, row, "ratio"))
-    sure = (rivals["ratio_low"] > 1) | (rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN))
-    found = rivals.assign(_first=rivals["ratio_low"].notna())[sure].sort_values(["_first", "ratio"], ascending=False, kind="stable")
-    found["changed"] = pd.Series([differing(row, rival) for _, rival in found.iterrows()], found.index, dtype=object)
+    sure = (rivals["ratio_low"] > 1) | (
+        rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN)
+    )
+    found = rivals.assign(_first=rivals["ratio_low"].notna())[sure].sort_values(
+        ["_first", "ratio"], ascending=False, kind="stable"
+    )
+    found["changed"] = pd.Series(
+        [differing(row, rival) for _, rival in found.iterrows()], found.index, dtype=object
+    )
     trains = [semantics(rival).facts.is_one_model for _, rival in found.iterrows()]
     found = found[found["changed"].map(bool) & pd.Series(trains, found.index, dtype=bool)]
     return found[found["changed"].map(len).eq(1) | found.index.isin(found.index[:1])].head(5)
 
 
-def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any) -> Explanation:
-    """What the Records of one machine say of `row`, a measured point; table: the machine's points."""
+def explain(
+    table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any
+) -> Explanation:
+    """What the Records of one machine say of `row`, a measured point; table: the machine's
+    points.
+    """
     keys = set(str(row["keys"]).split(", "))
     own = [record for record in records if record.key in keys and record.status == "ok"]
     traces, beside = _traces(records, row), baselines(table, row)
     alone = beside.get("independent")
-    parts_alone = None if alone is None else step_parts(_traces(records, alone), float(alone["step_time_s"]))
+    parts_alone = (
+        None if alone is None else step_parts(_traces(records, alone), float(alone["step_time_s"]))
+    )
     limits, units = bounds(frame[frame["key"].isin(keys)]), float(row["rate"] * row["step_time_s"])
-    least = {"arithmetic": "compute_bound", "memory": "memory_bound", "traffic": "communication_bound"}
+    least = {
+        "arithmetic": "compute_bound",
+        "memory": "memory_bound",
+        "traffic": "communication_bound",
+    }
     try:
         trace = "" if len(traces) else measure_command(run_of(row), traced_steps=3)
     except ValueError as error:
@@ -170,7 +217,11 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
         parts=step_parts(traces, float(row["step_time_s"]), wait_of(own)),
         traces=tuple(traces["key"]),
         launches=float(traces["launches"].mean()),
-        bounds_s={name: units / float(limits[column].mean()) for name, column in least.items() if limits[column].notna().any()},
+        bounds_s={
+            name: units / float(limits[column].mean())
+            for name, column in least.items()
+            if limits[column].notna().any()
+        },
         faster=faster(table, row),
         trace=trace,
         alone_s=parts_alone["compute"] if parts_alone else None,
@@ -179,41 +230,81 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
 
 def _traces(records: Sequence[Record], row: Any) -> pd.DataFrame:
     """The rows of `traces.causes_frame` that are of this point."""
-    wanted = {name: row[name] for name in ("model", "placement", "devices", "batch_size", "precision", "framework")}
-    own = [record for record in records if all(getattr(record.run, name) == value for name, value in wanted.items())]
-    return alike(causes_frame([record for record in with_untraced_steps(own) if record.run.traced_steps]), row, SAME_POINT)
+    wanted = {
+        name: row[name]
+        for name in ("model", "placement", "devices", "batch_size", "precision", "framework")
+    }
+    own = [
+        record
+        for record in records
+        if all(getattr(record.run, name) == value for name, value in wanted.items())
+    ]
+    return alike(
+        causes_frame([record for record in with_untraced_steps(own) if record.run.traced_steps]),
+        row,
+        SAME_POINT,
+    )
 
 
 def explain_fields(
     runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
 ) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The points with these fields, the plainest first and `most` at most, of one machine; why there is none; and the points left out."""
+    """The points with these fields, the plainest first and `most` at most, of one machine; why
+    there is none; and the points left out.
+    """
     frame, every = frames(runs)
     found = asked(every, fields, machine)
     measured = found[found["n"] > 0]
     if measured.empty:
-        tried = f"It was tried and not measured: {found.iloc[0]['reason']}." if len(found) else none_has(every, fields, machine)
+        tried = (
+            f"It was tried and not measured: {found.iloc[0]['reason']}."
+            if len(found)
+            else none_has(every, fields, machine)
+        )
         return [], tried, measured
     chosen = plainest(by_machine(measured, this_machine().name)[0], fields)
     name = chosen.iloc[0]["machine"]
-    told = [explain(where(every, machine=name), frame, records_of(runs, name), row) for _, row in chosen.head(most).iterrows()]
+    told = [
+        explain(where(every, machine=name), frame, records_of(runs, name), row)
+        for _, row in chosen.head(most).iterrows()
+    ]
     return told, "", chosen.iloc[most:]
 
 
 def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
-    """The point of the Record whose key alone is or begins so; where only a traced Record is of it, its own timed steps speak."""
+    """The point of the Record whose key alone is or begins so; where only a traced Record is of it,
+    its own timed steps speak.
+    """
     frame, every = frames(runs)
     records = records_of(runs)
-    found = [record for record in records if record.key == key] or [record for record in records if record.key.startswith(key)]
+    found = [record for record in records if record.key == key] or [
+        record for record in records if record.key.startswith(key)
+    ]
     if len(found) != 1:
-        many = f"{len(found)} Records' keys begin with {key!r}" if found else f"no Record is called {key!r}"
-        raise ValueError(f"{many}: `records` lists them, traced ones by `--traced`; or name fields such as workload=nmt")
+        many = (
+            f"{len(found)} Records' keys begin with {key!r}"
+            if found
+            else f"no Record is called {key!r}"
+        )
+        raise ValueError(
+            f"{many}: `records` lists them, traced ones by `--traced`; or name fields such as"
+            " workload=nmt"
+        )
     record = found[0]
     if record.status != "ok":
-        return [], f"Record {record.key} holds no measurement ({record.status.replace('_', ' ')}): {record.reason}", every.iloc[:0]
+        return (
+            [],
+            (
+                f"Record {record.key} holds no measurement ({record.status.replace('_', ' ')}):"
+                f" {record.reason}"
+            ),
+            every.iloc[:0],
+        )
     table = where(every, machine=record.machine.name)
     if record.run.traced_steps:
-        timed = record.model_copy(update={"run": record.run.model_copy(update={"traced_steps": 0, "traced_from": None})})
+        timed = record.model_copy(
+            update={"run": record.run.model_copy(update={"traced_steps": 0, "traced_from": None})}
+        )
         alone = frame_of([timed])
         row = points(alone).iloc[0]
         known = like(table, row)

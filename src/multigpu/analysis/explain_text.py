@@ -1,4 +1,6 @@
-"""An explanation for a terminal and for a program: the answer in two or three sentences, the rest on demand."""
+"""An explanation for a terminal and for a program: the answer in two or three sentences, the rest
+on demand.
+"""
 
 import json
 import math
@@ -13,7 +15,17 @@ from multigpu.analysis.asked import semantics
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
-from multigpu.analysis.words import device_word, devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
+from multigpu.analysis.words import (
+    device_word,
+    devices_text,
+    job_words,
+    joined,
+    missing,
+    number,
+    plural,
+    repeats_words,
+    way_words,
+)
 from multigpu.command import parse_fields
 
 NAMES = {
@@ -42,12 +54,26 @@ def sentences(one: Explanation) -> list[str]:
 
 def _beside_one(one: Explanation) -> str:
     row, base = one.row, one.base
-    device, devices = device_word(row["device_type"]), devices_text(row["devices"], row["device_type"])
+    device, devices = (
+        device_word(row["device_type"]),
+        devices_text(row["devices"], row["device_type"]),
+    )
     if base is not None and base["devices"] > 1:
-        kept = f"{estimate(base, 'ratio'):percent interval} of the rate" if one.lost else "the rate, as far as repeats tell,"
-        return f"{devices} keep {kept} of independent replicas; one {device} was measured in slower ways only."
+        kept = (
+            f"{estimate(base, 'ratio'):percent interval} of the rate"
+            if one.lost
+            else "the rate, as far as repeats tell,"
+        )
+        alone = (
+            f"one {device} was measured in slower ways only"
+            if "one_best" in one.baselines
+            else f"no {device} alone was measured with these kernels"
+        )
+        return f"{devices} keep {kept} of independent replicas; {alone}."
     if base is None:
-        return f"This job was not measured on one {device}, so what is lost against it is not known."
+        return (
+            f"This job was not measured on one {device}, so what is lost against it is not known."
+        )
     if base["keys"] == row["keys"]:
         return f"This is the best way measured on one {device}."
     times, share = estimate(base, "ratio"), estimate(base, "of_ideal")
@@ -57,11 +83,24 @@ def _beside_one(one: Explanation) -> str:
         return f"One {device} is not told apart from its best way ({way_words(base)})."
     high, low = (times.high, times.low) if times.known else (times.value, times.value)
     if high < 1:
-        return f"{devices} are slower than one: {times:times interval} times the rate of one {device} at its best."
+        return (
+            f"{devices} are slower than one: {times:times interval} times the rate of one {device}"
+            f" at its best ({way_words(base)})."
+        )
     if low <= 1:
-        return f"{devices} are not told apart from one {device} at its best: {times:times interval} times its rate."
-    kept = f"{share:percent interval} of perfect scaling" if one.lost else "which repeats do not tell from perfect scaling"
-    return f"{devices} reach {times:times interval} times the rate of one {device} at its best, {kept}."
+        return (
+            f"{devices} are not told apart from one {device} at its best ({way_words(base)}):"
+            f" {times:times interval} times its rate."
+        )
+    kept = (
+        f"{share:percent interval} of perfect scaling"
+        if one.lost
+        else "which repeats do not tell from perfect scaling"
+    )
+    return (
+        f"{devices} reach {times:times interval} times the rate of one {device} at its best"
+        f" ({way_words(base)}), {kept}."
+    )
 
 
 def _why(one: Explanation) -> str:
@@ -75,8 +114,14 @@ def _why(one: Explanation) -> str:
         return f"Of a step of {step:ms} each {device} spends {joined(causes)}."
     longer_s = one.parts["compute"] - (one.alone_s or math.inf)
     if longer_s >= 0.02 * one.step_s:
-        return f"There is no long wait: computing takes {Estimate(longer_s):ms} longer than in replicas that merge nothing beside it."
-    return f"The step has no long wait: the {device} computes {Estimate(one.parts['compute']):ms} of {step:ms}."
+        return (
+            f"There is no long wait: computing takes {Estimate(longer_s):ms} longer than in"
+            " replicas that merge nothing beside it."
+        )
+    return (
+        f"The step has no long wait: the {device} computes {Estimate(one.parts['compute']):ms} of"
+        f" {step:ms}."
+    )
 
 
 def _faster(one: Explanation) -> str:
@@ -84,38 +129,97 @@ def _faster(one: Explanation) -> str:
         return "Nothing measured of this job on as many devices is faster."
     best = one.faster.iloc[0]
     change, ratio = changes(one.row, best), estimate(best, "ratio")
-    return f"Measured to be faster: {change}, {ratio:times interval} times its rate ({repeats_words(best)})."
+    return (
+        f"Measured to be faster: {change}, {ratio:times interval} times its rate"
+        f" ({repeats_words(best)})."
+    )
 
 
 def changes(row: Any, other: Any) -> str:
     """In what another way differs: "execution captured instead of eager"."""
-    now, then = ({name: "unset" if missing(point[name]) else point[name] for name in other["changed"]} for point in (other, row))
+    now, then = (
+        {name: "unset" if missing(point[name]) else point[name] for name in other["changed"]}
+        for point in (other, row)
+    )
     training = semantics(other).facts.words
-    return joined([f"{name} {now[name]} instead of {then[name]}" for name in now]) + (f" ({training})" if training else "")
+    return joined([f"{name} {now[name]} instead of {then[name]}" for name in now]) + (
+        f" ({training})" if training else ""
+    )
 
 
 def as_text(one: Explanation, details: bool = False) -> str:
     """The explanation for a terminal; with its details on demand."""
     row = one.row
-    lines = [*sentences(one), "", f"{way_words(row)}; {job_words(row)}; measured on {row['machine']}"]
-    lines.append(f"{estimate(row, 'rate'):rate interval}, {repeats_words(row)}; a step takes {Estimate(one.step_s):ms}")
+    lines = [
+        *sentences(one),
+        "",
+        f"{way_words(row)}; {job_words(row)}; measured on {row['machine']}",
+    ]
+    lines.append(
+        f"{estimate(row, 'rate'):rate interval}, {repeats_words(row)}; a step takes"
+        f" {Estimate(one.step_s):ms}"
+    )
     if not details:
-        return "\n".join([*lines, "--details: what it is compared with, the step's parts, its bounds, other faster ways"])
-    lines += ["", *(_against(one, name, base) for name, base in one.baselines.items() if base["keys"] != row["keys"])]
+        return "\n".join(
+            [
+                *lines,
+                (
+                    "--details: what it is compared with, the step's parts, its bounds, other"
+                    " faster ways"
+                ),
+            ]
+        )
+    lines += [
+        "",
+        *(
+            _against(one, name, base)
+            for name, base in one.baselines.items()
+            if base["keys"] != row["keys"]
+        ),
+    ]
     if one.parts is not None:
-        lines += ["", f"one step by part, from {plural(len(one.traces), 'traced Run')} ({one.launches:,.0f} launches):"]
-        lines += [f"  {PART_NAMES[name]:<48}{1e3 * one.parts[name]:>9.2f} ms" for name in ("compute", *WAITS)]
+        lines += [
+            "",
+            (
+                f"one step by part, from {plural(len(one.traces), 'traced Run')}"
+                f" ({one.launches:,.0f} launches):"
+            ),
+        ]
+        lines += [
+            f"  {PART_NAMES[name]:<48}{1e3 * one.parts[name]:>9.2f} ms"
+            for name in ("compute", *WAITS)
+        ]
     least = [f"{name} {Estimate(seconds):ms}" for name, seconds in one.bounds_s.items()]
-    lines += ["", f"at least, each by itself: {joined(least) if least else 'no ceiling of this machine is known'}"]
-    lines += [f"faster: {changes(row, best)}, {estimate(best, 'ratio'):times interval} times" for _, best in one.faster.iterrows()]
+    lines += [
+        "",
+        (
+            "at least, each by itself:"
+            f" {joined(least) if least else 'no ceiling of this machine is known'}"
+        ),
+    ]
+    lines += [
+        f"faster: {changes(row, best)}, {estimate(best, 'ratio'):times interval} times"
+        for _, best in one.faster.iterrows()
+    ]
     return "\n".join(lines)
 
 
 def _against(one: Explanation, name: str, base: pd.Series) -> str:
     ratio, ideal = estimate(base, "ratio"), estimate(base, "of_ideal")
-    whole = f"{ideal:percent} of" if (ideal.high if ideal.known else ideal.value) < 1 else "no less than"
-    share = f", {whole} {one.row['devices']} times" if name.startswith("one_") and one.row["devices"] > 1 else ""
-    return f"{NAMES[name]} ({way_words(base)}): {estimate(base, 'rate'):rate}; this point is {ratio:times interval} times it{share}"
+    whole = (
+        f"{ideal:percent} of"
+        if (ideal.high if ideal.known else ideal.value) < 1
+        else "no less than"
+    )
+    share = (
+        f", {whole} {one.row['devices']} times"
+        if name.startswith("one_") and one.row["devices"] > 1
+        else ""
+    )
+    return (
+        f"{NAMES[name]} ({way_words(base)}): {estimate(base, 'rate'):rate}; this point is"
+        f" {ratio:times interval} times it{share}"
+    )
 
 
 def as_dict(one: Explanation) -> dict[str, Any]:
@@ -126,13 +230,16 @@ def as_dict(one: Explanation) -> dict[str, Any]:
         "point": point_dict(one.row),
         "semantics": semantics(one.row).kind,
         "baselines": {
-            name: {field: number(base[field]) for field in figures} | {"point": point_dict(base)} for name, base in one.baselines.items()
+            name: {field: number(base[field]) for field in figures} | {"point": point_dict(base)}
+            for name, base in one.baselines.items()
         },
         "parts_s": one.parts,
         "traces": list(one.traces),
         "bounds_s": {name: value for name, value in one.bounds_s.items() if math.isfinite(value)},
         "faster": [
-            {"changed": list(row["changed"])} | {field: number(row[field]) for field in figures[:3]} | {"point": point_dict(row)}
+            {"changed": list(row["changed"])}
+            | {field: number(row[field]) for field in figures[:3]}
+            | {"point": point_dict(row)}
             for _, row in one.faster.iterrows()
         ],
         "trace_command": one.trace or None,
@@ -140,19 +247,52 @@ def as_dict(one: Explanation) -> dict[str, Any]:
 
 
 def explained(
-    runs: Path, words: Sequence[str], machine: str | None = None, most: int = 1, form: str = "text", details: bool = False
+    runs: Path,
+    words: Sequence[str],
+    machine: str | None = None,
+    most: int = 1,
+    form: str = "text",
+    details: bool = False,
 ) -> str:
-    """The answer of `python -m multigpu explain`, as text or JSON; words: a key, or fields of a Run. ValueError: they are neither."""
+    """The answer of `python -m multigpu explain`, as text or JSON; words: a key, or fields of a
+    Run. ValueError: they are neither.
+    """
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")
     if len(words) == 1 and "=" not in words[0]:
         found, none, left = explain_key(runs, words[0])
     else:
         found, none, left = explain_fields(runs, parse_fields(words), machine, most)
-    ahead = None if found or not any("=" in word for word in words) else expected(runs, parse_fields(words), machine)
+    ahead = (
+        None
+        if found or not any("=" in word for word in words)
+        else expected(runs, parse_fields(words), machine)
+    )
     if form == "json":
-        return json.dumps({"points": [as_dict(one) for one in found], "note": none, "forecast": ahead and ahead.as_dict()}, indent=1)
-    others = [f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}" for _, row in left.head(8).iterrows()]
-    more = [f"{plural(len(left), 'further point')} of these fields; name more of them, or a key:", *others] if others else []
-    told = [*(as_text(one, details) for one in found), none, ahead.text() if ahead else "", "\n".join(more)]
+        return json.dumps(
+            {
+                "points": [as_dict(one) for one in found],
+                "note": none,
+                "forecast": ahead and ahead.as_dict(),
+            },
+            indent=1,
+        )
+    others = [
+        f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}"
+        for _, row in left.head(8).iterrows()
+    ]
+    more = (
+        [
+            f"{plural(len(left), 'further point')} of these fields; name more of them, or a key:",
+            *others,
+        ]
+        if others
+        else []
+    )
+    told = [
+        *(as_text(one, details) for one in found),
+        none,
+        ahead.text() if ahead else "",
+        "\n".join(more),
+    ]
     return "\n\n".join(filter(None, told))

@@ -1,4 +1,6 @@
-"""Which columns make two rows the same job, the same series, the same point; they follow from the fields of a Run."""
+"""Which columns make two rows the same job, the same series, the same point; they follow from the
+fields of a Run.
+"""
 
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -8,25 +10,78 @@ from multigpu.run import Run
 Role = Literal["job", "size", "way", "condition", "host", "watch", "length", "repeat", "unread"]
 
 ROLES: dict[str, Role] = {
-    **dict.fromkeys(("device_type", "workload", "model", "batch_size", "inputs", "sequence_length", "precision", "optimizer"), "job"),
+    **dict.fromkeys(
+        (
+            "device_type",
+            "workload",
+            "model",
+            "batch_size",
+            "inputs",
+            "sequence_length",
+            "precision",
+            "optimizer",
+        ),
+        "job",
+    ),
     **dict.fromkeys(("scaling", "devices"), "size"),
     **dict.fromkeys(
-        ("placement", "framework", "processes", "execution", "layout", "batch_norm", "stem", "weight_casts", "recurrence"), "way"
+        (
+            "placement",
+            "framework",
+            "processes",
+            "execution",
+            "layout",
+            "batch_norm",
+            "stem",
+            "weight_casts",
+            "recurrence",
+        ),
+        "way",
     ),
-    **dict.fromkeys(("embedding_gradients", "cross_entropy", "bucket_mib", "bucket_update", "bucket_send", "nccl_ctas"), "way"),
     **dict.fromkeys(
-        ("all_reduce_spec", "wire_dtype", "loss_scale", "input_workers", "prefetch", "staging", "image_dtype", "model_parallel"), "way"
+        (
+            "embedding_gradients",
+            "cross_entropy",
+            "bucket_mib",
+            "bucket_update",
+            "bucket_send",
+            "nccl_ctas",
+        ),
+        "way",
     ),
-    **dict.fromkeys(("micro_batches", "micro_steps", "micro_sync", "local_steps", "stage_devices"), "way"),
+    **dict.fromkeys(
+        (
+            "all_reduce_spec",
+            "wire_dtype",
+            "loss_scale",
+            "input_workers",
+            "prefetch",
+            "staging",
+            "image_dtype",
+            "model_parallel",
+        ),
+        "way",
+    ),
+    **dict.fromkeys(
+        ("micro_batches", "micro_steps", "micro_sync", "local_steps", "stage_devices"), "way"
+    ),
     **dict.fromkeys(("batching", "shuffle"), "condition"),
     **dict.fromkeys(("feed", "host_cores", "device_ids", "peer_access"), "host"),
-    **{"energy_window_s": "watch", "warmup_steps": "length", "timed_steps": "length", "seed": "repeat"},
+    **{
+        "energy_window_s": "watch",
+        "warmup_steps": "length",
+        "timed_steps": "length",
+        "seed": "repeat",
+    },
     **dict.fromkeys(("data", "traced_steps", "traced_from"), "unread"),
 }
-"""What each field of a Run is to those who compare Runs; how its values are called stands in `words.SAYS` and `words.OF_A_JOB`.
-job: what one device does in a step; size: on how much; way: how it is done, which may differ between rivals; condition: what is compared
-has it in common; host: so too, where it is named; watch: counts only where it is named; length: how long was measured, which makes no
-other question; repeat: tells repeats apart; unread: no row has it (`input_label` says what was read; no row is of a traced Run).
+"""What each field of a Run is to those who compare Runs; how its values are called stands in
+`words.SAYS` and `words.OF_A_JOB`.
+job: what one device does in a step; size: on how much; way: how it is done, which may differ
+    between rivals; condition: what is compared
+has it in common; host: so too, where it is named; watch: counts only where it is named; length: how
+long was measured, which makes no other question; repeat: tells repeats apart; unread: no row has it
+(`input_label` says what was read; no row is of a traced Run).
 """
 
 
@@ -44,7 +99,21 @@ CONDITIONS = with_role("condition", "host")
 RESTRICTED = with_role("host", "watch")
 
 JOB = ("machine", "gpu", "cpu", "unit", "input_label", *with_role("job"), "timing_version")
-"""What one device does in a step, however it is done: the best of these is "one GPU at its best"."""
+"""What one device does in a step, however it is done: the best of these is "one GPU at its
+best".
+"""
+
+FASTER_KERNELS: dict[str, tuple[str, ...]] = {
+    "layout": ("channels_last",),
+    "batch_norm": ("persistent", "fused"),
+    "stem": ("folded",),
+    "weight_casts": ("grouped",),
+    "recurrence": ("persistent",),
+    "cross_entropy": ("fused",),
+}
+"""Fields whose values choose other kernels for what one device computes, with the values that make
+a step faster. A point that uses one of these is compared with a baseline that uses it too.
+"""
 
 WAY = ("framework_version", *(name for name in FIELDS if ROLES[name] not in ("job", "size")))
 """How it is done."""
@@ -67,8 +136,12 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 
 
 def dtype_of(field: str) -> str:
-    """The dtype of a frame's column for a field of a Run: int64, or Int64 where it may be None; bool; else string."""
+    """The dtype of a frame's column for a field of a Run: int64, or Int64 where it may be None;
+    bool; else string.
+    """
     annotation: Any = Run.model_fields[field].annotation
-    kinds = set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
+    kinds = (
+        set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
+    )
     whole = {bool: "bool", int: "int64" if NoneType not in kinds else "Int64"}
     return next((dtype for kind, dtype in whole.items() if kinds - {NoneType} == {kind}), "string")

@@ -1,17 +1,22 @@
-"""A step's time against the number of devices, from parts with a meaning: fitted to few counts, tested on one held out, forecast beyond.
+"""A step's time against the number of devices, from parts with a meaning: fitted to few counts,
+tested on one held out, forecast beyond.
 
 Weak scaling, synchronous steps. On P devices
 
     t(P) = c n(P) + x I(P) + s B(P)      a process a device: c and x are fitted
     t(P) = c + h (P - 1) + I(P)          one process that dispatches for all: c and h are fitted
 
-c: computation of one replica (s). n(P): how much longer the slowest of P replicas takes than one, from the measured spread of steps.
-I(P), B(P): what the placement's merge takes over links inside a node and between nodes (`forecast_merge`). x: how often
-the time of a copy at the links' measured speed a merge costs. s: 1, what is assumed of the network counts once, however slow the
-node's links were; but min(1, x) where merging starts before backward ends: what hid inside a node hides between nodes, in share.
+c: computation of one replica (s). n(P): how much longer the slowest of P replicas takes than one,
+    from the measured spread of steps.
+I(P), B(P): what the placement's merge takes over links inside a node and between nodes
+    (`forecast_merge`). x: how often
+the time of a copy at the links' measured speed a merge costs. s: 1, what is assumed of the network
+counts once, however slow the node's links were; but min(1, x) where merging starts before backward
+ends: what hid inside a node hides between nodes, in share.
 h: what the host adds a device.
 
-Two parameters are fitted (least squares of relative errors, none negative), so two counts leave nothing to test.
+Two parameters are fitted (least squares of relative errors, none negative), so two counts leave
+nothing to test.
 """
 
 from __future__ import annotations
@@ -35,7 +40,8 @@ DRAWS = 1000
 @dataclass(frozen=True)
 class Points:
     """One job under one placement: what was measured at each count, and what its step moves.
-    times_s: of each count, in rising order, the step of each launch (s). noise: of each Record on one device, its timed steps over their
+    times_s: of each count, in rising order, the step of each launch (s). noise: of each Record on
+        one device, its timed steps over their
     mean; none: all replicas are alike. one_process: one dispatches for all.
     """
 
@@ -52,11 +58,18 @@ class Points:
 
 
 def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.ndarray:
-    """n(P): the expected slowest of P draws from a Record's steps over the expected one, a row a Record, a column a count; 1 without."""
+    """n(P): the expected slowest of P draws from a Record's steps over the expected one, a row a
+    Record, a column a count; 1 without.
+    """
     if not noise:
         return np.ones((1, len(devices)))
     laws = [Empirical(times_s=tuple(times)) for times in noise]
-    return np.array([[law.order_mean_s(count, count) / law.mean_s if count > 1 else 1.0 for count in devices] for law in laws])
+    return np.array(
+        [
+            [law.order_mean_s(count, count) / law.mean_s if count > 1 else 1.0 for count in devices]
+            for law in laws
+        ]
+    )
 
 
 PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s", "host_s")
@@ -64,7 +77,9 @@ PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known at some counts before anything is fitted: noise[Record, count], the merge's seconds, whether s follows x (overlaps)."""
+    """What is known at some counts before anything is fitted: noise[Record, count], the merge's
+    seconds, whether s follows x (overlaps).
+    """
 
     devices: np.ndarray
     noise: np.ndarray
@@ -75,9 +90,18 @@ class Shape:
 
     @classmethod
     def of(cls, points: Points, devices: Sequence[int], links: Links) -> Shape:
-        moved = np.array([merge_seconds(points.demand, count, links) for count in devices]).reshape(-1, 2)
+        moved = np.array([merge_seconds(points.demand, count, links) for count in devices]).reshape(
+            -1, 2
+        )
         noise = slowest_of(() if points.one_process else points.noise, devices)
-        return cls(np.array(devices, dtype=float), noise, moved[:, 0], moved[:, 1], points.one_process, points.demand.overlaps)
+        return cls(
+            np.array(devices, dtype=float),
+            noise,
+            moved[:, 0],
+            moved[:, 1],
+            points.one_process,
+            points.demand.overlaps,
+        )
 
     def slowest(self, taken: np.ndarray | None = None) -> np.ndarray:
         return self.noise.mean(axis=0) if taken is None else taken @ self.noise
@@ -88,18 +112,39 @@ class Shape:
         if self.one_process:
             return np.array([zero + c, zero, self.inside_s, zero, slope * (self.devices - 1)])
         share = min(1.0, slope) if self.overlaps else 1.0
-        return np.array([zero + c, c * (self.slowest(taken) - 1), slope * self.inside_s, share * self.between_s, zero])
+        return np.array(
+            [
+                zero + c,
+                c * (self.slowest(taken) - 1),
+                slope * self.inside_s,
+                share * self.between_s,
+                zero,
+            ]
+        )
 
-    def fit(self, times_s: np.ndarray, weights: np.ndarray, taken: np.ndarray | None = None) -> tuple[float, float]:
-        """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero, none negative.
-        weights: of each count, e.g. the root of its launches. taken: how much each Record's noise counts. ValueError: too few counts.
+    def fit(
+        self, times_s: np.ndarray, weights: np.ndarray, taken: np.ndarray | None = None
+    ) -> tuple[float, float]:
+        """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero,
+        none negative.
+        weights: of each count, e.g. the root of its launches. taken: how much each Record's noise
+            counts. ValueError: too few counts.
         """
         if len(times_s) < PARAMETERS:
-            raise ValueError(f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least {PARAMETERS} are needed")
-        scale, alike = weights / times_s, np.ones(len(times_s)) if self.one_process else self.slowest(taken)
+            raise ValueError(
+                f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least"
+                f" {PARAMETERS} are needed"
+            )
+        scale, alike = (
+            weights / times_s,
+            np.ones(len(times_s)) if self.one_process else self.slowest(taken),
+        )
 
         def solved(column: np.ndarray, known_s: np.ndarray | float) -> tuple[float, float]:
-            c, slope = nnls(np.array([alike, column]).T * scale[:, None], np.maximum(times_s - known_s, 0) * scale)[0]
+            c, slope = nnls(
+                np.array([alike, column]).T * scale[:, None],
+                np.maximum(times_s - known_s, 0) * scale,
+            )[0]
             return float(c), float(slope)
 
         if self.one_process:
@@ -111,25 +156,52 @@ class Shape:
 
 def interval_of(draws: np.ndarray) -> np.ndarray:
     """The middle 95% of draws, along the first axis; NaN without draws."""
-    return np.quantile(draws if len(draws) else np.full((1, draws.shape[1]), np.nan), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return np.quantile(
+        draws if len(draws) else np.full((1, draws.shape[1]), np.nan),
+        [(1 - LEVEL) / 2, (1 + LEVEL) / 2],
+        axis=0,
+    )
 
 
 def widened(table: pd.DataFrame, by: float) -> pd.DataFrame:
-    """A forecast, or what was held out, with the bands of its steps and efficiencies `by` times as wide, in logarithms."""
-    pairs = [(f"{name}{end}", name) for name in ("step_s", "efficiency") for end in ("_low", "_high")]
-    return table.assign(**{end: table[name] * (table[end] / table[name]) ** by for end, name in pairs if end in table})
+    """A forecast, or what was held out, with the bands of its steps and efficiencies `by` times as
+    wide, in logarithms.
+    """
+    pairs = [
+        (f"{name}{end}", name) for name in ("step_s", "efficiency") for end in ("_low", "_high")
+    ]
+    return table.assign(
+        **{
+            end: table[name] * (table[end] / table[name]) ** by
+            for end, name in pairs
+            if end in table
+        }
+    )
 
 
 def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
-    """Logarithms of each launch over its count's mean, enlarged by sqrt(L / (L - 1)) so that their variance is that of a launch."""
+    """Logarithms of each launch over its count's mean, enlarged by sqrt(L / (L - 1)) so that their
+    variance is that of a launch.
+    """
     logs = [np.log(times) for times in times_s if len(times) > 1]
-    return [float(value) for own in logs for value in (own - own.mean()) * np.sqrt(len(own) / (len(own) - 1))]
+    return [
+        float(value)
+        for own in logs
+        for value in (own - own.mean()) * np.sqrt(len(own) / (len(own) - 1))
+    ]
 
 
 def _drawn(
-    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float], draws: int, seed: int = 0
+    points: Points,
+    devices: Sequence[int],
+    links: Links,
+    residuals: Sequence[float],
+    draws: int,
+    seed: int = 0,
 ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """The forecast without bands; and draws of what else the Records would have allowed: step[draw, count] and computation[draw, 1] (s)."""
+    """The forecast without bands; and draws of what else the Records would have allowed: step[draw,
+    count] and computation[draw, 1] (s).
+    """
     known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
     times_s, launches = points.means_s, np.array([len(times) for times in points.times_s])
     c, slope = known.fit(times_s, np.sqrt(launches))
@@ -137,26 +209,44 @@ def _drawn(
     draws = draws if len(residuals) else 0
     moved = np.zeros((draws, len(times_s)))
     for index, count in enumerate(launches if draws else ()):
-        moved[:, index] = generator.choice(np.asarray(residuals, dtype=float), (draws, count)).mean(axis=1)
+        moved[:, index] = generator.choice(np.asarray(residuals, dtype=float), (draws, count)).mean(
+            axis=1
+        )
     if spare > 0:
         missed = np.log(times_s / known.parts(c, slope).sum(axis=0)) * np.sqrt(len(times_s) / spare)
         moved += generator.choice(missed, moved.shape) * generator.choice([-1.0, 1.0], moved.shape)
     records = len(known.noise)
     taken = generator.multinomial(records, np.full(records, 1 / records), draws) / records
-    fits = [known.fit(times_s * np.exp(by), np.sqrt(launches), own) for by, own in zip(moved, taken, strict=True)]
+    fits = [
+        known.fit(times_s * np.exp(by), np.sqrt(launches), own)
+        for by, own in zip(moved, taken, strict=True)
+    ]
     found_s = [ahead.parts(*fit, own).sum(axis=0) for fit, own in zip(fits, taken, strict=True)]
     table = pd.DataFrame(ahead.parts(c, slope).T, columns=list(PARTS))
     table = table.assign(devices=list(devices), step_s=table.to_numpy().sum(axis=1), slope=slope)
-    return table, np.reshape(found_s, (draws, len(devices))), np.array([fit[:1] for fit in fits]).reshape(draws, 1)
+    return (
+        table,
+        np.reshape(found_s, (draws, len(devices))),
+        np.array([fit[:1] for fit in fits]).reshape(draws, 1),
+    )
 
 
-def forecast(points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS) -> pd.DataFrame:
-    """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
-    Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of the
-    replicas' noise anew, and fits again. Where more counts are fitted than there are parameters, every count is also moved by one of the
-    errors of the fit, of either sign, times sqrt(K / (K - 2)). residuals: `launch_residuals` of these points or others like them.
+def forecast(
+    points: Points,
+    devices: Sequence[int],
+    links: Links,
+    residuals: Sequence[float] = (),
+    draws: int = DRAWS,
+) -> pd.DataFrame:
+    """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and
+    Records. Each draw gives every count new launches (its mean moved by as many draws from
+    `residuals` as it had launches), takes Records of the replicas' noise anew, and fits again.
+    Where more counts are fitted than there are parameters, every count is also moved by one of the
+    errors of the fit, of either sign, times sqrt(K / (K - 2)). residuals: `launch_residuals` of
+    these points or others like them.
 
-    Returns a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high (95%; NaN without residuals), seconds of
+    Returns a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high
+        (95%; NaN without residuals), seconds of
     each of PARTS, slope (x or h as fitted).
     """
     table, found_s, one_s = _drawn(points, devices, links, residuals, draws)
@@ -168,7 +258,9 @@ def forecast(points: Points, devices: Sequence[int], links: Links, residuals: Se
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the counts below the largest say of it (s), with the interval in which its measurement should lie; one_s: on one device."""
+    """What the counts below the largest say of it (s), with the interval in which its measurement
+    should lie; one_s: on one device.
+    """
 
     devices: int
     predicted_s: float
@@ -182,7 +274,9 @@ class HeldOut:
         return self.predicted_s / self.measured_s - 1
 
     def widen(self, by: float) -> HeldOut:
-        low, high = (self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s))
+        low, high = (
+            self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s)
+        )
         return replace(self, low_s=low, high_s=high)
 
     @property
@@ -191,29 +285,56 @@ class HeldOut:
 
     @property
     def missed_by(self) -> float:
-        """How many half-widths of the interval, on its side and in logarithms, the measurement lies off; NaN without one."""
+        """How many half-widths of the interval, on its side and in logarithms, the measurement lies
+        off; NaN without one.
+        """
         miss = math.log(self.measured_s / self.predicted_s)
-        half = math.log((self.high_s if miss > 0 else self.low_s) / self.predicted_s) * math.copysign(1.0, miss)
-        return 0.0 if miss == 0 else math.nan if math.isnan(half) else abs(miss) / half if half > 0 else math.inf
+        half = math.log(
+            (self.high_s if miss > 0 else self.low_s) / self.predicted_s
+        ) * math.copysign(1.0, miss)
+        return (
+            0.0
+            if miss == 0
+            else math.nan
+            if math.isnan(half)
+            else abs(miss) / half
+            if half > 0
+            else math.inf
+        )
 
 
-def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0) -> HeldOut:
-    """Fit without the largest count and predict it, with the measurement's own spread of launches. ValueError: too few counts remain."""
+def held_out(
+    points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
+) -> HeldOut:
+    """Fit without the largest count and predict it, with the measurement's own spread of launches.
+    ValueError: too few counts remain.
+    """
     most, launches = points.devices[-1], len(points.times_s[-1])
     fewer = replace(points, devices=points.devices[:-1], times_s=points.times_s[:-1])
     found, found_s, _ = _drawn(fewer, [most], links, residuals, draws, seed)
     generator = np.random.default_rng(seed + 1)
-    own = generator.choice(np.asarray(residuals, dtype=float), (len(found_s), launches)).mean(axis=1) if len(found_s) else np.empty(0)
+    own = (
+        generator.choice(np.asarray(residuals, dtype=float), (len(found_s), launches)).mean(axis=1)
+        if len(found_s)
+        else np.empty(0)
+    )
     low, high = (float(end) for end in interval_of(found_s * np.exp(own)[:, None])[:, 0])
     one_s, measured_s = (float(points.means_s[at]) for at in (0, -1))
     return HeldOut(most, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
 
 
 def widening_of(others: Sequence[HeldOut | None]) -> float:
-    """By what a band is widened, from what other lines' held-out counts missed: split conformal prediction; at least 1.
-    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made 95% of the others' bands wide
-    enough: the ceil(0.95 (n + 1))-th smallest of n finite misses, at most the largest. If a line's miss is as likely as any other's to be
-    among the largest, its band holds with that chance (Lei et al. 2018, doi:10.1080/01621459.2017.1307116, scaled by each band's width).
+    """By what a band is widened, from what other lines' held-out counts missed: split conformal
+    prediction; at least 1. A bootstrap over launches and noise knows nothing of what the model
+    lacks. The factor would have made 95% of the others' bands wide
+    enough: the ceil(0.95 (n + 1))-th smallest of n finite misses, at most the largest. If a line's
+        miss is as likely as any other's to be
+    among the largest, its band holds with that chance (Lei et al. 2018,
+    doi:10.1080/01621459.2017.1307116, scaled by each band's width).
     """
-    known = sorted(held.missed_by for held in others if held is not None and math.isfinite(held.missed_by))
-    return max(1.0, known[min(len(known), math.ceil((len(known) + 1) * LEVEL)) - 1]) if known else 1.0
+    known = sorted(
+        held.missed_by for held in others if held is not None and math.isfinite(held.missed_by)
+    )
+    return (
+        max(1.0, known[min(len(known), math.ceil((len(known) + 1) * LEVEL)) - 1]) if known else 1.0
+    )

@@ -1,4 +1,6 @@
-"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge; and their tables."""
+"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge;
+and their tables.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ import pandas as pd
 from multigpu.analysis.collectives import SHORT_BYTES
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
-from multigpu.analysis.forecast import PARAMETERS, HeldOut, Points, forecast, held_out, launch_residuals, widened, widening_of
+from multigpu.analysis.forecast import (
+    PARAMETERS,
+    HeldOut,
+    Points,
+    forecast,
+    held_out,
+    launch_residuals,
+    widened,
+    widening_of,
+)
 from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
@@ -25,7 +36,9 @@ from multigpu.record import Record
 from multigpu.workloads import find_model
 
 LEAST_OWN, LEAST_SHARED = 8, 4
-"""Residuals of launches from which a line's own spread, or that of its job, is known; else others of its execution lend theirs."""
+"""Residuals of launches from which a line's own spread, or that of its job, is known; else others
+of its execution lend theirs.
+"""
 
 GBIT = 1e9 / 8
 """Bytes/s of a Gbit/s."""
@@ -33,7 +46,9 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Line:
-    """A series with its points, its forecast at all counts where one can be made, and what was held out; residuals: of launches."""
+    """A series with its points, its forecast at all counts where one can be made, and what was held
+    out; residuals: of launches.
+    """
 
     rows: pd.DataFrame
     points: Points
@@ -52,18 +67,34 @@ class Line:
 
     def with_forecast(self, most: int, draws: int) -> Line:
         measured = self.points.devices
-        if self.links is None or not self.residuals or measured[0] != 1 or len(measured) <= PARAMETERS:
+        if (
+            self.links is None
+            or not self.residuals
+            or measured[0] != 1
+            or len(measured) <= PARAMETERS
+        ):
             return self
         counts = ahead(measured, most, self.points.one_process, self.links.node)
         found = forecast(self.points, counts, self.links, self.residuals, draws)
-        return replace(self, forecast=found, held_out=held_out(self.points, self.links, self.residuals, draws))
+        return replace(
+            self, forecast=found, held_out=held_out(self.points, self.links, self.residuals, draws)
+        )
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
-    """The links between nodes as they are assumed; those inside are filled in from what was measured. ValueError: no rate."""
+    """The links between nodes as they are assumed; those inside are filled in from what was
+    measured. ValueError: no rate.
+    """
     if network_gbit <= 0:
-        raise ValueError(f"a network carries something: network_gbit must be above 0, not {network_gbit}")
-    return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us)
+        raise ValueError(
+            f"a network carries something: network_gbit must be above 0, not {network_gbit}"
+        )
+    return Links(
+        1.0,
+        node=node,
+        between_bytes_per_s=network_gbit * GBIT,
+        between_latency_s=1e-6 * network_latency_us,
+    )
 
 
 NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8)
@@ -71,18 +102,25 @@ NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8)
 
 
 def ahead(line_counts: Sequence[int], most: int, one_process: bool, node: int) -> list[int]:
-    """The counts of a forecast: 1 and powers of two to `most`, with those that were measured. One process ends with its node."""
+    """The counts of a forecast: 1 and powers of two to `most`, with those that were measured. One
+    process ends with its node.
+    """
     powers = [2**k for k in range(most.bit_length()) if 2**k <= most]
     last = min(node, most) if one_process else most
     return sorted({count for count in (*powers, *line_counts) if count <= max(last, *line_counts)})
 
 
 def inside_latency_s(collectives: pd.DataFrame) -> float:
-    """Seconds a message of the library's all-reduce inside a node: how the shortest grows with the 2(P-1) messages of a ring.
-    What a call costs however many take part is part of what is fitted, and all latency is where fewer than two counts were measured: 0.
-    Captured calls, which the host does not launch, speak where there are any.
+    """Seconds a message of the library's all-reduce inside a node: how the shortest grows with the
+    2(P-1) messages of a ring. What a call costs however many take part is part of what is fitted,
+    and all latency is where fewer than two counts were measured: 0. Captured calls, which the host
+    does not launch, speak where there are any.
     """
-    own = collectives[(collectives["kind"] == "library") & (collectives["bytes"] <= SHORT_BYTES) & (collectives["devices"] > 1)]
+    own = collectives[
+        (collectives["kind"] == "library")
+        & (collectives["bytes"] <= SHORT_BYTES)
+        & (collectives["devices"] > 1)
+    ]
     captured = own[own["execution"] == "captured"]
     times = (captured if len(captured) else own).groupby("devices")["time_s"].median()
     if len(times) < 2:
@@ -92,58 +130,106 @@ def inside_latency_s(collectives: pd.DataFrame) -> float:
 
 
 def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links | None:
-    """`assumed` with the rates inside a node as measured on devices called `gpu`; None where no link was measured."""
+    """`assumed` with the rates inside a node as measured on devices called `gpu`; None where no
+    link was measured.
+    """
     known = ceilings(gpu)
     if "device_link" not in known or known["device_link"].how != "measured":
         return None
     host = known["host_link"].value if "host_link" in known else float("inf")
     latency_s = inside_latency_s(collectives[collectives["gpu"] == gpu])
-    return replace(assumed, inside_bytes_per_s=known["device_link"].value, host_bytes_per_s=host, inside_latency_s=latency_s)
+    return replace(
+        assumed,
+        inside_bytes_per_s=known["device_link"].value,
+        host_bytes_per_s=host,
+        inside_latency_s=latency_s,
+    )
 
 
 def demand_of_rows(rows: pd.DataFrame) -> Demand:
-    """What a step of these rows' Runs moves (rows of the frame, one series). ValueError: no formula says it."""
+    """What a step of these rows' Runs moves (rows of the frame, one series). ValueError: no formula
+    says it.
+    """
     first = rows.iloc[0]
     if pd.notna(first["all_reduce_spec"]) or pd.notna(first["model_parallel"]):
-        raise ValueError(f"{first['placement']}: its all-reduce or its cut of the model is one that no formula here follows")
-    placement, variables = find_placement(first["placement"]), find_model(first["workload"], first["model"]).variables
+        raise ValueError(
+            f"{first['placement']}: its all-reduce or its cut of the model is one that no formula"
+            " here follows"
+        )
+    placement, variables = (
+        find_placement(first["placement"]),
+        find_model(first["workload"], first["model"]).variables,
+    )
     tables = sum(variable.kind == "embedding" for variable in variables)
     looked_up = 0.0
     if tables and placement.travels == "rows":
         if first["unit"] != "words":
-            raise ValueError(f"{first['placement']}: how many rows a step looks up is known for words only")
-        looked_up = float((rows["padded_units"] / rows["timed_steps"] / rows["devices"]).mean()) / tables
-    return demand_of(placement, variables, looked_up, 4 if pd.isna(first["wire_dtype"]) else WIRE_BYTES[first["wire_dtype"]])
+            raise ValueError(
+                f"{first['placement']}: how many rows a step looks up is known for words only"
+            )
+        looked_up = (
+            float((rows["padded_units"] / rows["timed_steps"] / rows["devices"]).mean()) / tables
+        )
+    return demand_of(
+        placement,
+        variables,
+        looked_up,
+        4 if pd.isna(first["wire_dtype"]) else WIRE_BYTES[first["wire_dtype"]],
+    )
 
 
 def noise_of(records: Iterable[Record], keys: Sequence[str]) -> tuple[tuple[float, ...], ...]:
     """Of each of these Records the first rank's timed steps over their mean."""
-    own = [(record.measurement, record.run.warmup_steps) for record in records if record.key in set(keys)]
-    times = [np.array(measured.step_time_s[0][warmup:]) for measured, warmup in own if measured is not None]
+    own = [
+        (record.measurement, record.run.warmup_steps)
+        for record in records
+        if record.key in set(keys)
+    ]
+    times = [
+        np.array(measured.step_time_s[0][warmup:])
+        for measured, warmup in own
+        if measured is not None
+    ]
     positive = [one[one > 0] for one in times]
     return tuple(tuple(one / one.mean()) for one in positive if len(one))
 
 
 def _points(rows: pd.DataFrame, records: Sequence[Record]) -> Points:
-    """The Points of a line's rows of the frame: a launch's step is all its time over all its timed steps."""
+    """The Points of a line's rows of the frame: a launch's step is all its time over all its timed
+    steps.
+    """
     launches = rows.groupby(["devices", "launch_id"])[["wall_s", "timed_steps"]].sum()
     times = (launches["wall_s"] / launches["timed_steps"]).groupby(level="devices").agg(tuple)
     one_process = bool(rows["processes"].iloc[0] == "one")
     noise = () if one_process else noise_of(records, rows.loc[rows["devices"] == 1, "key"].tolist())
-    return Points(tuple(times.index.tolist()), tuple(times), demand_of_rows(rows), noise, one_process)
+    return Points(
+        tuple(times.index.tolist()), tuple(times), demand_of_rows(rows), noise, one_process
+    )
 
 
-def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], collectives: pd.DataFrame, assumed: Links) -> list[Line]:
-    """Every series measured at two or more counts, weak scaling, that merges by a formula known here; independent replicas merge nothing.
-    points: chosen ones of a machine; frame and records: of the same; collectives: of `collectives_frame`; assumed: links between nodes.
+def lines_of(
+    points: pd.DataFrame,
+    frame: pd.DataFrame,
+    records: Sequence[Record],
+    collectives: pd.DataFrame,
+    assumed: Links,
+) -> list[Line]:
+    """Every series measured at two or more counts, weak scaling, that merges by a formula known
+    here; independent replicas merge nothing.
+    points: chosen ones of a machine; frame and records: of the same; collectives: of
+        `collectives_frame`; assumed: links between nodes.
     """
-    table = points[(points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")]
+    table = points[
+        (points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")
+    ]
     ok = frame[frame["status"].eq("ok")].drop_duplicates("key").set_index("key", drop=False)
     found = []
     for _, series in table.groupby(list(SERIES), dropna=False, sort=False):
         if len(series) > 1:
             rows = series.sort_values("devices")
-            own = ok.loc[[key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]]
+            own = ok.loc[
+                [key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]
+            ]
             links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
             with suppress(ValueError):  # no formula says what it moves
                 found.append(Line(rows, _points(own, records), links))
@@ -151,7 +237,9 @@ def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record
 
 
 def _with_spread(lines: Sequence[Line]) -> list[Line]:
-    """Each line with residuals of launches: its own, else its job's, else those of its machine, framework and execution."""
+    """Each line with residuals of launches: its own, else its job's, else those of its machine,
+    framework and execution.
+    """
     pools: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     jobs = [tuple(str(line.first[name]) for name in (*JOB, "execution")) for line in lines]
     own = [launch_residuals(line.points.times_s) for line in lines]
@@ -167,33 +255,50 @@ def _with_spread(lines: Sequence[Line]) -> list[Line]:
 
 
 def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000) -> list[Line]:
-    """The lines, where they can be with their forecast to `most` devices, held-out point and widened bands. ValueError: `most` < 2."""
+    """The lines, where they can be with their forecast to `most` devices, held-out point and
+    widened bands. ValueError: `most` < 2.
+    """
     if most < 2:
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
     return calibrated([line.with_forecast(most, draws) for line in lines])
 
 
 def calibrated(lines: Sequence[Line]) -> list[Line]:
-    """Each line with bands widened by what the held-out points of the others of its kind ask for (`forecast.widening_of`)."""
+    """Each line with bands widened by what the held-out points of the others of its kind ask for
+    (`forecast.widening_of`).
+    """
     done = []
     for line in lines:
         if line.forecast is not None and line.held_out is not None:
-            by = widening_of([other.held_out for other in lines if other is not line and other.kind == line.kind])
-            line = replace(line, forecast=widened(line.forecast, by), held_out=line.held_out.widen(by))
+            by = widening_of(
+                [other.held_out for other in lines if other is not line and other.kind == line.kind]
+            )
+            line = replace(
+                line, forecast=widened(line.forecast, by), held_out=line.held_out.widen(by)
+            )
         done.append(line)
     return done
 
 
-def hidden_by_half(units: float, devices: int, one_s: Sequence[float], merge_s: float, unit: str) -> Estimate:
-    """The rate where one device takes `one_s` (middle, longest, shortest) and of an unmeasured `merge_s` half is hidden, none, or all."""
+def hidden_by_half(
+    units: float, devices: int, one_s: Sequence[float], merge_s: float, unit: str
+) -> Estimate:
+    """The rate where one device takes `one_s` (middle, longest, shortest) and of an unmeasured
+    `merge_s` half is hidden, none, or all.
+    """
     middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
     return Estimate(float(middle), float(low), float(high), unit=unit)
 
 
 def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
-    """A row a line and count of its forecast: SERIES, keys, devices, step_s and efficiency (_low, _high), `forecast.PARTS`, measured."""
+    """A row a line and count of its forecast: SERIES, keys, devices, step_s and efficiency (_low,
+    _high), `forecast.PARTS`, measured.
+    """
     tables = [
-        _series(line).merge(line.forecast.assign(measured=line.forecast["devices"].isin(line.rows["devices"])), how="cross")
+        _series(line).merge(
+            line.forecast.assign(measured=line.forecast["devices"].isin(line.rows["devices"])),
+            how="cross",
+        )
         for line in lines
         if line.forecast is not None
     ]
@@ -206,8 +311,9 @@ def _series(line: Line) -> pd.DataFrame:
 
 
 def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
-    """A row a line with a held-out count: SERIES, keys, devices, its efficiency as predicted from the smaller counts (_low, _high) and as
-    measured, error (predicted step over measured, less 1), inside (the measured step lies in the band, as text), n.
+    """A row a line with a held-out count: SERIES, keys, devices, its efficiency as predicted from
+    the smaller counts (_low, _high) and as measured, error (predicted step over measured, less 1),
+    inside (the measured step lies in the band, as text), n.
     """
     tables = []
     for line in lines:
@@ -215,17 +321,35 @@ def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
             continue
         efficiency = {"efficiency": held.predicted_s, "measured": held.measured_s}
         efficiency |= {"efficiency_low": held.high_s, "efficiency_high": held.low_s}
-        row = _series(line).assign(**{name: held.one_s / step_s for name, step_s in efficiency.items()})
+        row = _series(line).assign(
+            **{name: held.one_s / step_s for name, step_s in efficiency.items()}
+        )
         inside = {None: "", True: "yes", False: "no"}[held.inside]
-        tables.append(row.assign(devices=held.devices, error=held.error, inside=inside, n=int(line.rows["n"].iloc[-1])))
+        tables.append(
+            row.assign(
+                devices=held.devices,
+                error=held.error,
+                inside=inside,
+                n=int(line.rows["n"].iloc[-1]),
+            )
+        )
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def article_held_out(links: Links) -> HeldOut:
-    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones on its own network and bytes."""
+    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones
+    on its own network and bytes.
+    """
     table = load_published("004_step_times").sort_values("gpus")
     names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth", "gradient_size")
     node, gbit, inside, megabytes = (published_value("004_statements", name) for name in names)
-    own = replace(links, node=int(node), between_bytes_per_s=gbit * GBIT / node, inside_bytes_per_s=1e9 * inside)
+    own = replace(
+        links,
+        node=int(node),
+        between_bytes_per_s=gbit * GBIT / node,
+        inside_bytes_per_s=1e9 * inside,
+    )
     times = tuple((step_ms / 1000,) for step_ms in table["step_time_ms"].tolist())
-    return held_out(Points(tuple(table["gpus"].tolist()), times, Demand(reduced=1e6 * megabytes)), own)
+    return held_out(
+        Points(tuple(table["gpus"].tolist()), times, Demand(reduced=1e6 * megabytes)), own
+    )

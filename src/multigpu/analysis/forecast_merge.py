@@ -1,17 +1,20 @@
-"""What a placement's merge takes on P devices when links carry what was measured or assumed: formulas, nothing fitted.
+"""What a placement's merge takes on P devices when links carry what was measured or assumed:
+formulas, nothing fitted.
 
-S: bytes that a replica hands in. P devices, nodes of g, m = P/g of them. L: bytes/s that a device's link carries one way inside a node,
-W: between nodes, a device; a node's links to others carry g W together. H: bytes/s of a device's link to its host.
+S: bytes that a replica hands in. P devices, nodes of g, m = P/g of them. L: bytes/s that a device's
+    link carries one way inside a node,
+W: between nodes, a device; a node's links to others carry g W together. H: bytes/s of a device's
+    link to its host.
 
 | merge | inside a node | between nodes |
 |---|---|---|
-| all-reduce, hierarchical | 2 (g-1)/g S/L | 2 (m-1)/m S/(g W): each device joins a g-th with its like on other nodes |
-| copies to all | (g-1) S/L | (P-g) S/W |
-| one home, or several | 2 (g-1) S_max/L | 2 (P-g) S_max/W, S_max: what the fullest home holds; all of S with one |
-| the host | (P-1) S_h/H | (P-g) S_h/(g W), S_h: to and from the host |
+| all-reduce, hierarchical | 2 (g-1)/g S/L | 2 (m-1)/m S/(g W): each device joins a g-th with its
+like on other nodes | | copies to all | (g-1) S/L | (P-g) S/W |
+| one home, or several | 2 (g-1) S_max/L | 2 (P-g) S_max/W, S_max: what the fullest home holds; all
+of S with one | | the host | (P-1) S_h/H | (P-g) S_h/(g W), S_h: to and from the host |
 
-Messages that follow each other add their latency: 2(g-1) inside a node and 2(m-1) between nodes. Nothing overlaps between kinds of
-link. Inside a node g is P.
+Messages that follow each other add their latency: 2(g-1) inside a node and 2(m-1) between nodes.
+Nothing overlaps between kinds of link. Inside a node g is P.
 """
 
 from collections.abc import Sequence
@@ -37,14 +40,18 @@ class Links:
         if min(self.inside_bytes_per_s, self.host_bytes_per_s, self.between_bytes_per_s) <= 0:
             raise ValueError("links must carry something: every rate is above 0 bytes/s")
         if self.node < 1 or min(self.inside_latency_s, self.between_latency_s) < 0:
-            raise ValueError(f"a node has at least 1 device and no latency is negative, not {self.node} devices")
+            raise ValueError(
+                f"a node has at least 1 device and no latency is negative, not {self.node} devices"
+            )
 
 
 @dataclass(frozen=True)
 class Demand:
     """What one replica's step moves, in bytes, whatever the number of devices.
-    reduced: handed to an all-reduce. copied: sent to every other replica. host: to and from the host. pulled, pushed: of each variable,
-    from and to where it lives. elements: by which they are spread; none: all live on the first. overlaps: merging begins in backward.
+    reduced: handed to an all-reduce. copied: sent to every other replica. host: to and from the
+        host. pulled, pushed: of each variable,
+    from and to where it lives. elements: by which they are spread; none: all live on the first.
+        overlaps: merging begins in backward.
     """
 
     reduced: float = 0.0
@@ -56,13 +63,25 @@ class Demand:
     overlaps: bool = False
 
 
-def demand_of(placement: Placement, variables: Sequence[Variable], rows: float = 0.0, item_bytes: int = 4) -> Demand:
-    """The Demand of a placement's row; rows: that a replica looks up in each embedding table. ValueError: no formula here."""
+def demand_of(
+    placement: Placement, variables: Sequence[Variable], rows: float = 0.0, item_bytes: int = 4
+) -> Demand:
+    """The Demand of a placement's row; rows: that a replica looks up in each embedding table.
+    ValueError: no formula here.
+    """
     if placement.travels == "activations" or not placement.semantics.facts.is_reproducible:
-        why = "its parts are cut from one model" if placement.travels == "activations" else "its replicas do not wait for each other"
-        raise ValueError(f"{placement.name}: {why}, so its step does not follow from what is merged")
+        why = (
+            "its parts are cut from one model"
+            if placement.travels == "activations"
+            else "its replicas do not wait for each other"
+        )
+        raise ValueError(
+            f"{placement.name}: {why}, so its step does not follow from what is merged"
+        )
     if placement.merge == "halves" or placement.algorithm not in (None, "ring", "central_server"):
-        raise ValueError(f"{placement.name}: no formula here for how its merge grows with the number of devices")
+        raise ValueError(
+            f"{placement.name}: no formula here for how its merge grows with the number of devices"
+        )
     reduced = copied = host = 0.0
     pulled, pushed = [], []
     for assigned in assign(placement, variables, 1):
@@ -70,8 +89,13 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
         down = up = 0.0
         if assigned.home in (REPLICA, CUT):
             at_one = placement.merge == "gpu0" or placement.algorithm == "central_server"
-            gathered_twice = 1.5 if assigned.home == CUT else 1.0  # an all-reduce is a reduce-scatter and one all-gather
-            reduced += gathered_twice * size if placement.merge in ("all_reduce", "reduce_scatter") and not at_one else 0
+            # an all-reduce is a reduce-scatter and one all-gather
+            gathered_twice = 1.5 if assigned.home == CUT else 1.0
+            reduced += (
+                gathered_twice * size
+                if placement.merge in ("all_reduce", "reduce_scatter") and not at_one
+                else 0
+            )
             reduced += size / placement.semantics.every if placement.merge == "average" else 0
             copied += size if placement.merge == "copy" else 0
             down = up = size if at_one else 0.0
@@ -88,7 +112,9 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
 
 
 def fullest(demand: Demand, devices: int) -> tuple[float, float]:
-    """What every replica fetches from, and sends to, the device that holds most of what travels, in bytes."""
+    """What every replica fetches from, and sends to, the device that holds most of what travels, in
+    bytes.
+    """
     if not demand.elements:
         return sum(demand.pulled), sum(demand.pushed)
     homes = least_loaded(demand.elements, devices)
@@ -100,14 +126,19 @@ def fullest(demand: Demand, devices: int) -> tuple[float, float]:
 
 
 def merge_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
-    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see the module."""
+    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see
+    the module.
+    """
     p, g = devices, min(devices, links.node)
     nodes = -(-p // g)
     others, device, network = p - g, links.inside_bytes_per_s, links.between_bytes_per_s
     inside = between = 0.0
     if demand.reduced and p > 1:
         inside += 2 * (g - 1) / g * demand.reduced / device + 2 * (g - 1) * links.inside_latency_s
-        between += 2 * (nodes - 1) / nodes * demand.reduced / (g * network) + 2 * (nodes - 1) * links.between_latency_s
+        between += (
+            2 * (nodes - 1) / nodes * demand.reduced / (g * network)
+            + 2 * (nodes - 1) * links.between_latency_s
+        )
     inside += (g - 1) * demand.copied / device
     between += others * demand.copied / network
     home = sum(fullest(demand, p)) if demand.pulled else 0.0

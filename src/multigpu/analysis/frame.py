@@ -1,4 +1,6 @@
-"""Records as one tidy frame: a row each, every column named with its unit, checked before anything is computed from it."""
+"""Records as one tidy frame: a row each, every column named with its unit, checked before anything
+is computed from it.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,10 @@ IDENTITY: dict[str, str] = {
     "key": "string",
     "attempt": "int64",
     "repeat": "int64",
-    **dict.fromkeys(("status", "reason", "machine", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"), "string"),
+    **dict.fromkeys(
+        ("status", "reason", "machine", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"),
+        "string",
+    ),
     "clean_tree": "bool",
     "neighbours": "int64",
     "framework_version": "string",
@@ -27,16 +32,32 @@ IDENTITY: dict[str, str] = {
     **{name: dtype_of(name) for name in RUN_FIELDS},
     "unit": "string",
 }
-"""Columns that every row has (fields of a Run that default to None only where they mean something)."""
+"""Columns that every row has (fields of a Run that default to None only where they mean
+something).
+"""
 
 WHOLE = ("units", "padded_units", "host_threads")
 SECONDS = ("wall_s", "startup_s", "build_s", "warmup_s", "total_s", "parameter_change")
 STATE = ("sm_clock_mhz", "power_w", "temperature_c")
 STEPS = ("step_time_s", "event_step_time_s", "median_step_s", "jitter_s", "step_memory")
-OTHERS = ("units_per_s", "padded_units_per_s", "peak_memory_gib", "overhead_s", "loss_first", "loss_last")
+OTHERS = (
+    "units_per_s",
+    "padded_units_per_s",
+    "peak_memory_gib",
+    "overhead_s",
+    "loss_first",
+    "loss_last",
+)
 
 MEASURED: dict[str, str] = {
-    **dict.fromkeys((*WHOLE, "moved_bytes", *(f"{of}_bytes_{kind}" for of in ("moved", "predicted") for kind in KINDS)), "Int64"),
+    **dict.fromkeys(
+        (
+            *WHOLE,
+            "moved_bytes",
+            *(f"{of}_bytes_{kind}" for of in ("moved", "predicted") for kind in KINDS),
+        ),
+        "Int64",
+    ),
     **dict.fromkeys((*SECONDS, *STEPS, *OTHERS, *STATE), "float64"),
     "flags": "string",
 }
@@ -46,20 +67,35 @@ COLUMNS = IDENTITY | MEASURED
 
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
-    """The frame of `records` but traced ones (`traces.phases_frame`), one row each in their order; without any, an empty one."""
+    """The frame of `records` but traced ones (`traces.phases_frame`), one row each in their order;
+    without any, an empty one.
+    """
     return typed_frame([_row(record) for record in records if not record.run.traced_steps], COLUMNS)
 
 
 def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
-    """The rows as a frame with these columns and dtypes, also without any row; what a row lacks is missing."""
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in types.items()})
+    """The rows as a frame with these columns and dtypes, also without any row; what a row lacks is
+    missing.
+    """
+    return pd.DataFrame(
+        {
+            name: pd.Series([row.get(name) for row in rows], dtype=dtype)
+            for name, dtype in types.items()
+        }
+    )
 
 
 def identity(record: Kept) -> dict[str, Any]:
-    """What a Record of any kind has of `IDENTITY`: key, attempt, status, its machine with GPU ("" without) and CPU."""
+    """What a Record of any kind has of `IDENTITY`: key, attempt, status, its machine with GPU (""
+    without) and CPU.
+    """
     own = {name: getattr(record, name) for name in type(record).model_fields if name in IDENTITY}
     machine = record.machine
-    return own | {"machine": machine.name, "gpu": machine.gpus[0] if machine.gpus else "", "cpu": machine.cpu}
+    return own | {
+        "machine": machine.name,
+        "gpu": machine.gpus[0] if machine.gpus else "",
+        "cpu": machine.cpu,
+    }
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -88,35 +124,63 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
         "jitter_s": jitter(slowest),
         "step_memory": step_memory(slowest),
         "peak_memory_gib": max(m.peak_memory_gib, default=None),
-        **{f"moved_bytes_{kind}": None if moved is None else round(moved.get(kind, 0) / cycle) for kind in KINDS},
-        **{f"predicted_bytes_{kind}": round(m.predicted_bytes.get(kind, 0) / cycle) for kind in KINDS},
+        **{
+            f"moved_bytes_{kind}": None if moved is None else round(moved.get(kind, 0) / cycle)
+            for kind in KINDS
+        },
+        **{
+            f"predicted_bytes_{kind}": round(m.predicted_bytes.get(kind, 0) / cycle)
+            for kind in KINDS
+        },
         "moved_bytes": None if moved is None else round(sum(moved.values()) / cycle),
         "overhead_s": m.total_s - m.warmup_s - m.wall_s,
         "loss_first": m.loss[0] if m.loss else None,
         "loss_last": m.loss[-1] if m.loss else None,
         "flags": ", ".join(m.flags),
-        **{name: fmean(getattr(state, name) for state in m.device_states) if m.device_states else None for name in STATE},
+        **{
+            name: fmean(getattr(state, name) for state in m.device_states)
+            if m.device_states
+            else None
+            for name in STATE
+        },
     }
 
 
-STEP_COLUMNS = {"key": "string", "rank": "int64", "step": "int64", "timed": "bool", "step_time_s": "float64"}
+STEP_COLUMNS = {
+    "key": "string",
+    "rank": "int64",
+    "step": "int64",
+    "timed": "bool",
+    "step_time_s": "float64",
+}
 
 
 def step_times(records: Iterable[Record], keys: Sequence[str]) -> pd.DataFrame:
-    """Every step of the measured Records called `keys`, warm-up included: a row a rank and step (key, rank, step, timed, step_time_s)."""
+    """Every step of the measured Records called `keys`, warm-up included: a row a rank and step
+    (key, rank, step, timed, step_time_s).
+    """
     rows = []
     wanted = set(keys)
     for record in records:
         if record.key in wanted and record.status == "ok" and record.measurement is not None:
             for rank, times in enumerate(record.measurement.step_time_s):
-                rows += [(record.key, rank, step, step >= record.run.warmup_steps, time) for step, time in enumerate(times)]
+                rows += [
+                    (record.key, rank, step, step >= record.run.warmup_steps, time)
+                    for step, time in enumerate(times)
+                ]
     return pd.DataFrame(rows, columns=list(STEP_COLUMNS)).astype(STEP_COLUMNS)
 
 
 def export(frame: pd.DataFrame, path: Path | str) -> Path:
-    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet. ValueError: it cannot be written so."""
+    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet.
+    ValueError: it cannot be written so.
+    """
     path = Path(path)
-    how: dict[str, Any] = {".csv": {"index": False}, ".json": {"orient": "records", "indent": 1}, ".parquet": {"index": False}}
+    how: dict[str, Any] = {
+        ".csv": {"index": False},
+        ".json": {"orient": "records", "indent": 1},
+        ".parquet": {"index": False},
+    }
     if path.suffix not in how:
         raise ValueError(f"cannot export to {path.name!r}: choose .csv, .json or .parquet")
     try:

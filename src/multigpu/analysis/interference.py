@@ -1,4 +1,6 @@
-"""What moves a Run's rate beside the Run itself: neighbours in other lanes, another of equal GPUs, another launch, another occasion."""
+"""What moves a Run's rate beside the Run itself: neighbours in other lanes, another of equal GPUs,
+another launch, another occasion.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,63 +16,122 @@ from multigpu.placements import find_placement
 from multigpu.record import Record
 
 ALLOWED = 1.005
-"""The study's rule: Runs may share a machine only where this slows none of them by more than 0.5%."""
+"""The study's rule: Runs may share a machine only where this slows none of them by more than
+0.5%.
+"""
 
-RUN = ["machine", "framework", "execution", "devices", "run", "framework_version", "timing_version", "digest", "cores"]
+RUN = [
+    "machine",
+    "framework",
+    "execution",
+    "devices",
+    "run",
+    "framework_version",
+    "timing_version",
+    "digest",
+    "cores",
+]
 """What makes two Records of lanes the same Run in a lane of as many cores."""
 
-COLUMNS = ["machine", "run", "framework", "execution", "devices", "lanes", "n_alone", "n_shared", "ratio", "low", "high", "verdict"]
+COLUMNS = [
+    "machine",
+    "run",
+    "framework",
+    "execution",
+    "devices",
+    "lanes",
+    "n_alone",
+    "n_shared",
+    "ratio",
+    "low",
+    "high",
+    "verdict",
+]
 LANES = ["machine", "run", "framework", "execution", "devices", "ratio", "low", "high", "gpus", "n"]
 
 
 def verdict_of(low: Any, high: Any) -> np.ndarray:
-    """What intervals of the ratio show: "may share", "disturbed" or "not shown"; one that is missing (NaN) shows nothing."""
+    """What intervals of the ratio show: "may share", "disturbed" or "not shown"; one that is
+    missing (NaN) shows nothing.
+    """
     return np.select([high <= ALLOWED, low > ALLOWED], ["may share", "disturbed"], "not shown")
 
 
 def _points(records: Iterable[Record], *more: str) -> pd.DataFrame:
     """The measured Runs of lanes, repeats pooled, by `RUN`, GPUs and `more`, in order of these."""
-    known = [(record, record.lane) for record in records if record.lane and record.measurement and not record.run.traced_steps]
-    told = [(record.run.label(), record.run.digest, lane.cores, tuple(lane.gpus)) for record, lane in known]
+    known = [
+        (record, record.lane)
+        for record in records
+        if record.lane and record.measurement and not record.run.traced_steps
+    ]
+    told = [
+        (record.run.label(), record.run.digest, lane.cores, tuple(lane.gpus))
+        for record, lane in known
+    ]
     frame = frame_of(record for record, _ in known)
     by = [*RUN, "gpus", *more]
-    return points(frame.join(pd.DataFrame(told, columns=["run", "digest", "cores", "gpus"], index=frame.index)), by).sort_values(by)
+    return points(
+        frame.join(
+            pd.DataFrame(told, columns=["run", "digest", "cores", "gpus"], index=frame.index)
+        ),
+        by,
+    ).sort_values(by)
 
 
 def _beside(own: pd.DataFrame, base: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
-    """Each of `own` beside the one of `base` that equals it in `on`: n_base; ratio, low, high: seconds a step over the base's."""
+    """Each of `own` beside the one of `base` that equals it in `on`: n_base; ratio, low, high:
+    seconds a step over the base's.
+    """
     at = equal_rows(own.reset_index(drop=True), base.reset_index(drop=True), on)
-    own, base = (side.iloc[at[number]].reset_index(drop=True) for number, side in enumerate((own, base)))
-    found = ratio_columns(base, own, "ratio").rename(columns={"ratio_low": "low", "ratio_high": "high"})
+    own, base = (
+        side.iloc[at[number]].reset_index(drop=True) for number, side in enumerate((own, base))
+    )
+    found = ratio_columns(base, own, "ratio").rename(
+        columns={"ratio_low": "low", "ratio_high": "high"}
+    )
     return own.assign(n_base=base["n"]).join(found)
 
 
 def interference_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Run measured alone in a lane and beside neighbours on the same GPUs and cores: step time over that alone, with bounds."""
+    """A row a Run measured alone in a lane and beside neighbours on the same GPUs and cores: step
+    time over that alone, with bounds.
+    """
     found = _points(records, "neighbours")
-    table = _beside(found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"])
-    table = table.assign(lanes=table["neighbours"] + 1, verdict=verdict_of(table["low"], table["high"]))
+    table = _beside(
+        found[found["neighbours"].gt(0)], found[found["neighbours"].eq(0)], [*RUN, "gpus"]
+    )
+    table = table.assign(
+        lanes=table["neighbours"] + 1, verdict=verdict_of(table["low"], table["high"])
+    )
     named = table.rename(columns={"n": "n_shared", "n_base": "n_alone"})[COLUMNS]
     return named.sort_values(["machine", "framework", "devices", "run", "lanes"], ignore_index=True)
 
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
-    """Each lane's mean step time over that of the first lane, all measuring side by side: equal GPUs are not equally fast."""
+    """Each lane's mean step time over that of the first lane, all measuring side by side: equal
+    GPUs are not equally fast.
+    """
     found = _points(record for record in records if record.lane and record.lane.neighbours)
     first = found["gpus"].eq(found.groupby(RUN)["gpus"].transform("first"))
     table = _beside(found[~first], found[first], RUN)
     table["gpus"] = [", ".join(map(str, gpus)) for gpus in table["gpus"]]
-    return table[LANES].sort_values(["machine", "framework", "devices", "run", "gpus"], ignore_index=True)
+    return table[LANES].sort_values(
+        ["machine", "framework", "devices", "run", "gpus"], ignore_index=True
+    )
 
 
 PAUSE_S = 240.0
-"""Records without their host's start are of one occasion until nothing came for so long, longer than any Run takes."""
+"""Records without their host's start are of one occasion until nothing came for so long, longer
+than any Run takes.
+"""
 
 KIND = ("framework", "processes", "execution", "on_host")
 
 
 def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
-    """Of points with at least two repeats in each of two launches: the second's rate over the first's (`versus`), and holds_one."""
+    """Of points with at least two repeats in each of two launches: the second's rate over the
+    first's (`versus`), and holds_one.
+    """
     ordered = frame[frame["status"].eq("ok")].sort_values("measured_at", kind="stable")
     each = points(ordered, by=[*POINT, "launch_id"])
     each = each[each["n"] > 1]
@@ -80,26 +141,43 @@ def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def occasions(frame: pd.DataFrame) -> pd.Series:
-    """Of every Record, a number of its occasion, rising with time on each machine; there each start of the host is one."""
+    """Of every Record, a number of its occasion, rising with time on each machine; there each start
+    of the host is one.
+    """
     at, boot = pd.to_datetime(frame["measured_at"]), frame["boot"].fillna("")
     ordered = frame.assign(_at=at, _boot=boot).sort_values(["machine", "_at"], kind="stable")
     silent = ordered[ordered["_boot"].eq("")]
     paused = silent.groupby("machine")["_at"].diff().dt.total_seconds().gt(PAUSE_S)
     stretch = paused.groupby(silent["machine"]).cumsum().reindex(ordered.index)
-    return ordered.groupby(["machine", "_boot", stretch], sort=False, dropna=False).ngroup().reindex(frame.index)
+    return (
+        ordered.groupby(["machine", "_boot", stretch], sort=False, dropna=False)
+        .ngroup()
+        .reindex(frame.index)
+    )
 
 
 def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a point and kind of pair of launches: how far two launches of the same point are apart, on one occasion or on two.
-    on_host: `Placement.uses_host`. same: of one occasion. gap: the median over pairs of exp(|ln of the rates' ratio|) - 1; most: the most.
+    """A row a point and kind of pair of launches: how far two launches of the same point are apart,
+    on one occasion or on two.
+    on_host: `Placement.uses_host`. same: of one occasion. gap: the median over pairs of exp(|ln of
+        the rates' ratio|) - 1; most: the most.
     """
     ok = frame[frame["status"].eq("ok") & frame["neighbours"].eq(0)]
-    ok = ok.assign(occasion=occasions(ok), point=ok.groupby([*POINT], dropna=False, sort=False).ngroup())
+    ok = ok.assign(
+        occasion=occasions(ok), point=ok.groupby([*POINT], dropna=False, sort=False).ngroup()
+    )
     ok["on_host"] = ok["placement"].map(lambda name: find_placement(name).uses_host)
     each = ok.groupby(["point", "launch_id"], sort=False)
-    launches = each[[*KIND, "occasion"]].first().assign(rate=each["units"].sum() / each["wall_s"].sum()).reset_index()
+    launches = (
+        each[[*KIND, "occasion"]]
+        .first()
+        .assign(rate=each["units"].sum() / each["wall_s"].sum())
+        .reset_index()
+    )
     launches["place"] = launches.index
-    pairs = launches.merge(launches[["point", "place", "occasion", "rate"]], on="point", suffixes=("", "_other"))
+    pairs = launches.merge(
+        launches[["point", "place", "occasion", "rate"]], on="point", suffixes=("", "_other")
+    )
     pairs = pairs[pairs["place"] < pairs["place_other"]]
     gap = np.expm1(np.abs(np.log((pairs["rate"] / pairs["rate_other"]).astype("float64"))))
     pairs = pairs.assign(same=pairs["occasion"].eq(pairs["occasion_other"]), gap=gap)

@@ -1,4 +1,6 @@
-"""The machines that Records come from and what each can do at best; every GPU by itself; and what an image or word costs in joules."""
+"""The machines that Records come from and what each can do at best; every GPU by itself; and what
+an image or word costs in joules.
+"""
 
 import math
 from collections.abc import Iterable
@@ -16,20 +18,48 @@ from multigpu.record import Record
 
 OF_MACHINE = ("driver", "cpu", "cores", "memory_gib")
 VERSIONS = ("torch", "cuda", "tensorflow")
-MACHINE_COLUMNS = ("machine", "gpus", "gpu", "gpu_memory_gib", "links", *OF_MACHINE, *VERSIONS, "nccl", "records", "first_day", "last_day")
+MACHINE_COLUMNS = (
+    "machine",
+    "gpus",
+    "gpu",
+    "gpu_memory_gib",
+    "links",
+    *OF_MACHINE,
+    *VERSIONS,
+    "nccl",
+    "records",
+    "first_day",
+    "last_day",
+)
 
 
 def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a machine, as its latest Record describes it, by name: `MACHINE_COLUMNS`; versions are "" where none of its Records used it."""
+    """A row a machine, as its latest Record describes it, by name: `MACHINE_COLUMNS`; versions are
+    "" where none of its Records used it.
+    """
     rows = []
     ordered = sorted(records, key=lambda record: (record.machine.name, record.measured_at))
     for name, group in groupby(ordered, key=lambda record: record.machine.name):
         own = list(group)
-        machine, packages = own[-1].machine, dict(item for record in own for item in record.versions.items())
-        found = {"machine": name, "gpus": len(machine.gpus), "gpu": next(iter(machine.gpus), ""), "records": len(own)}
+        machine, packages = (
+            own[-1].machine,
+            dict(item for record in own for item in record.versions.items()),
+        )
+        found = {
+            "machine": name,
+            "gpus": len(machine.gpus),
+            "gpu": next(iter(machine.gpus), ""),
+            "records": len(own),
+        }
         found |= {"first_day": own[0].measured_at[:10], "last_day": own[-1].measured_at[:10]}
-        found |= {"gpu_memory_gib": next(iter(machine.gpu_memory_gib), None) if machine.gpus else None}
-        found |= {"links": ", ".join(dict.fromkeys(kind for row in machine.links for kind in row if kind != "self"))}
+        found |= {
+            "gpu_memory_gib": next(iter(machine.gpu_memory_gib), None) if machine.gpus else None
+        }
+        found |= {
+            "links": ", ".join(
+                dict.fromkeys(kind for row in machine.links for kind in row if kind != "self")
+            )
+        }
         found |= {name: packages.get(name, "") for name in VERSIONS} | {
             "nccl": next((packages[one] for one in packages if "nccl" in one), "")
         }
@@ -39,11 +69,25 @@ def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 def ceilings_frame(gpu: str) -> pd.DataFrame:
     """The ceilings used for bounds on this GPU, a row each; empty where none is known."""
-    return pd.DataFrame([asdict(ceiling) for ceiling in ceilings(gpu).values()], columns=[field.name for field in fields(Ceiling)])
+    return pd.DataFrame(
+        [asdict(ceiling) for ceiling in ceilings(gpu).values()],
+        columns=[field.name for field in fields(Ceiling)],
+    )
 
 
 PLAIN = {
-    *("workload", "model", "placement", "devices", "batch_size", "precision", "execution", "layout", "sequence_length", "cross_entropy"),
+    *(
+        "workload",
+        "model",
+        "placement",
+        "devices",
+        "batch_size",
+        "precision",
+        "execution",
+        "layout",
+        "sequence_length",
+        "cross_entropy",
+    ),
     *("warmup_steps", "timed_steps", "seed", "device_ids"),
 }
 """Fields that an ordinary Run may set."""
@@ -53,28 +97,47 @@ STATE = ["sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]
 
 
 def _own_rates(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as found after the timed steps."""
+    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as
+    found after the timed steps.
+    """
     rows = []
     for record in records:
         run, m = record.run, record.measurement
         if record.status != "ok" or m is None or set(run.model_dump(exclude_defaults=True)) - PLAIN:
             continue
-        if len(m.device_states) != run.devices or (run.placement != "independent" if run.devices > 1 else run.device_ids is None):
+        if len(m.device_states) != run.devices or (
+            run.placement != "independent" if run.devices > 1 else run.device_ids is None
+        ):
             continue
-        who = {name: getattr(run, name) for name in ("model", "execution", "precision", "batch_size", "devices")}
+        who = {
+            name: getattr(run, name)
+            for name in ("model", "execution", "precision", "batch_size", "devices")
+        }
         who |= {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
         units = np.array(run.shard_sizes) / sum(run.shard_sizes) * m.units
         for rank, state in enumerate(m.device_states):
-            own = {"gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
-            rows.append(who | own | {"how": "alone" if run.devices == 1 else "beside others"} | state.model_dump())
-    return pd.DataFrame(rows, columns=["key", "launch", *JOB, "devices", "gpu", "units_per_s", *STATE])
+            own = {
+                "gpu": run.chosen_devices[rank],
+                "units_per_s": float(units[rank]) / m.event_time_s[rank],
+            }
+            rows.append(
+                who
+                | own
+                | {"how": "alone" if run.devices == 1 else "beside others"}
+                | state.model_dump()
+            )
+    return pd.DataFrame(
+        rows, columns=["key", "launch", *JOB, "devices", "gpu", "units_per_s", *STATE]
+    )
 
 
 def gpu_points(records: Iterable[Record]) -> pd.DataFrame:
-    """Every GPU's own rate, repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width
-    of its 95% interval. how: "alone" (a Run on that GPU alone), or "beside others" (independent replicas, each by its own events).
-    The interval is that of all ratios here; NaN where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others
-    are compared within each Record, so that what slows all falls out, of Runs on most of them only. Jobs on one GPU are left out.
+    """Every GPU's own rate, repeats pooled, a row a GPU, job and `how`: means, n, and `share` of
+    the first GPU's rate with `half` the width of its 95% interval. how: "alone" (a Run on that GPU
+    alone), or "beside others" (independent replicas, each by its own events). The interval is that
+    of all ratios here; NaN where either GPU was measured once, 0 of the first, whose share is 1.
+    GPUs beside others are compared within each Record, so that what slows all falls out, of Runs on
+    most of them only. Jobs on one GPU are left out.
     """
     points = []
     for values, group in _own_rates(records).groupby(JOB, sort=False):
@@ -86,11 +149,23 @@ def gpu_points(records: Iterable[Record]) -> pd.DataFrame:
         rates = first.set_index("key")["units_per_s"]
         for gpu, own in group.groupby("gpu"):
             shares = own["units_per_s"] / (own["key"].map(rates) if within else rates.mean())
-            compared = [(shares, own)] if within else [(own["units_per_s"], own), (first["units_per_s"], first)]
-            sides = [log_samples(values, rows["how"], rows["launch"]).assign(rate=1.0) for values, rows in compared]
+            compared = (
+                [(shares, own)]
+                if within
+                else [(own["units_per_s"], own), (first["units_per_s"], first)]
+            )
+            sides = [
+                log_samples(values, rows["how"], rows["launch"]).assign(rate=1.0)
+                for values, rows in compared
+            ]
             width = half_width(*combined(sides)[["log_variance", "log_freedom"]].iloc[0])
             half = 0.0 if gpu == group["gpu"].min() else shares.mean() * math.sinh(width)
-            row = dict(zip(JOB, values, strict=True)) | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
+            row = dict(zip(JOB, values, strict=True)) | {
+                "gpu": gpu,
+                "n": len(own),
+                "half": half,
+                "share": shares.mean(),
+            }
             points.append(row | own[["units_per_s", *STATE]].mean().to_dict())
     return pd.DataFrame(points, columns=[*JOB, "gpu", "n", "half", "share", "units_per_s", *STATE])
 
@@ -99,19 +174,41 @@ ENERGY_JOB = ["unit", "devices", "model", "batch_size", "placement", "execution"
 
 
 def energy_points(records: Iterable[Record]) -> pd.DataFrame:
-    """What a unit costs in energy, by `ENERGY_JOB` and machine, of Records with a window of at least 10 s: on no shorter one figures rest.
-    joules_per_unit: the mean over windows of what all GPUs' counters moved, over the units trained within; least, most: of the windows.
+    """What a unit costs in energy, by `ENERGY_JOB` and machine, of Records with a window of at
+    least 10 s: on no shorter one figures rest.
+    joules_per_unit: the mean over windows of what all GPUs' counters moved, over the units trained
+        within; least, most: of the windows.
     """
     rows = []
     for record in records:
         run, windows = record.run, record.measurement.energy if record.measurement else []
         window_s = min((window.window_s for window in windows), default=0.0)
         if window_s >= LEAST_ENERGY_S:
-            units, joules = sum(one.units for one in windows), [one.end_j - one.start_j for one in windows]
+            units, joules = (
+                sum(one.units for one in windows),
+                [one.end_j - one.start_j for one in windows],
+            )
             power_w = sum(moved / one.window_s for moved, one in zip(joules, windows, strict=True))
             job = (run.description.unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
-            rows.append((record.key, record.machine.name, *job, sum(joules) / units, units / window_s, power_w))
-    frame = pd.DataFrame(rows, columns=["key", "machine", *ENERGY_JOB, "joules_per_unit", "units_per_s", "power_w"])
+            rows.append(
+                (
+                    record.key,
+                    record.machine.name,
+                    *job,
+                    sum(joules) / units,
+                    units / window_s,
+                    power_w,
+                )
+            )
+    frame = pd.DataFrame(
+        rows, columns=["key", "machine", *ENERGY_JOB, "joules_per_unit", "units_per_s", "power_w"]
+    )
     means = {name: (name, "mean") for name in ("joules_per_unit", "units_per_s", "power_w")}
-    others = {"least": ("joules_per_unit", "min"), "most": ("joules_per_unit", "max"), "n": ("key", "size")}
-    return frame.groupby([*ENERGY_JOB, "machine"], dropna=False).agg(**means, **others).reset_index()
+    others = {
+        "least": ("joules_per_unit", "min"),
+        "most": ("joules_per_unit", "max"),
+        "n": ("key", "size"),
+    }
+    return (
+        frame.groupby([*ENERGY_JOB, "machine"], dropna=False).agg(**means, **others).reset_index()
+    )

@@ -1,4 +1,6 @@
-"""What memory Runs need of a device: what their placements keep, by their rows, and what a step adds to it, as measured."""
+"""What memory Runs need of a device: what their placements keep, by their rows, and what a step
+adds to it, as measured.
+"""
 
 import math
 from contextlib import suppress
@@ -24,7 +26,9 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Room:
-    """GiB that the fullest device should need (`knows_steps`: in a step), what it has, what those that fit need; instead: a Run to take."""
+    """GiB that the fullest device should need (`knows_steps`: in a step), what it has, what those
+    that fit need; instead: a Run to take.
+    """
 
     needed_gib: float
     has_gib: float
@@ -37,22 +41,41 @@ class Room:
         if self.needed_gib <= self.has_gib:
             return ""
         least = "" if self.knows_steps else ", without what a step computes"
-        needs = f"It should need about {self.needed_gib:.0f} GiB of a device's {self.has_gib:.0f}{least}."
+        needs = (
+            f"It should need about {self.needed_gib:.0f} GiB of a device's"
+            f" {self.has_gib:.0f}{least}."
+        )
         if self.instead is None:
             return f"{needs} Take more devices, a smaller batch or a smaller model."
         fit = joined([f"{name} ({gib:.0f} GiB)" for name, gib in self.others.items()])
-        way = f"Of placements that train the same, these should fit: {fit}." if fit else "Take a smaller batch, or pass it in parts."
+        way = (
+            f"Of placements that train the same, these should fit: {fit}."
+            if fit
+            else "Take a smaller batch, or pass it in parts."
+        )
         return f"{needs} {way}\nThis measures it: `{measure_command(self.instead)}`"
 
 
 def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
-    """Whether a Run fits a device of a machine: unless named, of the one that measured its model on the nearest batch, or of the richest.
-    What a step adds grows with the rows that pass at a time; of a model that was never measured it is left out. Half of such peaks are
-    forecast within 2%, single ones are far off: cuDNN tries algorithms with large workspaces. None: the placement cuts one model over its
-    devices, or no Record is of such a device.
+    """Whether a Run fits a device of a machine: unless named, of the one that measured its model on
+    the nearest batch, or of the richest. What a step adds grows with the rows that pass at a time;
+    of a model that was never measured it is left out. Half of such peaks are forecast within 2%,
+    single ones are far off: cuDNN tries algorithms with large workspaces. None: the placement cuts
+        one model over its devices, or no Record is of such a device.
     """
     every = frames(runs)[1]
-    same = {name: getattr(run, name) for name in ("workload", "model", "precision", "device_type", "framework", "processes", "scaling")}
+    same = {
+        name: getattr(run, name)
+        for name in (
+            "workload",
+            "model",
+            "precision",
+            "device_type",
+            "framework",
+            "processes",
+            "scaling",
+        )
+    }
     rows = placements()
     replicas = [name for name, placement in rows.items() if placement.compute == "replica"]
     known = where(every[every["n"] > 0], **same, placement=replicas, peak_memory_gib=...)
@@ -63,11 +86,19 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
     if len(known):
         row = by_nearness(known, run).iloc[0]
         measured, name = run_of(row), machine or row["machine"]
-        adds = (float(row["peak_memory_gib"]) * GIB - most_kept(measured)) * _passing(run) / _passing(measured)
+        adds = (
+            (float(row["peak_memory_gib"]) * GIB - most_kept(measured))
+            * _passing(run)
+            / _passing(measured)
+        )
     host = records_of(runs, name)[0].machine
-    has_gib = max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
+    has_gib = (
+        max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
+    )
     fitting = {}
-    for other in (_under(run, name) for name in replicas if rows[name].semantics.facts.is_equal_training):
+    for other in (
+        _under(run, name) for name in replicas if rows[name].semantics.facts.is_equal_training
+    ):
         with suppress(ValueError):  # its variables are where no formula says
             if other and (needed := (adds + most_kept(other)) / GIB) <= has_gib:
                 fitting[other.placement] = (needed, other)
@@ -77,9 +108,16 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
     if instead is None and left > 0:
         with suppress(ValueError):  # more parts than rows
             instead = build_run(
-                **run.model_dump(exclude_defaults=True) | {"micro_steps": math.ceil((run.micro_steps or 1) * max(adds / left, 1) + 1)}
+                **run.model_dump(exclude_defaults=True)
+                | {"micro_steps": math.ceil((run.micro_steps or 1) * max(adds / left, 1) + 1)}
             )
-    return Room((adds + most_kept(run)) / GIB, has_gib, len(known) > 0, {name: fitting[name][0] for name in best}, instead)
+    return Room(
+        (adds + most_kept(run)) / GIB,
+        has_gib,
+        len(known) > 0,
+        {name: fitting[name][0] for name in best},
+        instead,
+    )
 
 
 def _passing(run: Run) -> float:
@@ -88,9 +126,15 @@ def _passing(run: Run) -> float:
 
 
 def _under(run: Run, placement: str) -> Run | None:
-    """The Run under another placement, done as it is done here or else plainly; None where no such Run can be."""
+    """The Run under another placement, done as it is done here or else plainly; None where no such
+    Run can be.
+    """
     every = run.model_dump(exclude_defaults=True) | {"placement": placement}
-    job = {name: value for name, value in every.items() if name in ("placement", *with_role("job", "size"))}
+    job = {
+        name: value
+        for name, value in every.items()
+        if name in ("placement", *with_role("job", "size"))
+    }
     for fields in (every, job):
         with suppress(ValueError):
             return build_run(**fields)
@@ -98,7 +142,9 @@ def _under(run: Run, placement: str) -> Run | None:
 
 
 def kept_gib(row: Any, **changed: Any) -> float:
-    """GiB that the fullest device of a point keeps by its row, with some fields of its Run changed; NaN where no formula says."""
+    """GiB that the fullest device of a point keeps by its row, with some fields of its Run changed;
+    NaN where no formula says.
+    """
     try:
         return most_kept(build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)) / GIB
     except ValueError:
@@ -106,15 +152,30 @@ def kept_gib(row: Any, **changed: Any) -> float:
 
 
 def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
-    """Points beside that of `base` (`versus`), whose peak less what it keeps says what a step adds: kept_gib, predicted_gib, off."""
-    table = versus(points[points["placement"].ne(base)], where(points, placement=base), but=["placement"])
+    """Points beside that of `base` (`versus`), whose peak less what it keeps says what a step adds:
+    kept_gib, predicted_gib, off.
+    """
+    table = versus(
+        points[points["placement"].ne(base)], where(points, placement=base), but=["placement"]
+    )
     table = table.dropna(subset=["peak_memory_gib", "base_peak_memory_gib"])
-    kept = pd.Series([kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64")
+    kept = pd.Series(
+        [kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64"
+    )
     of_base = [kept_gib(row, placement=base) for _, row in table.iterrows()]
     predicted = table["base_peak_memory_gib"] - of_base + kept
-    return table.assign(kept_gib=kept, predicted_gib=predicted, off=predicted / table["peak_memory_gib"] - 1).dropna(subset="kept_gib")
+    return table.assign(
+        kept_gib=kept, predicted_gib=predicted, off=predicted / table["peak_memory_gib"] - 1
+    ).dropna(subset="kept_gib")
 
 
 def largest(run: Run, gigabytes: float) -> float:
-    """Parameters of the largest model of these proportions of which a device of so many GB (10^9 bytes) keeps all that it must."""
-    return sum(variable.elements for variable in run.description.variables) * gigabytes * 1e9 / most_kept(run)
+    """Parameters of the largest model of these proportions of which a device of so many GB (10^9
+    bytes) keeps all that it must.
+    """
+    return (
+        sum(variable.elements for variable in run.description.variables)
+        * gigabytes
+        * 1e9
+        / most_kept(run)
+    )

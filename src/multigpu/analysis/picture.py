@@ -1,4 +1,6 @@
-"""A figure with its words, saved as SVG and CSV and shown as HTML; and what plots share: panels, colours by name, axes, a key below."""
+"""A figure with its words, saved as SVG and CSV and shown as HTML; and what plots share: panels,
+colours by name, axes, a key below.
+"""
 
 import base64
 import io
@@ -24,7 +26,9 @@ from multigpu.analysis.points import Missing
 from multigpu.analysis.show import Shown, explorer_link, of_machines
 from multigpu.analysis.style import INK, MARKERS, OTHERS, in_order, label, look
 
-RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
+RC: Any = mpl.rc_params_from_file(
+    Path(__file__).with_name("figures.mplstyle"), use_default_template=False
+)
 """Matplotlib's settings for every figure of the study."""
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
@@ -35,13 +39,17 @@ SWITCH = """<style>
 """
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
 DIGITS = "%.6g"
-"""Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
+"""Of figures in a CSV: the last digits of a float differ between processors, and a file that is
+committed should not.
+"""
 
 
 class Picture(Figure):
     """A matplotlib Figure that knows its words and data.
-    finding: the title, a sentence computed from the data, or "" where they do not support one. caption: what is drawn, of how many repeats,
-    which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name: of its files, where it is saved.
+    finding: the title, a sentence computed from the data, or "" where they do not support one.
+        caption: what is drawn, of how many repeats,
+    which machine. data: what was drawn, a row a mark. narrow: the same drawn for a telephone. name:
+        of its files, where it is saved.
     link: where its points stand in the explorer, as its query ("model=resnet50").
     """
 
@@ -63,40 +71,57 @@ class Picture(Figure):
 
 _GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
 _LONG = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
-"""Coordinates keep two decimals: a hundredth of a point is not seen, and further digits differ between processors."""
+"""Coordinates keep two decimals: a hundredth of a point is not seen, and further digits differ
+between processors.
+"""
 
 
 def svg_text(figure: Picture, name: str) -> str:
-    """The figure as SVG: equal figures are equal text; ink is `currentColor`; every id begins with `name`; no blank line."""
+    """The figure as SVG: equal figures are equal text; ink is `currentColor`; every id begins with
+    `name`; no blank line.
+    """
     buffer = io.StringIO()
     with mpl.rc_context(RC):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = re.sub(r"<metadata>.*?</metadata>", "", buffer.getvalue(), flags=re.DOTALL)
     text = text[text.index("<svg") :].replace(INK, "currentColor").replace("'DejaVu Sans'", FONTS)
-    for number, hashed in enumerate(re.findall(r'\bid="([hmp][0-9a-f]{10})"', text)):  # of digits that differ between processors
+    # of digits that differ between processors
+    for number, hashed in enumerate(re.findall(r'\bid="([hmp][0-9a-f]{10})"', text)):
         text = text.replace(hashed, f"{hashed[0]}{number}")
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
-    text = _GEOMETRY.sub(lambda found: _LONG.sub(lambda digits: f"{round(float(digits[0]), 2) + 0:g}", found[0]), text)
+    text = _GEOMETRY.sub(
+        lambda found: _LONG.sub(lambda digits: f"{round(float(digits[0]), 2) + 0:g}", found[0]),
+        text,
+    )
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 
 def csv_link(data: pd.DataFrame, name: str) -> str:
-    """A link to the data as a CSV of this name; the CSV is in the link itself, so that no request leaves the page."""
+    """A link to the data as a CSV of this name; the CSV is in the link itself, so that no request
+    leaves the page.
+    """
     encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
     return f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
 
 
 def shown(figure: Picture, name: str) -> Shown:
-    """The figure as one HTML element: SVG, caption, data and Records one click away; a narrow column shows its narrow drawing."""
+    """The figure as one HTML element: SVG, caption, data and Records one click away; a narrow
+    column shows its narrow drawing.
+    """
     more = csv_link(figure.data, name) if len(figure.data) else ""
     drawings = _inline(figure, name)
     if figure.narrow:
-        drawings += _inline(figure.narrow, f"{name}-narrow") + SWITCH.format(escape(name), round(72 * figure.get_figwidth()))
+        drawings += _inline(figure.narrow, f"{name}-narrow") + SWITCH.format(
+            escape(name), round(72 * figure.get_figwidth())
+        )
+    records = explorer_link(figure.link, "Records")
     return Shown(
-        f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div style="overflow-x:auto;container-type:inline-size">\n'
-        f"{drawings}</div>\n<figcaption>{escape(figure.caption)}{more}{explorer_link(figure.link, 'Records')}</figcaption>\n</figure>\n"
+        f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div'
+        ' style="overflow-x:auto;container-type:inline-size">\n'
+        f"{drawings}</div>\n"
+        f"<figcaption>{escape(figure.caption)}{more}{records}</figcaption>\n</figure>\n"
     )
 
 
@@ -105,15 +130,23 @@ def _inline(figure: Picture, name: str) -> str:
     head, end, inside = svg_text(figure, name).partition(">")
     head = re.sub(r' (?:width|height)="[^"]*"', "", head).removeprefix("<svg")
     width = 72 * figure.get_figwidth()
-    style = f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
+    style = (
+        f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;"
+        "height:auto;background:none;filter:none"
+    )
     words = f'id="{escape(name)}-drawing" role="img" aria-label="{escape(figure.finding)}"'
     return f'<svg {words} style="{style}"{head}{end}{inside.rstrip()}\n'
 
 
 def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
-    """Write `<folder>/<name>.svg` and `.csv` and return what a page shows of them. ValueError: no file name, or it cannot be written."""
+    """Write `<folder>/<name>.svg` and `.csv` and return what a page shows of them. ValueError: no
+    file name, or it cannot be written.
+    """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
-        raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")
+        raise ValueError(
+            f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter"
+            " first"
+        )
     folder = folder or paths.figures()
     svg = svg_text(figure, name)
     end = svg.index(">") + 1
@@ -123,13 +156,17 @@ def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
         (folder / f"{name}.svg").write_text(f"{svg[:end]}\n{about}{svg[end:]}", encoding="utf-8")
         figure.data.to_csv(folder / f"{name}.csv", index=False, float_format=DIGITS)
     except OSError as error:
-        raise ValueError(f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}") from None
+        raise ValueError(
+            f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}"
+        ) from None
     return shown(figure, name)
 
 
 DASHED: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 WIDTH_IN, NARROW_IN = 6.4, 4.5
-"""Of every figure, and of its drawing for telephones: an inch is 72 px there, so letters of 9 points are at least 9 px high on both."""
+"""Of every figure, and of its drawing for telephones: an inch is 72 px there, so letters of 9
+points are at least 9 px high on both.
+"""
 NAME, LINE_IN = 22, 0.16
 """Letters of a name down the side of a narrow axis, and the height of each further line of it."""
 
@@ -148,14 +185,24 @@ def drawn(
     file: str = "",
     link: str = "",
 ) -> Picture:
-    """The picture with its title, an axis a panel, the key below, its words, and the data of the columns shown.
-    height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which then share what is
-    below them; without, what is beside them. columns: of axes at most; 1: each axis has a scale of its own.
+    """The picture with its title, an axis a panel, the key below, its words, and the data of the
+    columns shown.
+    height_in: of an axis, and more for each of its names. names: the column of names down the side
+        of each axis, which then share what is
+    below them; without, what is beside them. columns: of axes at most; 1: each axis has a scale of
+    its own.
     """
     if rows.empty:
         raise Missing("no row to draw")
-    groups = [("", rows)] if panel is None else [(str(name), group) for name, group in rows.groupby(panel, sort=False, observed=True)]
-    told = [[label(str(one)) for one in dict.fromkeys(group[names])] if names else [] for _, group in groups]
+    groups = (
+        [("", rows)]
+        if panel is None
+        else [(str(name), group) for name, group in rows.groupby(panel, sort=False, observed=True)]
+    )
+    told = [
+        [label(str(one)) for one in dict.fromkeys(group[names])] if names else []
+        for _, group in groups
+    ]
     columns = min(len(groups), 2 if columns == 3 and len(groups) not in (3, 6) else columns)
     lowest = (height_in[0] if names or len(groups) < 3 else 2.4) + (0.2 if names and panel else 0)
     longest = max((len(str(handle.get_label())) for handle in key), default=0)
@@ -163,16 +210,32 @@ def drawn(
 
     def at(width_in: float, abreast: int) -> Picture:
         narrow = width_in < WIDTH_IN
-        lines = max((len(textwrap.wrap(name, NAME)) for own in told for name in own), default=1) if narrow else 1
+        lines = (
+            max((len(textwrap.wrap(name, NAME)) for own in told for name in own), default=1)
+            if narrow
+            else 1
+        )
         height = lowest + max(height_in[1], LINE_IN * lines) * max(map(len, told))
         keys_a_row = max(1, min(len(key), int(13.125 * width_in) // (longest + 8)))
         head = textwrap.wrap(finding, int(width_in * 9.8))
         rows_of_axes, top = -(-len(groups) // abreast), 0.28 + 0.2 * len(head) if head else 0.22
         whole = rows_of_axes * height + top + 0.19 * -(-len(key) // keys_a_row)
-        picture = Picture(width_in, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole)))
-        picture.text(0.1 / width_in, 1 - 0.08 / whole, "\n".join(head), va="top", fontsize=11, fontweight="bold", linespacing=1.25)
+        picture = Picture(
+            width_in, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole))
+        )
+        picture.text(
+            0.1 / width_in,
+            1 - 0.08 / whole,
+            "\n".join(head),
+            va="top",
+            fontsize=11,
+            fontweight="bold",
+            linespacing=1.25,
+        )
         beside: Any = "row" if all(own == told[0] for own in told) else False
-        grid = picture.subplots(rows_of_axes, abreast, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside).ravel()
+        grid = picture.subplots(
+            rows_of_axes, abreast, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside
+        ).ravel()
         for number, (ax, (name, group)) in enumerate(zip(grid, groups, strict=False)):
             if narrow and not names and number % columns:
                 ax.sharey(grid[number - number % columns])
@@ -190,7 +253,13 @@ def drawn(
         picture, narrow = at(WIDTH_IN, columns), at(NARROW_IN, 1)
     WRITTEN.update(keys_in(rows))
     wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
-    picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
+    picture.data = rows[
+        [
+            name
+            for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"])
+            if name in rows
+        ]
+    ]
     for one in (picture, narrow):
         one.finding, one.caption = finding, caption
     picture.name, picture.link, picture.narrow = file, of_machines(link, rows), narrow
@@ -198,11 +267,18 @@ def drawn(
 
 
 def _broken(ax: Axes, named: bool) -> None:
-    """Break the words of a narrow axis into lines: names down its side, what stands below and above."""
+    """Break the words of a narrow axis into lines: names down its side, what stands below and
+    above.
+    """
     width = 32 if named else 46
-    ax.set(xlabel=textwrap.fill(ax.get_xlabel(), width), title=textwrap.fill(ax.get_title("left"), width))
+    ax.set(
+        xlabel=textwrap.fill(ax.get_xlabel(), width),
+        title=textwrap.fill(ax.get_title("left"), width),
+    )
     if named:
-        ax.set_yticks(ax.get_yticks(), [textwrap.fill(tick.get_text(), NAME) for tick in ax.get_yticklabels()])
+        ax.set_yticks(
+            ax.get_yticks(), [textwrap.fill(tick.get_text(), NAME) for tick in ax.get_yticklabels()]
+        )
 
 
 def hues(rows: pd.DataFrame, hue: str) -> tuple[dict[str, str], dict[str, Any]]:
@@ -211,16 +287,22 @@ def hues(rows: pd.DataFrame, hue: str) -> tuple[dict[str, str], dict[str, Any]]:
     if hue in ("placement", "base_placement"):
         values = in_order(values)
         return {v: look(v).colour for v in values}, {v: look(v).marker for v in values}
-    return {v: OTHERS[i % len(OTHERS)] for i, v in enumerate(values)}, {v: MARKERS[i % len(MARKERS)] for i, v in enumerate(values)}
+    return {v: OTHERS[i % len(OTHERS)] for i, v in enumerate(values)}, {
+        v: MARKERS[i % len(MARKERS)] for i, v in enumerate(values)
+    }
 
 
 def axis(ax: Axes, which: str, form: str | None, name: str) -> None:
-    """Name an axis and write its figures in a form, shares and ratios with as many decimals as tell them apart."""
+    """Name an axis and write its figures in a form, shares and ratios with as many decimals as tell
+    them apart.
+    """
     getattr(ax, f"set_{which}label")(name)
     if form:
         short = {"percent": lambda value: f"{100 * value:.6g}%", "times": "{:.6g}".format}
         write = short.get(form, FORMS[form])
-        getattr(ax, f"{which}axis").set_major_formatter(FuncFormatter(lambda value, _: write(value) if value else "0"))
+        getattr(ax, f"{which}axis").set_major_formatter(
+            FuncFormatter(lambda value, _: write(value) if value else "0")
+        )
         getattr(ax, f"{which}axis").set_minor_formatter(NullFormatter())
 
 
@@ -232,11 +314,21 @@ def side(ax: Axes, form: str | None, xlabel: str, line_at: float | None = None) 
     ax.grid(axis="y", visible=False)
 
 
-def counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format) -> None:
-    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8; one that would touch the one before is left out."""
+def counts(
+    ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format
+) -> None:
+    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8; one that would touch the
+    one before is left out.
+    """
     apart = (values[-1] / values[0]) ** 0.06
     ax.set_xscale("log", base=2)
-    ax.set_xticks([value for before, value in zip([0.0, *values], values, strict=False) if value > before * apart])
+    ax.set_xticks(
+        [
+            value
+            for before, value in zip([0.0, *values], values, strict=False)
+            if value > before * apart
+        ]
+    )
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     ax.xaxis.set_minor_formatter(NullFormatter())
 
@@ -244,4 +336,7 @@ def counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{
 @mpl.rc_context(RC)
 def key_lines(colours: Mapping[str, str], markers: Mapping[str, Any]) -> list[Any]:
     """Of a key: a line a value, in its colour and with its marker."""
-    return [Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4) for v in colours]
+    return [
+        Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4)
+        for v in colours
+    ]

@@ -1,7 +1,9 @@
-"""Four kinds of plot on one theme: dots with intervals, lines, bars, and a timeline of steps, of rows of a frame and names of its columns.
+"""Four kinds of plot on one theme: dots with intervals, lines, bars, and a timeline of steps, of
+rows of a frame and names of its columns.
 
-A hue "placement" has each placement's own colour and marker. A `panel` is a column whose values have axes of their own, `form` says how
-an axis writes figures (`estimate.FORMS`), `words` are `file` and `link` (`Picture`). All raise `Missing` where there is no row.
+A hue "placement" has each placement's own colour and marker. A `panel` is a column whose values
+have axes of their own, `form` says how an axis writes figures (`estimate.FORMS`), `words` are
+`file` and `link` (`Picture`). All raise `Missing` where there is no row.
 """
 
 from collections.abc import Mapping
@@ -25,7 +27,9 @@ STEP = {
     "skew_s": ("launch skew", "#cc79a7", "..."),
     "launching_s": ("waits for launches", "#b8b8b8", "///"),
 }
-"""The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it, its colour and its hatch."""
+"""The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it, its
+colour and its hatch.
+"""
 
 
 def dots(
@@ -41,7 +45,9 @@ def dots(
     line_at: float | None = None,
     **words: str,
 ) -> Picture:
-    """A dot a row, in their order, with its interval, hollow where it has none, names (column y) down the side; hue: of colours."""
+    """A dot a row, in their order, with its interval, hollow where it has none, names (column y)
+    down the side; hue: of colours.
+    """
     colours, markers = hues(rows, hue or y)
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:
@@ -50,15 +56,42 @@ def dots(
             at, key = len(names) - 1 - names.index(str(row[y])), str(row[hue or y])
             low, high = row.get(f"{x}_low", np.nan), row.get(f"{x}_high", np.nan)
             if not pd.isna(low):
-                ax.plot([low, high], [at, at], color=colours[key], linewidth=2.2, alpha=0.55, solid_capstyle="round")
+                ax.plot(
+                    [low, high],
+                    [at, at],
+                    color=colours[key],
+                    linewidth=2.2,
+                    alpha=0.55,
+                    solid_capstyle="round",
+                )
             face = "none" if pd.isna(low) else colours[key]
-            ax.plot([row[x]], [at], marker=markers[key], color=colours[key], markerfacecolor=face, linestyle="none", markersize=6)
+            ax.plot(
+                [row[x]],
+                [at],
+                marker=markers[key],
+                color=colours[key],
+                markerfacecolor=face,
+                linestyle="none",
+                markersize=6,
+            )
         ax.set_yticks(range(len(names) - 1, -1, -1), [label(one) for one in names])
         ax.set_ylim(-0.6, len(names) - 0.4)
         side(ax, form, xlabel, line_at)
 
     key = key_lines(colours, markers) if hue not in (None, y) else []
-    return drawn(rows, draw, [panel, y, hue, x], title, caption, panel, (0.62, 0.24), 2, key, names=y, **words)
+    return drawn(
+        rows,
+        draw,
+        [panel, y, hue, x],
+        title,
+        caption,
+        panel,
+        (0.62, 0.24),
+        2,
+        key,
+        names=y,
+        **words,
+    )
 
 
 def lines(
@@ -78,20 +111,42 @@ def lines(
     xform: str | None = None,
     **words: str,
 ) -> Picture:
-    """A line a hue over counts (or, with "x" not in `log`, any number), with the interval of each point; ValueError: over seven in a panel.
-    ideal: "x" draws y = x as a thin line (perfect scaling). log: which axes are logarithmic: "x", "y", "xy" or "". at: name -> height of a
-    horizontal line with that name (a limit). xform: how the axis writes x where it is no count ("bytes"), at five to seven of its values.
+    """A line a hue over counts (or, with "x" not in `log`, any number), with the interval of each
+    point; ValueError: over seven in a panel.
+    ideal: "x" draws y = x as a thin line (perfect scaling). log: which axes are logarithmic: "x",
+        "y", "xy" or "". at: name -> height of a
+    horizontal line with that name (a limit). xform: how the axis writes x where it is no count
+    ("bytes"), at five to seven of its values.
     """
     colours, markers = hues(rows, hue)
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:
         series = list(group.groupby(hue, sort=False, observed=True))
         if len(series) > 7:
-            raise ValueError(f"{len(series)} lines in one panel: at most 7 can be told apart; choose fewer rows or use panels")
+            raise ValueError(
+                f"{len(series)} lines in one panel: at most 7 can be told apart; choose fewer rows"
+                " or use panels"
+            )
         for key, own in ((str(key), own.sort_values(x)) for key, own in series):
-            sns.lineplot(data=own, x=x, y=y, color=colours[key], marker=markers[key], linestyle="-", errorbar=None, ax=ax)
+            sns.lineplot(
+                data=own,
+                x=x,
+                y=y,
+                color=colours[key],
+                marker=markers[key],
+                linestyle="-",
+                errorbar=None,
+                ax=ax,
+            )
             if f"{y}_low" in own:
-                ax.fill_between(own[x].astype(float), own[f"{y}_low"], own[f"{y}_high"], color=colours[key], alpha=0.15, linewidth=0)
+                ax.fill_between(
+                    own[x].astype(float),
+                    own[f"{y}_low"],
+                    own[f"{y}_high"],
+                    color=colours[key],
+                    alpha=0.15,
+                    linewidth=0,
+                )
         if ideal == "x":
             ends = [group[x].min(), group[x].max()]
             ax.plot(ends, ends, **DASHED | {"linewidth": 0.8})
@@ -108,7 +163,18 @@ def lines(
         axis(ax, "y", form, ylabel)
         ax.set_xlabel(xlabel or x.replace("_", " "))
 
-    return drawn(rows, draw, [panel, hue, x, y], title, caption, panel, (2.9, 0), 3, key_lines(colours, markers), **words)
+    return drawn(
+        rows,
+        draw,
+        [panel, hue, x, y],
+        title,
+        caption,
+        panel,
+        (2.9, 0),
+        3,
+        key_lines(colours, markers),
+        **words,
+    )
 
 
 def bars(
@@ -123,25 +189,52 @@ def bars(
     xlabel: str = "",
     **words: str,
 ) -> Picture:
-    """Horizontal bars with intervals, grouped by hue, with names (column y) down the side: for amounts that start at nought."""
+    """Horizontal bars with intervals, grouped by hue, with names (column y) down the side: for
+    amounts that start at nought.
+    """
     colours, _ = hues(rows, hue or y)
     palette = {**colours, **{label(value): colour for value, colour in colours.items()}}
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:
-        shown = group.assign(**{y: group[y].map(lambda one: label(str(one))), "_hue": group[hue or y].astype(str)})
-        sns.barplot(data=shown, x=x, y=y, hue="_hue", palette=palette, errorbar=None, legend=False, ax=ax, saturation=1)
+        shown = group.assign(
+            **{y: group[y].map(lambda one: label(str(one))), "_hue": group[hue or y].astype(str)}
+        )
+        sns.barplot(
+            data=shown,
+            x=x,
+            y=y,
+            hue="_hue",
+            palette=palette,
+            errorbar=None,
+            legend=False,
+            ax=ax,
+            saturation=1,
+        )
         if f"{x}_low" in group and group[f"{x}_low"].notna().any() and not hue:
             span = [group[x] - group[f"{x}_low"], group[f"{x}_high"] - group[x]]
-            ax.errorbar(group[x], range(len(group)), xerr=np.nan_to_num(np.array(span, dtype=float)), fmt="none", ecolor=INK, elinewidth=1)
+            ax.errorbar(
+                group[x],
+                range(len(group)),
+                xerr=np.nan_to_num(np.array(span, dtype=float)),
+                fmt="none",
+                ecolor=INK,
+                elinewidth=1,
+            )
         ax.set_ylabel("")
         side(ax, form, xlabel)
 
     key = key_lines(colours, {}) if hue else []
-    return drawn(rows, draw, [panel, y, hue, x], title, caption, panel, (0.75, 0.2), 2, key, names=y, **words)
+    return drawn(
+        rows, draw, [panel, y, hue, x], title, caption, panel, (0.75, 0.2), 2, key, names=y, **words
+    )
 
 
-def timeline(rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | None = None, **words: str) -> Picture:
-    """One step a row as a bar in parts (columns of seconds, of `STEP`), all on one axis of milliseconds."""
+def timeline(
+    rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | None = None, **words: str
+) -> Picture:
+    """One step a row as a bar in parts (columns of seconds, of `STEP`), all on one axis of
+    milliseconds.
+    """
     parts: dict[str, Any] = {
         column: {"label": text, "facecolor": colour, "hatch": hatch, "edgecolor": "white"}
         for column, (text, colour, hatch) in STEP.items()
@@ -159,4 +252,6 @@ def timeline(rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | 
         side(ax, None, "milliseconds of one step")
 
     key = [Patch(**looks) for looks in parts.values()]
-    return drawn(rows, draw, [panel, y, *parts], title, caption, panel, (0.75, 0.3), 1, key, names=y, **words)
+    return drawn(
+        rows, draw, [panel, y, *parts], title, caption, panel, (0.75, 0.3), 1, key, names=y, **words
+    )

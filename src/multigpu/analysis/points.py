@@ -1,4 +1,6 @@
-"""Points: the repeats of one Run on one machine, pooled into a row; and how rows are chosen. Every table of the study starts here."""
+"""Points: the repeats of one Run on one machine, pooled into a row; and how rows are chosen. Every
+table of the study starts here.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,8 +15,13 @@ HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
 SUMMARY = {
     **dict.fromkeys(("n", "launches"), "int64"),
-    **dict.fromkeys(("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "jitter_s"), "float64"),
-    **dict.fromkeys(("peak_memory_gib", "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"),
+    **dict.fromkeys(
+        ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "jitter_s"),
+        "float64",
+    ),
+    **dict.fromkeys(
+        ("peak_memory_gib", "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"
+    ),
     **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
 }
 """What `points` tells of a point, beside the columns that make it one."""
@@ -25,12 +32,14 @@ class Missing(LookupError):
 
 
 def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
-    """One row a point (all of a Run but its seed, with the machine and the versions, unless `by` says otherwise), in order of appearance.
-    Returns `by`, n (repeats that were measured) and launches; rate (all units over all time, units/s) with rate_low and rate_high (95%,
-    NaN for a single run); step_time_s (all time over all timed steps) and median_step_s (median over repeats of their median step);
-    spread (a ratio), jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); log_mean, log_variance and log_freedom
-    of ln(rate), from which ratios take their intervals; tier (headline: five repeats over two launches at least; screening; missing),
-    status and reason (why repeats are missing), flags, keys (", " between), commits.
+    """One row a point (all of a Run but its seed, with the machine and the versions, unless `by`
+    says otherwise), in order of appearance. Returns `by`, n (repeats that were measured) and
+    launches; rate (all units over all time, units/s) with rate_low and rate_high (95%, NaN for a
+    single run); step_time_s (all time over all timed steps) and median_step_s (median over repeats
+    of their median step); spread (a ratio), jitter_s (median), peak_memory_gib (maximum),
+    moved_bytes (mean of a step); log_mean, log_variance and log_freedom of ln(rate), from which
+    ratios take their intervals; tier (headline: five repeats over two launches at least; screening;
+    missing), status and reason (why repeats are missing), flags, keys (", " between), commits.
     """
     by = list(by)
     names = by + [name for name in SUMMARY if name not in by]
@@ -49,7 +58,9 @@ def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
 
 
 def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the input's label on rows that failed before their input was made, where other rows of that input say it."""
+    """The frame with the input's label on rows that failed before their input was made, where other
+    rows of that input say it.
+    """
     by = ["model", "inputs", "sequence_length"]
     label = frame["input_label"].mask(frame["input_label"].eq(""))
     known = label.groupby([frame[name] for name in by], dropna=False).transform("first")
@@ -81,11 +92,22 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     launch = ok["launch_id"].astype(object)
     each = ok.groupby(groups)
     table = log_samples(ok["units_per_s"], groups, launch)
-    table[["n", "launches"]] = pd.DataFrame({"n": each.size(), "launches": launch.groupby(groups).nunique()})
-    for column, how in {"median_step_s": "median", "jitter_s": "median", "peak_memory_gib": "max", "moved_bytes": "mean"}.items():
+    table[["n", "launches"]] = pd.DataFrame(
+        {"n": each.size(), "launches": launch.groupby(groups).nunique()}
+    )
+    for column, how in {
+        "median_step_s": "median",
+        "jitter_s": "median",
+        "peak_memory_gib": "max",
+        "moved_bytes": "mean",
+    }.items():
         table[column] = each[column].agg(how).astype("float64")
     sums = each[["units", "wall_s", "timed_steps"]].sum().astype("float64")
-    rates, rate, half = each["units_per_s"], sums["units"] / sums["wall_s"], np.exp(half_width(table["log_variance"], table["log_freedom"]))
+    rates, rate, half = (
+        each["units_per_s"],
+        sums["units"] / sums["wall_s"],
+        np.exp(half_width(table["log_variance"], table["log_freedom"])),
+    )
     return table.assign(
         rate=rate,
         rate_low=rate / half,
@@ -96,42 +118,66 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
 
 
 def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """One row a group of Records, for what no rate is of: of each column its mean with _low and _high (95%, Student's t), n, keys."""
+    """One row a group of Records, for what no rate is of: of each column its mean with _low and
+    _high (95%, Student's t), n, keys.
+    """
     each = frame.groupby(list(by), sort=False, dropna=False, observed=True)
-    bounds = {"_low": lambda own: mean_interval(own.dropna())[0], "_high": lambda own: mean_interval(own.dropna())[1]}
-    asked = {f"{name}{end}": (name, how) for name in columns for end, how in {"": "mean", **bounds}.items()}
+    bounds = {
+        "_low": lambda own: mean_interval(own.dropna())[0],
+        "_high": lambda own: mean_interval(own.dropna())[1],
+    }
+    asked = {
+        f"{name}{end}": (name, how)
+        for name in columns
+        for end, how in {"": "mean", **bounds}.items()
+    }
     return each.agg(**asked, n=("key", "size"), keys=("key", _joined)).reset_index()
 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The rows with these fields: a value, a list of values (None among them: or empty), None (empty), or ... (anything but empty)."""
+    """The rows with these fields: a value, a list of values (None among them: or empty), None
+    (empty), or ... (anything but empty).
+    """
     kept = np.ones(len(table), dtype=bool)
     for name, value in fields.items():
         if name not in table:
-            raise ValueError(f"there is no column {name!r} to choose by: columns are {', '.join(map(str, table.columns))}")
+            raise ValueError(
+                f"there is no column {name!r} to choose by: columns are"
+                f" {', '.join(map(str, table.columns))}"
+            )
         column = table[name]
         if value is ...:
             kept &= column.notna().to_numpy()
             continue
         values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
         known = [one for one in values if one is not None]
-        kept &= (column.isin(known).to_numpy(dtype=bool) if known else False) | (column.isna().to_numpy() if None in values else False)
+        kept &= (column.isin(known).to_numpy(dtype=bool) if known else False) | (
+            column.isna().to_numpy() if None in values else False
+        )
     return table[kept]
 
 
 def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
-    """The one measured row with these fields. Missing: there is none. ValueError: several; the sentence names what tells them apart."""
+    """The one measured row with these fields. Missing: there is none. ValueError: several; the
+    sentence names what tells them apart.
+    """
     asked = ", ".join(f"{name}={value}" for name, value in fields.items())
     found = where(table, **fields)
     if "n" in found:
         found, tried = found[found["n"] > 0], found
         if found.empty and len(tried):
-            raise Missing(f"the point with {asked} was tried and not measured: {tried.iloc[0]['reason']}")
+            raise Missing(
+                f"the point with {asked} was tried and not measured: {tried.iloc[0]['reason']}"
+            )
     if found.empty:
         raise Missing(f"no measured point has {asked}")
     if len(found) > 1:
-        differ = [name for name in found if name in FIELDS and found[name].nunique(dropna=False) > 1]
-        raise ValueError(f"{len(found)} points have {asked}: name {' or '.join(differ) or 'more fields'} too")
+        differ = [
+            name for name in found if name in FIELDS and found[name].nunique(dropna=False) > 1
+        ]
+        raise ValueError(
+            f"{len(found)} points have {asked}: name {' or '.join(differ) or 'more fields'} too"
+        )
     return found.iloc[0]
 
 
@@ -139,21 +185,31 @@ CHANGED = (
     *("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas", "wire_dtype", "all_reduce_spec"),
     *("loss_scale", "batch_norm", "stem", "weight_casts", "micro_steps"),
 )
-"""Fields by which a step merges or computes otherwise than the library does by itself; empty where it does not."""
+"""Fields by which a step merges or computes otherwise than the library does by itself; empty where
+it does not.
+"""
 
 
 def usual(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The points with these fields and nothing of the host restricted or watched (`RESTRICTED`), of each length the most repeated."""
+    """The points with these fields and nothing of the host restricted or watched (`RESTRICTED`), of
+    each length the most repeated.
+    """
     return one_length(where(table, **dict.fromkeys(RESTRICTED) | fields))
 
 
 def as_it_comes(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The usual points with these fields whose step merges and computes as the library does by itself (`CHANGED`), with no LSTM of ours."""
+    """The usual points with these fields whose step merges and computes as the library does by
+    itself (`CHANGED`), with no LSTM of ours.
+    """
     return usual(table, **dict.fromkeys(CHANGED) | {"recurrence": [None, "stepwise"]} | fields)
 
 
 def one_length(table: pd.DataFrame) -> pd.DataFrame:
-    """Of points that differ only in how many steps were timed (`LENGTH`), the one with most repeats, then the longest; order stays."""
+    """Of points that differ only in how many steps were timed (`LENGTH`), the one with most
+    repeats, then the longest; order stays.
+    """
     apart = [name for name in POINT if name not in LENGTH]
-    best = table.sort_values(["n", "timed_steps"], ascending=False, kind="stable").drop_duplicates(apart)
+    best = table.sort_values(["n", "timed_steps"], ascending=False, kind="stable").drop_duplicates(
+        apart
+    )
     return table.loc[table.index.isin(best.index)]

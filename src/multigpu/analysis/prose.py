@@ -1,11 +1,12 @@
-"""Sentences that a person writes and Records fill. On a page every cell is a finding: it stands or is left out.
+"""Sentences that a person writes and Records fill. On a page every cell is a finding: it stands or
+is left out.
 
     loss = 1 - estimate(pairs, placement="exp2")
     require(0.3 < loss, "parameters on the host cost the translator at least 30% on four GPUs")
     say(f"Keeping parameters on the host costs the translator {loss:percent} of its speed.")
 
-On the published Records a `require` that fails stops the build and names its sentence: a person writes it anew. On other Records the
-rest of its cell is left out, and one line says why.
+On the published Records a `require` that fails stops the build and names its sentence: a person
+writes it anew. On other Records the rest of its cell is left out, and one line says why.
 """
 
 import ast
@@ -36,7 +37,9 @@ def require(condition: Any, why: str) -> None:
 
 @contextmanager
 def finding() -> Iterator[None]:
-    """What stands and falls together: one line says what fails; the published report raises it. A name that was left out fails too."""
+    """What stands and falls together: one line says what fails; the published report raises it. A
+    name that was left out fails too.
+    """
     try:
         yield
     except (NotTrue, Missing, NameError) as error:
@@ -47,12 +50,16 @@ def finding() -> Iterator[None]:
 
 
 def say(text: str) -> Markdown:
-    """A sentence, or several paragraphs of Markdown: an f-string whose figures are Estimates and write themselves."""
+    """A sentence, or several paragraphs of Markdown: an f-string whose figures are Estimates and
+    write themselves.
+    """
     return Markdown(text)
 
 
 def show(value: Any) -> None:
-    """Show what a line of a cell gives, if anything; a picture that has a name is saved under it."""
+    """Show what a line of a cell gives, if anything; a picture that has a name is saved under
+    it.
+    """
     if value is not None:
         display(value.saved() if isinstance(value, Picture) else value)
 
@@ -64,7 +71,9 @@ class EachCell(ast.NodeTransformer):
         if node.body:
             block = ast.parse("with finding():\n    pass").body[0]
             assert isinstance(block, ast.With)
-            block.body = [_shown(line) if isinstance(line, ast.Expr) else line for line in node.body]
+            block.body = [
+                _shown(line) if isinstance(line, ast.Expr) else line for line in node.body
+            ]
             node.body = [block]
         return ast.fix_missing_locations(node)
 

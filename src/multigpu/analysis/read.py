@@ -1,5 +1,6 @@
-"""What a page reads: the Records of one folder, what is withdrawn left out, pooled into points once and kept for all pages of a build.
-Records of different machines are never pooled, borrowed or divided: all of a study but `everywhere` is of one machine.
+"""What a page reads: the Records of one folder, what is withdrawn left out, pooled into points once
+and kept for all pages of a build. Records of different machines are never pooled, borrowed or
+divided: all of a study but `everywhere` is of one machine.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingRecord, TrainingStore
 
 HELD_SHARE = 0.05
-"""A peak of which a Run says that more than this share was allocated before it began is not read."""
+"""A peak of which a Run says that more than this share was allocated before it began is not
+read.
+"""
 
 
 @lru_cache(maxsize=4)
 def withdrawn(data: Path) -> dict[tuple[str, int], str]:
-    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says."""
+    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as
+    `data/withdrawn.csv` says.
+    """
     path = data / paths.WITHDRAWN
     return dict(pd.read_csv(path, index_col=["key", "attempt"])["what"]) if path.exists() else {}
 
@@ -44,40 +49,57 @@ def _without_peak(record: Record, what: str) -> Record:
     measured = record.measurement
     if measured is None:
         return record
-    held = [float(flag.removesuffix(HELD_FLAG)) for flag in measured.flags if flag.endswith(HELD_FLAG)]
+    held = [
+        float(flag.removesuffix(HELD_FLAG)) for flag in measured.flags if flag.endswith(HELD_FLAG)
+    ]
     if not held and what != "peak_memory_gib":
         return record
-    kept: dict[str, Any] = {"flags": [flag for flag in measured.flags if not flag.endswith(HELD_FLAG)]}
-    if what == "peak_memory_gib" or max(held) > HELD_SHARE * max(measured.peak_memory_gib, default=0.0):
+    kept: dict[str, Any] = {
+        "flags": [flag for flag in measured.flags if not flag.endswith(HELD_FLAG)]
+    }
+    if what == "peak_memory_gib" or max(held) > HELD_SHARE * max(
+        measured.peak_memory_gib, default=0.0
+    ):
         kept["peak_memory_gib"] = []
     return record.model_copy(update={"measurement": measured.model_copy(update=kept)})
 
 
 def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(a row a Record, a row a point) of a folder of Runs; read once for each state of its files (`stamp_of`)."""
+    """(a row a Record, a row a point) of a folder of Runs; read once for each state of its files
+    (`stamp_of`).
+    """
     return _frames(runs, stamp_of(runs))
 
 
 @lru_cache(maxsize=2)
 def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return remembered("points", [runs], lambda: (frame := frame_of(records_of(runs)), points(frame)))
+    return remembered(
+        "points", [runs], lambda: (frame := frame_of(records_of(runs)), points(frame))
+    )
 
 
 def records_of(runs: Path, machine: str = "") -> list[Record]:
-    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError: no folder, or no Record."""
+    """The Records of a folder of Runs as they are read, of all machines or of this one. ValueError:
+    no folder, or no Record.
+    """
     return list(_records(runs, machine, stamp_of(runs)))
 
 
 @lru_cache(maxsize=4)
 def _records(runs: Path, machine: str, _: object) -> tuple[Record, ...]:
     store, left_out = RecordStore(runs), withdrawn(runs.parent)
-    kept = ((record, left_out.get((record.key, record.attempt), "")) for record in (store.of(machine) if machine else store))
+    kept = (
+        (record, left_out.get((record.key, record.attempt), ""))
+        for record in (store.of(machine) if machine else store)
+    )
     return tuple(_without_peak(record, what) for record, what in kept if what != "all")
 
 
 @dataclass(frozen=True)
 class Study:
-    """The Records of a folder (with runs/, collectives/, training/ and the others), as one page speaks of them: `machine` is the page's."""
+    """The Records of a folder (with runs/, collectives/, training/ and the others), as one page
+    speaks of them: `machine` is the page's.
+    """
 
     data: Path
     machine: str
@@ -109,11 +131,15 @@ class Study:
 
     @cached_property
     def traces(self) -> pd.DataFrame:
-        """A row a traced Run of this machine: its point and where its step's time goes (`traces.causes_frame`)."""
+        """A row a traced Run of this machine: its point and where its step's time goes
+        (`traces.causes_frame`).
+        """
         return causes_frame(with_untraced_steps(self.records))
 
     def on(self, machine: str) -> Study:
-        """The same Records as another machine's page would see them, for a sentence that names it."""
+        """The same Records as another machine's page would see them, for a sentence that names
+        it.
+        """
         return replace(self, machine=machine)
 
     @cached_property
@@ -124,7 +150,9 @@ class Study:
 
     @cached_property
     def hosts(self) -> pd.DataFrame:
-        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`collectives.host_points`)."""
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind
+        (`collectives.host_points`).
+        """
         return collectives.host_points(collectives.collectives_frame(self.data / "hosts"))
 
     @cached_property
@@ -136,18 +164,30 @@ class Study:
     def synchrony_records(self) -> list[SynchronyRecord]:
         """Synchrony's Records of this machine, and those of the virtual clock, which has none."""
         known = SynchronyStore(self.data / "synchrony")
-        return [one for one in known if isinstance(one, SynchronyRecord) and one.place in (self.machine, VIRTUAL)]
+        return [
+            one
+            for one in known
+            if isinstance(one, SynchronyRecord) and one.place in (self.machine, VIRTUAL)
+        ]
 
     @cached_property
     def synchrony(self) -> pd.DataFrame:
         """A row a Record of them and of averaged models (`synchrony.synchrony_frame`)."""
-        averaged = (one for one in SynchronyStore(self.data / "synchrony") if isinstance(one, AveragingRecord))
+        averaged = (
+            one
+            for one in SynchronyStore(self.data / "synchrony")
+            if isinstance(one, AveragingRecord)
+        )
         return synchrony_frame([*self.synchrony_records, *averaged])
 
     @cached_property
     def training_records(self) -> list[TrainingRecord]:
         """This machine's Records of training to the end of a budget."""
-        return [record for record in TrainingStore(self.data / "training") if record.machine.name == self.machine]
+        return [
+            record
+            for record in TrainingStore(self.data / "training")
+            if record.machine.name == self.machine
+        ]
 
     @cached_property
     def training(self) -> pd.DataFrame:
@@ -155,33 +195,54 @@ class Study:
         return training_frame(self.training_records)
 
     def header(self) -> str:
-        """What the page speaks of, in a line: the machine, versions, how many Records and from when."""
+        """What the page speaks of, in a line: the machine, versions, how many Records and from
+        when.
+        """
         if self.frame.empty:
             return f"*No Record in {self.data.name}/ yet: run `make study`.*"
         every = remembered("machines", [self.runs], lambda: machines_frame(records_of(self.runs)))
         held = every.set_index("machine", drop=False).loc[self.machine]
-        what = f"{held['gpus']} x {held['gpu']}" if held["gpus"] else f"{held['cores']} cores of {held['cpu']}, no GPU"
-        versions = {"PyTorch": held["torch"], "CUDA": held["cuda"], "TensorFlow": held["tensorflow"]}
+        what = (
+            f"{held['gpus']} x {held['gpu']}"
+            if held["gpus"]
+            else f"{held['cores']} cores of {held['cpu']}, no GPU"
+        )
+        versions = {
+            "PyTorch": held["torch"],
+            "CUDA": held["cuda"],
+            "TensorFlow": held["tensorflow"],
+        }
         with_ = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
         days = f"from {held['first_day']} to {held['last_day']}"
-        return f"*Measured on {what} ({self.machine}; {with_}): {held['records']:,} Records {days}.*"
+        return (
+            f"*Measured on {what} ({self.machine}; {with_}): {held['records']:,} Records {days}.*"
+        )
 
 
 def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
-    """The machines of the points: gpu, devices (the most that a point used), points; the richest first (GPUs, devices, points)."""
+    """The machines of the points: gpu, devices (the most that a point used), points; the richest
+    first (GPUs, devices, points).
+    """
     ok = everywhere[everywhere["n"] > 0]
     table = ok.groupby("machine").agg(
-        gpu=("device_type", lambda kinds: "cuda" in set(kinds)), devices=("devices", "max"), points=("n", "size")
+        gpu=("device_type", lambda kinds: "cuda" in set(kinds)),
+        devices=("devices", "max"),
+        points=("n", "size"),
     )
-    return table.sort_values(["gpu", "devices", "points"], ascending=False, kind="stable").reset_index()
+    return table.sort_values(
+        ["gpu", "devices", "points"], ascending=False, kind="stable"
+    ).reset_index()
 
 
 def read_study(records: str = "data", machine: str = "") -> Study:
-    """The study in the folder `records`, as a page of this machine sees it; of a machine that is not there, the richest speaks."""
+    """The study in the folder `records`, as a page of this machine sees it; of a machine that is
+    not there, the richest speaks.
+    """
     data = (paths.REPOSITORY / records).resolve()
     if not data.is_dir():
         raise ValueError(
-            f"the folder of Records {records!r} does not exist: name one that holds runs/, or leave it out for the study's own"
+            f"the folder of Records {records!r} does not exist: name one that holds runs/, or leave"
+            " it out for the study's own"
         )
     known = machines_of(frames(data / "runs")[1])
     if machine not in set(known["machine"]):
@@ -190,7 +251,9 @@ def read_study(records: str = "data", machine: str = "") -> Study:
 
 
 def need(table: pd.DataFrame, what: str) -> pd.DataFrame:
-    """The table itself, if it has rows. Missing: it has none; the sentence says what is not there."""
+    """The table itself, if it has rows. Missing: it has none; the sentence says what is not
+    there.
+    """
     if table.empty:
         raise Missing(f"{what} was not measured on this machine")
     return table

@@ -13,7 +13,9 @@ from multigpu.analysis.points import Missing
 from multigpu.analysis.words import COLUMNS, named
 
 EXPLORER = "20-explorer.html"
-"""The page of all points, beside every other page: its hash filters them ("#model=resnet50_v1.5&devices=4")."""
+"""The page of all points, beside every other page: its hash filters them
+("#model=resnet50_v1.5&devices=4").
+"""
 
 PAGE_MACHINE: list[str] = []
 """The machine of the page that is written, where it has one (`pages.page`)."""
@@ -35,18 +37,25 @@ class Shown:
 def folded(summary: str, *parts: Shown) -> Shown:
     """What a page keeps one click away; the summary's backticks are code."""
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
-    return Shown(f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n")
+    return Shown(
+        f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n"
+    )
 
 
 class _Row(Formatter):
-    """Fills a template from one row: a column with `_low` and `_high` beside it is an Estimate; one without a value is a dash."""
+    """Fills a template from one row: a column with `_low` and `_high` beside it is an Estimate; one
+    without a value is a dash.
+    """
 
     def __init__(self, row: Any) -> None:
         self.row = row
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> tuple[Any, str]:
         if field_name not in self.row:
-            raise ValueError(f"the table has no column {field_name!r}: columns are {', '.join(map(str, self.row.index))}")
+            raise ValueError(
+                f"the table has no column {field_name!r}: columns are"
+                f" {', '.join(map(str, self.row.index))}"
+            )
         return field_name, field_name
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -55,7 +64,9 @@ class _Row(Formatter):
             return "–"
         if format_spec:
             if not isinstance(figure, Estimate):
-                low, high = (float(self.row.get(f"{name}_{end}", float("nan"))) for end in ("low", "high"))
+                low, high = (
+                    float(self.row.get(f"{name}_{end}", float("nan"))) for end in ("low", "high")
+                )
                 figure = Estimate(float(figure), low, high)
             return format(figure, format_spec)
         return named(name, figure)
@@ -69,49 +80,80 @@ def _columns(text: str, rows: pd.DataFrame) -> list[tuple[str, str]]:
         name, _, form = cell.partition(":")
         usual_heading, usual_form = COLUMNS.get(name, (name.replace("_", " "), ""))
         units = set(rows["unit"].dropna()) if "unit" in rows else set()
-        heading = heading or usual_heading.format(unit=next(iter(units)) if len(units) == 1 else "units")
+        heading = heading or usual_heading.format(
+            unit=next(iter(units)) if len(units) == 1 else "units"
+        )
         found.append((heading, cell if "{" in cell else f"{{{name}:{form or usual_form}}}"))
     return found
 
 
-def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "", title: str = "", link: str = "") -> Shown:
-    """The rows as an HTML table that sorts by a click and scrolls in itself where it is wider than its column.
-    columns: "placement | devices | kept = ratio:percent interval": the frame's columns, with a heading and a form (`estimate.FORMS`) where
-    these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU". by: a column whose values stand as
-    headings between blocks of rows. link: where all of these rows stand in the explorer, as its query ("model=resnet50").
+def table(
+    rows: pd.DataFrame,
+    columns: str,
+    by: str | None = None,
+    note: str = "",
+    title: str = "",
+    link: str = "",
+) -> Shown:
+    """The rows as an HTML table that sorts by a click and scrolls in itself where it is wider than
+    its column.
+    columns: "placement | devices | kept = ratio:percent interval": the frame's columns, with a
+        heading and a form (`estimate.FORMS`) where
+    these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU".
+    by: a column whose values stand as
+    headings between blocks of rows. link: where all of these rows stand in the explorer, as its
+        query ("model=resnet50").
     Missing: there is no row. ValueError: a name is no column, or no form.
     """
     if rows.empty:
         raise Missing(f"no row for the table {title or columns!r}")
     WRITTEN.update(keys_in(rows))
     heads = _columns(columns, rows)
-    cells = [[_Row(row).vformat(template, (), {}) for _, template in heads] for _, row in rows.iterrows()]
+    cells = [
+        [_Row(row).vformat(template, (), {}) for _, template in heads] for _, row in rows.iterrows()
+    ]
     numeric = [bool(re.search(r":[a-z]", template)) for _, template in heads]
-    head = "".join(f'<th{_right(right)} scope="col">{escape(name)}</th>' for (name, _), right in zip(heads, numeric, strict=True))
+    head = "".join(
+        f'<th{_right(right)} scope="col">{escape(name)}</th>'
+        for (name, _), right in zip(heads, numeric, strict=True)
+    )
     body, last = [], None
     for (_, row), texts in zip(rows.iterrows(), cells, strict=True):
         if by is not None and row[by] != last:
             last = row[by]
-            body.append(f'<tr class="block"><th colspan="{len(heads)}" scope="rowgroup">{escape(named(by, last))}</th></tr>')
+            body.append(
+                f'<tr class="block"><th colspan="{len(heads)}"'
+                f' scope="rowgroup">{escape(named(by, last))}</th></tr>'
+            )
         body.append(f"<tr>{''.join(map(_cell, texts, numeric))}</tr>")
     more = explorer_link(of_machines(link, rows), "All points behind it")
     below = f'<p class="muted">{escape(note)}{more}</p>\n' if note or link else ""
     above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""
     return Shown(
-        f'{above}<div class="wide"><table class="plain-rows{" many" * (len(heads) > 8)}"><thead><tr>{head}</tr></thead>\n<tbody>\n'
+        f'{above}<div class="wide"><table'
+        f' class="plain-rows{" many" * (len(heads) > 8)}"><thead><tr>{head}</tr></thead>\n<tbody>\n'
         + "\n".join(body)
         + f"\n</tbody></table></div>\n{below}"
     )
 
 
 def text(rows: pd.DataFrame, template: str) -> pd.Series:
-    """A text a row, for a heading or a label: "{model}, {batch_size}, {devices}" is "ResNet-50, 64, two GPUs"."""
-    return pd.Series([_Row(row).vformat(template, (), {}) for _, row in rows.iterrows()], index=rows.index, dtype="string")
+    """A text a row, for a heading or a label: "{model}, {batch_size}, {devices}" is "ResNet-50, 64,
+    two GPUs".
+    """
+    return pd.Series(
+        [_Row(row).vformat(template, (), {}) for _, row in rows.iterrows()],
+        index=rows.index,
+        dtype="string",
+    )
 
 
 def _cell(text: str, numeric: bool) -> str:
     """A cell, whose interval may stand below its figure."""
-    return f"<td{_right(numeric)}>{escape(text).replace(' (', '<wbr> (') if numeric else escape(text)}</td>"
+    shown = escape(text)
+    if numeric:
+        shown = shown.replace(" (", "<wbr> (")
+    return f"<td{_right(numeric)}>{shown}</td>"
 
 
 def _right(numeric: bool) -> str:
@@ -119,9 +161,15 @@ def _right(numeric: bool) -> str:
 
 
 def of_machines(query: str, rows: pd.DataFrame) -> str:
-    """An explorer's query with the machines of these rows, unless it names one or there is none; rows without are of the page's."""
+    """An explorer's query with the machines of these rows, unless it names one or there is none;
+    rows without are of the page's.
+    """
     machines = dict.fromkeys(rows["machine"].dropna() if "machine" in rows else PAGE_MACHINE)
-    return f"{query}&machine={'|'.join(machines)}" if query and machines and "machine=" not in query else query
+    return (
+        f"{query}&machine={'|'.join(machines)}"
+        if query and machines and "machine=" not in query
+        else query
+    )
 
 
 def explorer_link(query: str, text: str) -> str:
@@ -130,9 +178,13 @@ def explorer_link(query: str, text: str) -> str:
 
 
 def sources(*tables: pd.DataFrame) -> Shown:
-    """The Records that a page rests on, folded: those of these tables and those behind all that it has written; each leads to its point."""
+    """The Records that a page rests on, folded: those of these tables and those behind all that it
+    has written; each leads to its point.
+    """
     keys = sorted(WRITTEN.union(*map(keys_in, tables)))
     if not keys:
         return Shown("<p>No Record.</p>")
     listed = " ".join(f'<a href="{EXPLORER}#key={key}"><code>{key}</code></a>' for key in keys)
-    return Shown(f"<details><summary>Records of this page: {len(keys)}</summary><p>{listed}</p></details>")
+    return Shown(
+        f"<details><summary>Records of this page: {len(keys)}</summary><p>{listed}</p></details>"
+    )

@@ -1,10 +1,12 @@
-"""Intervals for products and ratios of rates, on a log scale, since rates are positive and their errors multiply: a ratio of two geometric
-means, with a Welch t interval (unequal variances, Satterthwaite's degrees of freedom). Repeats of one launch resemble each other, so
-repeats count as independent only where the launches do not differ: an F test at 25%, the customary level for pooling. Otherwise the
-launches are the units, with as few degrees of freedom.
+"""Intervals for products and ratios of rates, on a log scale, since rates are positive and their
+errors multiply: a ratio of two geometric means, with a Welch t interval (unequal variances,
+    Satterthwaite's degrees of freedom). Repeats of one launch resemble each other, so
+repeats count as independent only where the launches do not differ: an F test at 25%, the customary
+level for pooling. Otherwise the launches are the units, with as few degrees of freedom.
 
-With 3 + 2 repeats a side and launches that wander 0, 1, 2 and 5 times as much as repeats, 95% intervals so made held the true
-ratio in 98, 94, 95 and 96% of 3,000 simulations; a Welch interval blind to launches in 96, 85, 75 and 68%.
+With 3 + 2 repeats a side and launches that wander 0, 1, 2 and 5 times as much as repeats, 95%
+intervals so made held the true ratio in 98, 94, 95 and 96% of 3,000 simulations; a Welch interval
+blind to launches in 96, 85, 75 and 68%.
 """
 
 import math
@@ -20,31 +22,51 @@ POOL = 0.25
 
 
 def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
-    """By group: log_mean, log_variance (of it; NaN of one) and log_freedom of positive values; launches are units where they differ."""
+    """By group: log_mean, log_variance (of it; NaN of one) and log_freedom of positive values;
+    launches are units where they differ.
+    """
     logs: Any = np.log(values.astype("float64"))
     each = logs.groupby(groups)
     n, mean = each.size(), each.mean()
     by_launch = (logs - groups.map(mean)).groupby([groups, launches], dropna=False)
     size, total = by_launch.size(), ((logs - groups.map(mean)) ** 2).groupby(groups).sum()
-    count, between = size.groupby(level=0).size(), (size * by_launch.mean() ** 2).groupby(level=0).sum()
+    count, between = (
+        size.groupby(level=0).size(),
+        (size * by_launch.mean() ** 2).groupby(level=0).sum(),
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         of_launches = between / (count - 1)
         ratio = of_launches / np.maximum((total - between).clip(lower=0) / (n - count), 1e-30)
         # a variance below this is rounding
-        apart = (count > 1) & (count < n) & (of_launches > 1e-24) & (special.fdtrc(count - 1, n - count, ratio) < POOL)
+        apart = (
+            (count > 1)
+            & (count < n)
+            & (of_launches > 1e-24)
+            & (special.fdtrc(count - 1, n - count, ratio) < POOL)
+        )
         variance = np.where(apart, of_launches, total / (n - 1)) / n
-    return pd.DataFrame({"log_mean": mean, "log_variance": variance, "log_freedom": np.where(apart, count - 1.0, n - 1.0)})
+    return pd.DataFrame(
+        {
+            "log_mean": mean,
+            "log_variance": variance,
+            "log_freedom": np.where(apart, count - 1.0, n - 1.0),
+        }
+    )
 
 
 def half_width(variance: Any, freedom: Any) -> Any:
-    """Half the width of a Student's t interval of a mean with this variance: NaN where that is NaN, 0 where it is 0."""
+    """Half the width of a Student's t interval of a mean with this variance: NaN where that is NaN,
+    0 where it is 0.
+    """
     variance = np.asarray(variance, dtype=float)
     quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + LEVEL / 2)
     return np.where(variance > 0, quantile * np.sqrt(np.maximum(variance, 0.0)), variance)
 
 
 def mean_interval(values: Any) -> tuple[float, float]:
-    """The 95% interval of a mean (Student's t), in the unit of the values; NaN of fewer than two."""
+    """The 95% interval of a mean (Student's t), in the unit of the values; NaN of fewer than
+    two.
+    """
     known = np.asarray(values, dtype=float)
     if known.size < 2:
         return math.nan, math.nan
@@ -53,7 +75,9 @@ def mean_interval(values: Any) -> tuple[float, float]:
 
 
 def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
-    """How likely an estimate is that lies `excess` or more above what is true (Student's t); NaN without a variance."""
+    """How likely an estimate is that lies `excess` or more above what is true (Student's t); NaN
+    without a variance.
+    """
     excess, variance = (np.asarray(value, dtype=float) for value in (excess, variance))
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = special.stdtr(freedom, -excess / np.sqrt(variance))
@@ -61,20 +85,35 @@ def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
 
 
 def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
-    """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F, or of chi-squared over its freedom."""
-    return special.chdtrc(freedom, ratio * freedom) if np.isscalar(other) and np.isinf(other) else special.fdtrc(freedom, other, ratio)
+    """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F,
+    or of chi-squared over its freedom.
+    """
+    return (
+        special.chdtrc(freedom, ratio * freedom)
+        if np.isscalar(other) and np.isinf(other)
+        else special.fdtrc(freedom, other, ratio)
+    )
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: those at or below alpha may be called so with a chance of alpha that any one of them is wrongly."""
+    """Holm's adjusted p-values: those at or below alpha may be called so with a chance of alpha
+    that any one of them is wrongly.
+    """
     ordered = pd.Series(chances, dtype="float64").sort_values(kind="stable")
     return list((ordered * np.arange(len(ordered), 0, -1)).clip(upper=1.0).cummax().sort_index())
 
 
 def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
-    """Adjusted p-values by Holm within each family, and again over the families by the least of each."""
+    """Adjusted p-values by Holm within each family, and again over the families by the least of
+    each.
+    """
     family = pd.Series([repr(one) for one in families], dtype=object)
-    within = pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
+    within = (
+        pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
+    )
     first = within.groupby(family).min().sort_values(kind="stable")
-    times, least = pd.Series(np.arange(len(first), 0, -1), index=first.index), pd.Series(holm(first.tolist()), index=first.index)
+    times, least = (
+        pd.Series(np.arange(len(first), 0, -1), index=first.index),
+        pd.Series(holm(first.tolist()), index=first.index),
+    )
     return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()

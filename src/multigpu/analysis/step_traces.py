@@ -1,8 +1,10 @@
-"""What traces say of a placement inside one model: document 000's profile of a step, a row a traced Run, and nvprof's table.
+"""What traces say of a placement inside one model: document 000's profile of a step, a row a traced
+Run, and nvprof's table.
 
-The profile is by the document's own definitions: a phase is from its first operation's start to its last one's end. Forward ends with the
-loss and backward begins with its gradient, on each GPU; computation, merge and update are spans over all GPUs, and a share is one over the
-sum of the three, which is more than the step where they overlap.
+The profile is by the document's own definitions: a phase is from its first operation's start to its
+last one's end. Forward ends with the loss and backward begins with its gradient, on each GPU;
+computation, merge and update are spans over all GPUs, and a share is one over the sum of the three,
+which is more than the step where they overlap.
 """
 
 import math
@@ -17,7 +19,14 @@ import pandas as pd
 
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import export, identity
-from multigpu.analysis.traces import launch_skew, passes_span, phase_times, steps_of, timed_step_s, traced
+from multigpu.analysis.traces import (
+    launch_skew,
+    passes_span,
+    phase_times,
+    steps_of,
+    timed_step_s,
+    traced,
+)
 from multigpu.measure.intervals import hull
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
@@ -32,12 +41,20 @@ PROFILE_QUANTITIES = (
 )
 """Of `step_quantities`, what `step_traces.trace_table` says of a trace and a claim may compare."""
 
-WHOLE = (*(f"{part}_s" for part in PARTS), "total_s", "launch_skew_s", *(f"{part}_share" for part in PARTS), "forward_imbalance")
+WHOLE = (
+    *(f"{part}_s" for part in PARTS),
+    "total_s",
+    "launch_skew_s",
+    *(f"{part}_share" for part in PARTS),
+    "forward_imbalance",
+)
 """Of `step_quantities`, what `whole_frame` says: the document's second table of a step."""
 
 
 def forward_time(step: StepTrace) -> float | None:
-    """How long a replica's forward lasted, s: at most until its backward begins, as older traces call later copies so; None: unknown."""
+    """How long a replica's forward lasted, s: at most until its backward begins, as older traces
+    call later copies so; None: unknown.
+    """
     if not {"forward", "backward"} <= set(step.phases):
         return None
     (start, end), (begin, _) = step.phases["forward"], step.phases["backward"]
@@ -45,16 +62,25 @@ def forward_time(step: StepTrace) -> float | None:
 
 
 def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
-    """From the first start of a phase to its last end over all replicas, s; 0 where no replica has it."""
-    first, last = hull(step.phases[phase] for step in replicas if phase in step.phases) or (0.0, 0.0)
+    """From the first start of a phase to its last end over all replicas, s; 0 where no replica has
+    it.
+    """
+    first, last = hull(step.phases[phase] for step in replicas if phase in step.phases) or (
+        0.0,
+        0.0,
+    )
     return last - first
 
 
 def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
-    """What the document says of one step; nothing where a replica's forward or backward is not known.
-    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s. launch_skew_s: `traces.launch_skew`.
-    forward_s, backward_s: means over replicas. forward_imbalance: the largest over the mean of replicas.
-    update_s, and so every share, is NaN where an update begins before its backward (Adam's powers of beta need no gradients).
+    """What the document says of one step; nothing where a replica's forward or backward is not
+    known.
+    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s.
+        launch_skew_s: `traces.launch_skew`.
+    forward_s, backward_s: means over replicas. forward_imbalance: the largest over the mean of
+        replicas.
+    update_s, and so every share, is NaN where an update begins before its backward (Adam's powers
+    of beta need no gradients).
     """
     computation, skew = passes_span(replicas), launch_skew(replicas)
     forward = [time for step in replicas if (time := forward_time(step)) is not None]
@@ -78,23 +104,45 @@ def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
 
 
 def medians(trace: TraceSummary) -> dict[str, float]:
-    """`step_quantities` of a trace: medians over its steps, NaN where one is; nothing where a step is not known."""
+    """`step_quantities` of a trace: medians over its steps, NaN where one is; nothing where a step
+    is not known.
+    """
     found = [step_quantities(replicas) for replicas in steps_of(trace)]
-    return {name: float(np.median([one[name] for one in found])) for name in found[0]} if all(found) else {}
+    return (
+        {name: float(np.median([one[name] for one in found])) for name in found[0]}
+        if all(found)
+        else {}
+    )
 
 
 def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record and replica: key, devices, rank, launch_id, forward_s and backward_s: medians over steps, NaN where unknown."""
+    """A row a traced Record and replica: key, devices, rank, launch_id, forward_s and backward_s:
+    medians over steps, NaN where unknown.
+    """
     rows = []
     for record, trace in traced(records):
         for replica in trace.replicas:
-            times = [(forward_time(step), phase_times(step).get("backward")) for step in replica.steps]
-            rows.append((record.key, record.run.devices, replica.rank, record.launch_id, *np.median(np.array(times, dtype=float), axis=0)))
-    return pd.DataFrame(rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"])
+            times = [
+                (forward_time(step), phase_times(step).get("backward")) for step in replica.steps
+            ]
+            rows.append(
+                (
+                    record.key,
+                    record.run.devices,
+                    replica.rank,
+                    record.launch_id,
+                    *np.median(np.array(times, dtype=float), axis=0),
+                )
+            )
+    return pd.DataFrame(
+        rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"]
+    )
 
 
 def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over steps), timed_step_s (unprofiled)."""
+    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over
+    steps), timed_step_s (unprofiled).
+    """
     rows = [
         {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
         | {"timed_step_s": timed_step_s(record, paired=True)}
@@ -107,39 +155,69 @@ def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
 def document_replicas() -> pd.DataFrame:
     """The document's per-GPU tables: devices, rank, forward_s, backward_s."""
     table = load_published("000_phases_per_gpu")
-    single = table[table["gpu"] != "average"].assign(rank=lambda rows: rows["gpu"].astype(int), devices=lambda rows: rows["gpus"])
+    single = table[table["gpu"] != "average"].assign(
+        rank=lambda rows: rows["gpu"].astype(int), devices=lambda rows: rows["gpus"]
+    )
     wide = single.pivot(index=["devices", "rank"], columns="phase", values="time_ms") / 1000
     return wide.rename(columns=lambda phase: f"{phase}_s").reset_index()
 
 
 def document_whole() -> pd.DataFrame:
-    """The document's tables of a whole step with the columns of `whole_frame`, NaN where it has none.
-    timed_step_s is a step of its Exp5 at batch 128, whose sentences are equally long, as its profile's are: 50 steps on 1 to 4 GPUs.
+    """The document's tables of a whole step with the columns of `whole_frame`, NaN where it has
+    none. timed_step_s is a step of its Exp5 at batch 128, whose sentences are equally long, as its
+    profile's are: 50 steps on 1 to 4 GPUs.
     """
-    table, per_gpu = load_published("000_phases").set_index("gpus").rename_axis("devices"), document_replicas()
-    found = table[[f"{part}_share" for part in PARTS]].assign(**{f"{part}_s": table[f"{part}_ms"] / 1000 for part in (*PARTS, "total")})
-    by_gpus = per_gpu.assign(passes_s=per_gpu["forward_s"] + per_gpu["backward_s"]).groupby("devices")
+    table, per_gpu = (
+        load_published("000_phases").set_index("gpus").rename_axis("devices"),
+        document_replicas(),
+    )
+    found = table[[f"{part}_share" for part in PARTS]].assign(
+        **{f"{part}_s": table[f"{part}_ms"] / 1000 for part in (*PARTS, "total")}
+    )
+    by_gpus = per_gpu.assign(passes_s=per_gpu["forward_s"] + per_gpu["backward_s"]).groupby(
+        "devices"
+    )
     found["launch_skew_s"] = found["computation_s"] - by_gpus["passes_s"].max()
     found["forward_imbalance"] = by_gpus["forward_s"].max() / by_gpus["forward_s"].mean()
     experiments = load_published("000_experiments")
     fixed = experiments[(experiments["experiment"] == "Exp5") & (experiments["batch_size"] == 128)]
-    found["timed_step_s"] = fixed.set_index("gpus")["total_time_s"] / published_value("000_statements", "mini_batches")
+    found["timed_step_s"] = fixed.set_index("gpus")["total_time_s"] / published_value(
+        "000_statements", "mini_batches"
+    )
     return found.reset_index().reindex(columns=["devices", *WHOLE, "timed_step_s"])
 
 
-SPARSE_KERNEL = re.compile(r"UnsortedSegment|embedding_backward|compute_grad_weight|sum_and_scatter|krn_partial", re.IGNORECASE)
-"""Kernels that add up the rows' gradients of a table: TensorFlow's, and those of PyTorch's embedding_dense_backward."""
+SPARSE_KERNEL = re.compile(
+    r"UnsortedSegment|embedding_backward|compute_grad_weight|sum_and_scatter|krn_partial",
+    re.IGNORECASE,
+)
+"""Kernels that add up the rows' gradients of a table: TensorFlow's, and those of PyTorch's
+embedding_dense_backward.
+"""
 
 TRACE_QUANTITIES = (
-    *("timed_step_s", "busy_share", "busiest_share", "copy_share", "peer_copies_a_step", "step_without_copies_s", "sparse_share"),
+    *(
+        "timed_step_s",
+        "busy_share",
+        "busiest_share",
+        "copy_share",
+        "peer_copies_a_step",
+        "step_without_copies_s",
+        "sparse_share",
+    ),
     *("sparse_over_next", "copies_exposed", *PROFILE_QUANTITIES),
 )
 """Columns of `trace_table` that a claim may compare.
-timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that time, in which a GPU did anything;
-mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)).
-step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what
-copies cost; copies_exposed: their share in all that it copied. sparse_share: of the sparse gradients' kernels in all that GPUs did;
-sparse_over_next: these over the dearest other kernel. The rest is document 000's profile (`PROFILE_QUANTITIES`).
+timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that
+    time, in which a GPU did anything;
+mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did
+(nvprof's Time(%)).
+step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed
+    nothing (the GPU with most): at most what
+copies cost; copies_exposed: their share in all that it copied. sparse_share: of the sparse
+gradients' kernels in all that GPUs did;
+sparse_over_next: these over the dearest other kernel. The rest is document 000's profile
+    (`PROFILE_QUANTITIES`).
 """
 
 IDENTITY = (
@@ -149,18 +227,32 @@ IDENTITY = (
 
 
 def trace_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN where the trace has nothing of the kind), and who measured it."""
+    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN where the trace has nothing of the
+    kind), and who measured it.
+    """
     rows = [_row(record, trace) for record, trace in traced(records)]
     return pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
 
 
 def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
-    run, steps, device_s, quantities = record.run, steps_of(trace), _device_time(trace), medians(trace)
+    run, steps, device_s, quantities = (
+        record.run,
+        steps_of(trace),
+        _device_time(trace),
+        medians(trace),
+    )
     step_s = timed_step_s(record, paired=True)
     busy = [fmean(step.busy_s for step in replica.steps) / step_s for replica in trace.replicas]
     exposed = fmean(max(mine.exposed_copies_s for mine in replicas) for replicas in steps)
-    copied = max(sum(copies.total_s for copies in replica.copies) for replica in trace.replicas) / len(steps)
-    peer = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == "device_to_device"]
+    copied = max(
+        sum(copies.total_s for copies in replica.copies) for replica in trace.replicas
+    ) / len(steps)
+    peer = [
+        copies
+        for replica in trace.replicas
+        for copies in replica.copies
+        if copies.kind == "device_to_device"
+    ]
     sparse = sum(kernel.total_s for kernel in trace.kernels if SPARSE_KERNEL.search(kernel.name))
     others = [kernel.total_s for kernel in trace.kernels if not SPARSE_KERNEL.search(kernel.name)]
     return {
@@ -186,35 +278,76 @@ def _device_time(trace: TraceSummary) -> float | None:
     return None if None in times else sum(one for one in times if one)
 
 
-COPY_WORDS = {"device_to_device": "[memcpy PtoP]", "host_to_device": "[memcpy HtoD]", "device_to_host": "[memcpy DtoH]"}
-SUMMARY = ("time_percent", "time_s", "calls", "average_us", "min_us", "max_us", "operation", "bytes", "calls_a_step")
-"""Columns as nvprof's (data/published/003_nvprof.csv), then bytes of all calls (copies only) and calls a step."""
+COPY_WORDS = {
+    "device_to_device": "[memcpy PtoP]",
+    "host_to_device": "[memcpy HtoD]",
+    "device_to_host": "[memcpy DtoH]",
+}
+SUMMARY = (
+    "time_percent",
+    "time_s",
+    "calls",
+    "average_us",
+    "min_us",
+    "max_us",
+    "operation",
+    "bytes",
+    "calls_a_step",
+)
+"""Columns as nvprof's (data/published/003_nvprof.csv), then bytes of all calls (copies only) and
+calls a step.
+"""
 
 
 def trace_summary(record: Record) -> pd.DataFrame:
-    """One traced Run's copies and dearest kernels over its window, the dearest first, with `SUMMARY`. ValueError: it holds no trace."""
+    """One traced Run's copies and dearest kernels over its window, the dearest first, with
+    `SUMMARY`. ValueError: it holds no trace.
+    """
     trace = record.measurement.trace if record.measurement else None
     if trace is None:
-        raise ValueError(f"Record {record.key} holds no trace: choose one of a Run with traced_steps above 0")
+        raise ValueError(
+            f"Record {record.key} holds no trace: choose one of a Run with traced_steps above 0"
+        )
     rows = [(one.name, one.total_s, one.calls, one.min_s, one.max_s, None) for one in trace.kernels]
     for kind, word in COPY_WORDS.items():
-        if found := [copies for replica in trace.replicas for copies in replica.copies if copies.kind == kind]:
-            total_s, calls, size = (sum(getattr(one, name) for one in found) for name in ("total_s", "calls", "bytes"))
-            rows.append((word, total_s, calls, min(one.min_s for one in found), max(one.max_s for one in found), size))
-    table = pd.DataFrame(rows, columns=["operation", "time_s", "calls", "min_us", "max_us", "bytes"])
+        if found := [
+            copies for replica in trace.replicas for copies in replica.copies if copies.kind == kind
+        ]:
+            total_s, calls, size = (
+                sum(getattr(one, name) for one in found) for name in ("total_s", "calls", "bytes")
+            )
+            rows.append(
+                (
+                    word,
+                    total_s,
+                    calls,
+                    min(one.min_s for one in found),
+                    max(one.max_s for one in found),
+                    size,
+                )
+            )
+    table = pd.DataFrame(
+        rows, columns=["operation", "time_s", "calls", "min_us", "max_us", "bytes"]
+    )
     table[["min_us", "max_us"]] = 1e6 * table[["min_us", "max_us"]].astype("float64")
     table = table.assign(
         time_percent=100 * table["time_s"] / (_device_time(trace) or math.nan),
         average_us=1e6 * table["time_s"] / table["calls"],
         calls_a_step=table["calls"] / len(trace.replicas[0].steps),
     )
-    return table.sort_values("time_s", ascending=False, kind="stable", ignore_index=True)[list(SUMMARY)].astype({"bytes": "Int64"})
+    return table.sort_values("time_s", ascending=False, kind="stable", ignore_index=True)[
+        list(SUMMARY)
+    ].astype({"bytes": "Int64"})
 
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
-    """`trace_summary` as a file (`frame.export`), with the Record's key and the first and last traced step among all of the Run's."""
+    """`trace_summary` as a file (`frame.export`), with the Record's key and the first and last
+    traced step among all of the Run's.
+    """
     table, run = trace_summary(record), record.run
-    first = run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1
+    first = (
+        run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1
+    )
     return export(
         table.assign(key=record.key, first_step=first, last_step=first + run.traced_steps - 1)[
             ["key", "first_step", "last_step", *SUMMARY]

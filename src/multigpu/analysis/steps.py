@@ -1,5 +1,6 @@
-"""What steps tell: waits for a batch, where warm-up ended, whether a faster Run trained as the plain one did, and the translator's batches
-as the 2018 study timed them (50 from the first on, all words over all time) and what batching costs.
+"""What steps tell: waits for a batch, where warm-up ended, whether a faster Run trained as the
+plain one did, and the translator's batches as the 2018 study timed them (50 from the first on, all
+words over all time) and what batching costs.
 """
 
 import math
@@ -16,14 +17,16 @@ from multigpu.record import Record
 from multigpu.run import Batching, Run, build_run
 from multigpu.workloads import open_source
 
-# --- waiting for a batch --------------------------------------------------------------------------------------------------------
+# --- waiting for a batch
 
 LEVEL = 0.95
 """A last point at this share of the rising line or above may as well still rise."""
 
 
 def waited_s(record: Record) -> float:
-    """Host time a step until it had its batch, s: the timed steps' second half, the replica that waited most; NaN: none was recorded."""
+    """Host time a step until it had its batch, s: the timed steps' second half, the replica that
+    waited most; NaN: none was recorded.
+    """
     run, m = record.run, record.measurement
     if run.inputs in ON_DEVICE:
         return 0.0
@@ -34,14 +37,18 @@ def waited_s(record: Record) -> float:
 
 
 def with_waits(points: pd.DataFrame, records: Iterable[Record]) -> pd.DataFrame:
-    """The points with wait_s: the mean of `waited_s` over their Records (NaN where none recorded its waits)."""
+    """The points with wait_s: the mean of `waited_s` over their Records (NaN where none recorded
+    its waits).
+    """
     known = {record.key: waited_s(record) for record in records if record.status == "ok"}
     waits = points["keys"].str.split(", ").explode().map(known).astype("float64")
     return points.assign(wait_s=waits.groupby(level=0).mean())
 
 
 class Knee(NamedTuple):
-    """rate(w) = min(per_worker x w, ceiling): below `workers` = ceiling / per_worker the workers decide, above it something else."""
+    """rate(w) = min(per_worker x w, ceiling): below `workers` = ceiling / per_worker the workers
+    decide, above it something else.
+    """
 
     per_worker: float
     ceiling: float
@@ -49,7 +56,9 @@ class Knee(NamedTuple):
 
 
 def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
-    """The knee of rates over workers, by least squares of logarithms over every split; where no point is level, `ceiling` is infinite."""
+    """The knee of rates over workers, by least squares of logarithms over every split; where no
+    point is level, `ceiling` is infinite.
+    """
     if len(workers) < 2 or not (np.array([*workers, *rates]) > 0).all():
         raise ValueError(f"a knee needs at least two positive points: there are {len(workers)}")
     order = np.argsort(workers)
@@ -66,13 +75,15 @@ def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
     return found
 
 
-# --- where warm-up ends ---------------------------------------------------------------------------------------------------------
+# --- where warm-up ends
 
 DRAWS, BELIEVED = 499, 0.05
 
 
 def _costs(rows: np.ndarray) -> np.ndarray:
-    """[row][k]: squared deviations of x_1 .. x_k and of x_{k+1} .. x_n from their means; infinite where the second mean is larger."""
+    """[row][k]: squared deviations of x_1 .. x_k and of x_{k+1} .. x_n from their means; infinite
+    where the second mean is larger.
+    """
     n = rows.shape[1]
     k = np.arange(n // 2 + 1)
     sums = np.hstack([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)])
@@ -84,11 +95,13 @@ def _costs(rows: np.ndarray) -> np.ndarray:
 
 
 def change_point(times_s: Sequence[float]) -> int:
-    """The steps of warm-up: one change point in the step times of a Run; 0 where they are steady from the first.
-    Let x_1 .. x_n be logarithms of step times, those of more than twice the median step counted as twice and of less than half as half (a
-    first step may take a hundred times as long as the next ones, and would be all that is seen). Two levels are fitted by least squares:
-    x_i = a for i <= k and b < a for i > k, k at most n / 2. The change is believed if its fit is better than that of at least 95% of 499
-    random orders of the same times; an order keeps no beginning, so a Run that is steady from the first is said to be so.
+    """The steps of warm-up: one change point in the step times of a Run; 0 where they are steady
+    from the first. Let x_1 .. x_n be logarithms of step times, those of more than twice the median
+    step counted as twice and of less than half as half (a first step may take a hundred times as
+    long as the next ones, and would be all that is seen). Two levels are fitted by least squares:
+    x_i = a for i <= k and b < a for i > k, k at most n / 2. The change is believed if its fit is
+    better than that of at least 95% of 499 random orders of the same times; an order keeps no
+    beginning, so a Run that is steady from the first is said to be so.
     """
     times = np.asarray(times_s, dtype=float)
     if len(times) < 8:
@@ -98,33 +111,84 @@ def change_point(times_s: Sequence[float]) -> int:
     x = np.log(np.clip(times / float(np.median(times)), 0.5, 2.0))
     costs = _costs(x[None])[0]
     k = int(np.argmin(costs))
-    orders = np.random.default_rng(0).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1) if k else x[None]
+    orders = (
+        np.random.default_rng(0).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1)
+        if k
+        else x[None]
+    )
     p = (1 + (_costs(orders).min(axis=1) <= costs[k]).sum()) / (1 + DRAWS)
     return k if p <= BELIEVED else 0
 
 
 def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Record whose steps the devices' own clocks tell, of each step the slowest rank's time: steps of warm-up and their seconds,
-    first_step_s; settled_step_s, the median after them; startup_s of the launch and build_s of the Run.
+    """A row a Record whose steps the devices' own clocks tell, of each step the slowest rank's
+    time: steps of warm-up and their seconds, first_step_s; settled_step_s, the median after them;
+        startup_s of the launch and build_s of the Run.
     """
     rows = []
     for record in records:
         m = record.measurement
-        if record.status != "ok" or m is None or m.step_clock != "device" or record.run.traced_steps or len(m.step_time_s[0]) < 8:
+        if (
+            record.status != "ok"
+            or m is None
+            or m.step_clock != "device"
+            or record.run.traced_steps
+            or len(m.step_time_s[0]) < 8
+        ):
             continue
         slowest = np.max(np.array(m.step_time_s), axis=0)
         steps = change_point(slowest)
-        rows.append((record.key, steps, slowest[:steps].sum(), slowest[0], np.median(slowest[steps:]), m.startup_s, m.build_s))
-    return pd.DataFrame(rows, columns=["key", "steps", "seconds", "first_step_s", "settled_step_s", "startup_s", "build_s"])
+        rows.append(
+            (
+                record.key,
+                steps,
+                slowest[:steps].sum(),
+                slowest[0],
+                np.median(slowest[steps:]),
+                m.startup_s,
+                m.build_s,
+            )
+        )
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "key",
+            "steps",
+            "seconds",
+            "first_step_s",
+            "settled_step_s",
+            "startup_s",
+            "build_s",
+        ],
+    )
 
 
-# --- losses beside those of the same job in fp32 --------------------------------------------------------------------------------
+# --- losses beside those of the same job in fp32
 
 STEPS = 10
-"""First steps whose losses are averaged: later ones amplify rounding, and two placements in one precision part as far as two precisions."""
-JOB = ("model", "batch_size", "devices", "scaling", "inputs", "sequence_length", "optimizer", "seed")
+"""First steps whose losses are averaged: later ones amplify rounding, and two placements in one
+precision part as far as two precisions.
+"""
+JOB = (
+    "model",
+    "batch_size",
+    "devices",
+    "scaling",
+    "inputs",
+    "sequence_length",
+    "optimizer",
+    "seed",
+)
 WAY = (
-    *("framework", "precision", "execution", "processes", "cross_entropy", "recurrence", "embedding_gradients"),
+    *(
+        "framework",
+        "precision",
+        "execution",
+        "processes",
+        "cross_entropy",
+        "recurrence",
+        "embedding_gradients",
+    ),
     *("batch_norm", "stem", "weight_casts"),
 )
 DRAWN = ("cnn", "stacks")
@@ -134,8 +198,9 @@ PLAIN = {"framework": "torch", "placement": "ddp", "execution": "eager", "precis
 
 
 def learning_losses(record: Record) -> list[float]:
-    """The losses of a measured Record's steps without those whose update an overflow left out (fp16, its scale being found): after such a
-    step the same batch has the same loss once more. As many are passed over as were counted.
+    """The losses of a measured Record's steps without those whose update an overflow left out
+    (fp16, its scale being found): after such a step the same batch has the same loss once more. As
+        many are passed over as were counted.
     """
     assert record.measurement
     every, left = record.measurement.loss, sum(record.measurement.skipped_steps or ())
@@ -149,41 +214,70 @@ def learning_losses(record: Record) -> list[float]:
 
 
 def parity(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`, staged, key and difference.
-    difference: mean loss of the first `STEPS` steps that updated (`learning_losses`) over the reference's, minus 1. Independent replicas
-    learn other things than the joined batch, and TensorFlow draws other synthetic images and samples, so both are left out. staged: it
-    computes with variables that are one update old, which is other training by its meaning.
+    """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`,
+    staged, key and difference.
+    difference: mean loss of the first `STEPS` steps that updated (`learning_losses`) over the
+        reference's, minus 1. Independent replicas
+    learn other things than the joined batch, and TensorFlow draws other synthetic images and
+    samples, so both are left out. staged: it computes with variables that are one update old, which
+        is other training by its meaning.
     """
     names = (*JOB, *WAY, "placement")
     rows = []
     for record in records:
         run = record.run
-        apart = (run.placement == "independent" and run.devices > 1) or (run.workload in DRAWN and run.framework != "torch")
+        apart = (run.placement == "independent" and run.devices > 1) or (
+            run.workload in DRAWN and run.framework != "torch"
+        )
         if record.measurement and len(record.measurement.loss) >= STEPS and not apart:
-            own = {"key": record.key, "loss": fmean(learning_losses(record)[:STEPS]), "staged": find_placement(run.placement).staged}
+            own = {
+                "key": record.key,
+                "loss": fmean(learning_losses(record)[:STEPS]),
+                "staged": find_placement(run.placement).staged,
+            }
             rows.append({name: getattr(run, name) for name in names} | own)
     table = pd.DataFrame(rows, columns=[*names, "staged", "key", "loss"])
-    plain = table[table[list(PLAIN)].eq(list(PLAIN.values())).all(axis=1)].drop_duplicates(JOB, keep="last")
+    plain = table[table[list(PLAIN)].eq(list(PLAIN.values())).all(axis=1)].drop_duplicates(
+        JOB, keep="last"
+    )
     found = table.merge(plain[[*JOB, "loss"]], on=list(JOB), suffixes=("", "_plain"))
-    return found.drop(columns=["loss", "loss_plain"]).assign(difference=found["loss"] / found["loss_plain"] - 1)
+    return found.drop(columns=["loss", "loss_plain"]).assign(
+        difference=found["loss"] / found["loss_plain"] - 1
+    )
 
 
-# --- the translator's batches, as timed and as counted ---------------------------------------------------------------------------
+# --- the translator's batches, as timed and as counted
 
-_NOTHING_COUNTED = pd.DataFrame({"key": pd.Series(dtype="string"), "step": pd.Series(dtype="int64"), "units": pd.Series(dtype="int64")})
+_NOTHING_COUNTED = pd.DataFrame(
+    {
+        "key": pd.Series(dtype="string"),
+        "step": pd.Series(dtype="int64"),
+        "units": pd.Series(dtype="int64"),
+    }
+)
 
 
-def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = 50, counted: pd.DataFrame = _NOTHING_COUNTED) -> pd.DataFrame:
-    """The rows of `frame` with the units, wall time (s) and rate of their first `batches` steps, warm-up included.
-    A Record of fewer steps counts as if it had gone on to `batches` at the pace of its timed ones: its warm-up would else weigh more, and
-    Records of different lengths would not compare. A step (`frame.step_times`) lasts until its slowest replica has ended it. Rows whose
-    steps may differ in units are left out unless `counted` (of `counted_units`) has them: Records keep the units of timed steps alone.
+def as_published(
+    frame: pd.DataFrame,
+    steps: pd.DataFrame,
+    batches: int = 50,
+    counted: pd.DataFrame = _NOTHING_COUNTED,
+) -> pd.DataFrame:
+    """The rows of `frame` with the units, wall time (s) and rate of their first `batches` steps,
+    warm-up included. A Record of fewer steps counts as if it had gone on to `batches` at the pace
+    of its timed ones: its warm-up would else weigh more, and Records of different lengths would not
+        compare. A step (`frame.step_times`) lasts until its slowest replica has ended it. Rows
+        whose
+    steps may differ in units are left out unless `counted` (of `counted_units`) has them: Records
+    keep the units of timed steps alone.
     """
     known = frame["inputs"].eq("synthetic") | frame["key"].isin(counted["key"])
     even = frame[frame["status"].eq("ok") & known & frame["key"].isin(steps["key"])].copy()
     first = steps[steps["step"] < batches]
     slowest = first.groupby(["key", "step"])["step_time_s"].max().groupby(level="key")
-    wall, count = (even["key"].map(found).astype(float) for found in (slowest.sum(), slowest.size()))
+    wall, count = (
+        even["key"].map(found).astype(float) for found in (slowest.sum(), slowest.size())
+    )
     steady = even["units"] / even["timed_steps"]
     own = counted[counted["step"] < batches].groupby("key")["units"].sum()
     units = even["key"].map(own).astype(float).fillna(steady * count)
@@ -193,32 +287,54 @@ def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = 50, co
 
 
 def counted_units(records: Iterable[Record]) -> pd.DataFrame:
-    """Words of every step of all replicas, from the source as it reads today, of Records whose own words these are (key, step, units)."""
+    """Words of every step of all replicas, from the source as it reads today, of Records whose own
+    words these are (key, step, units).
+    """
     known: dict[tuple[object, ...], pd.Series] = {}
     found = [_NOTHING_COUNTED]
     for record in records:
         run, measured = record.run, record.measurement
         if measured is None or text_source(run).fingerprint != record.input_fingerprint:
             continue
-        batch = (run.model, run.inputs, run.batching, run.shuffle, run.seed, run.devices, run.batch_size, run.warmup_steps, run.timed_steps)
+        batch = (
+            run.model,
+            run.inputs,
+            run.batching,
+            run.shuffle,
+            run.seed,
+            run.devices,
+            run.batch_size,
+            run.warmup_steps,
+            run.timed_steps,
+        )
         if batch not in known:
-            known[batch] = shard_frame(run, run.warmup_steps + run.timed_steps).groupby("step")["words"].sum()
+            known[batch] = (
+                shard_frame(run, run.warmup_steps + run.timed_steps).groupby("step")["words"].sum()
+            )
         units = known[batch]
         if int(units[units.index >= run.warmup_steps].sum()) == int(measured.units):
-            found.append(pd.DataFrame({"key": record.key, "step": units.index, "units": units.to_numpy()}))
+            found.append(
+                pd.DataFrame({"key": record.key, "step": units.index, "units": units.to_numpy()})
+            )
     return pd.concat(found, ignore_index=True) if len(found) > 1 else _NOTHING_COUNTED
 
 
 def text_source(run: Run) -> Any:
-    """The source of a Run: `shapes(step)` says what every rank's shard counts. ValueError: the Run reads no words."""
+    """The source of a Run: `shapes(step)` says what every rank's shard counts. ValueError: the Run
+    reads no words.
+    """
     if run.description.unit != "words":
-        raise ValueError(f"{run.model!r} reads {run.description.unit}: padding and imbalance are counted for words")
+        raise ValueError(
+            f"{run.model!r} reads {run.description.unit}: padding and imbalance are counted for"
+            " words"
+        )
     return open_source(run)
 
 
 def shard_frame(run: Run, steps: int | None = None) -> pd.DataFrame:
-    """What each shard counts, a row a step (of one period, or an epoch of a corpus, unless given) and rank: step, rank; words, as document
-    000 counts them; positions: with padding, of both sides (target: and EOS).
+    """What each shard counts, a row a step (of one period, or an epoch of a corpus, unless given)
+    and rank: step, rank; words, as document 000 counts them; positions: with padding, of both sides
+        (target: and EOS).
     """
     source = text_source(run)
     rows = [
@@ -230,9 +346,11 @@ def shard_frame(run: Run, steps: int | None = None) -> pd.DataFrame:
 
 
 def shard_costs(shards: pd.DataFrame) -> dict[str, float]:
-    """What the batching of `shard_frame`'s rows costs: words_per_step (all replicas), padding_share (of positions); imbalance: mean over
-    the steps of the largest shard's words over the mean shard's. waiting_share: of all replicas' time if a shard's is in proportion to its
-    positions and every step lasts as long as its largest shard; weighted by time: an unequal step of a short bucket costs little.
+    """What the batching of `shard_frame`'s rows costs: words_per_step (all replicas), padding_share
+    (of positions); imbalance: mean over the steps of the largest shard's words over the mean
+    shard's. waiting_share: of all replicas' time if a shard's is in proportion to its positions and
+        every step lasts as long as its largest shard; weighted by time: an unequal step of a short
+        bucket costs little.
     """
     by_step = shards.groupby("step")[["words", "positions"]]
     most, mean, total = by_step.max(), by_step.mean(), shards[["words", "positions"]].sum()
@@ -245,7 +363,19 @@ def shard_costs(shards: pd.DataFrame) -> dict[str, float]:
 
 
 def batching_frame(devices: Iterable[int]) -> pd.DataFrame:
-    """Document 000's batches in every mode on each number of devices: batching, devices and `shard_costs`."""
-    job = {"workload": "nmt", "model": "nmt000", "placement": "ddp", "batch_size": 128, "inputs": "lengths_000"}
-    settings = [{"batching": mode, "devices": count} for mode in get_args(Batching) for count in devices]
-    return pd.DataFrame([setting | shard_costs(shard_frame(build_run(**job, **setting))) for setting in settings])
+    """Document 000's batches in every mode on each number of devices: batching, devices and
+    `shard_costs`.
+    """
+    job = {
+        "workload": "nmt",
+        "model": "nmt000",
+        "placement": "ddp",
+        "batch_size": 128,
+        "inputs": "lengths_000",
+    }
+    settings = [
+        {"batching": mode, "devices": count} for mode in get_args(Batching) for count in devices
+    ]
+    return pd.DataFrame(
+        [setting | shard_costs(shard_frame(build_run(**job, **setting))) for setting in settings]
+    )

@@ -1,4 +1,6 @@
-"""TrainingRecords as tidy frames; how far apart curves lie, and whether sharing a bucket costs convergence."""
+"""TrainingRecords as tidy frames; how far apart curves lie, and whether sharing a bucket costs
+convergence.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,22 +15,66 @@ from multigpu.analysis.words import MODELS, plural
 from multigpu.training.record import TrainingMeasurement, TrainingRecord
 
 OF_RUN = (
-    *("workload", "model", "placement", "device_type", "scaling", "inputs", "layout", "precision", "execution", "optimizer", "framework"),
+    *(
+        "workload",
+        "model",
+        "placement",
+        "device_type",
+        "scaling",
+        "inputs",
+        "layout",
+        "precision",
+        "execution",
+        "optimizer",
+        "framework",
+    ),
     *("processes", "devices", "batch_size", "seed"),
 )
 OF_TRAINING = ("rate_scaling", "schedule", "joined_batch")
 MEASURED = ("steps", "steps_per_epoch", "samples", "train_s")
-NUMBERS = ("epochs", "base_rate", *MEASURED, "last_loss", "accuracy", "bleu", "step_time_s", "units_per_s")
-TEXTS = ("key", "status", "reason", "machine", "gpu", "unit", "semantics", "input_label", "flags", "launch_id", "framework_version")
-WHOLE = ("attempt", "repeat", "devices", "batch_size", "joined_batch", "multiple", "seed", "training_version")
+NUMBERS = (
+    "epochs",
+    "base_rate",
+    *MEASURED,
+    "last_loss",
+    "accuracy",
+    "bleu",
+    "step_time_s",
+    "units_per_s",
+)
+TEXTS = (
+    "key",
+    "status",
+    "reason",
+    "machine",
+    "gpu",
+    "unit",
+    "semantics",
+    "input_label",
+    "flags",
+    "launch_id",
+    "framework_version",
+)
+WHOLE = (
+    "attempt",
+    "repeat",
+    "devices",
+    "batch_size",
+    "joined_batch",
+    "multiple",
+    "seed",
+    "training_version",
+)
 COLUMNS: dict[str, str] = (
     dict.fromkeys((*TEXTS, *OF_RUN, *OF_TRAINING, "measured_at", "commit"), "string")
     | dict.fromkeys(WHOLE, "int64")
     | dict.fromkeys(NUMBERS, "float64")
     | dict.fromkeys(("adjusted", "diverged", "clean_tree"), "bool")
 )
-"""A row a Record. multiple: the joined batch over the reference batch, at least 1. last_loss: mean over the last tenth of the points.
-accuracy, bleu: of the last evaluation."""
+"""A row a Record. multiple: the joined batch over the reference batch, at least 1. last_loss: mean
+over the last tenth of the points.
+accuracy, bleu: of the last evaluation.
+"""
 
 
 def training_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
@@ -38,7 +84,11 @@ def training_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
 
 def _row(record: TrainingRecord) -> dict[str, Any]:
     training, run, m = record.training, record.training.run, record.measurement
-    row = {name: getattr(run, name) for name in OF_RUN} | {name: getattr(training, name) for name in OF_TRAINING} | identity(record)
+    row = (
+        {name: getattr(run, name) for name in OF_RUN}
+        | {name: getattr(training, name) for name in OF_TRAINING}
+        | identity(record)
+    )
     row |= {
         "unit": run.description.unit,
         "semantics": run.semantics.kind,
@@ -53,9 +103,18 @@ def _row(record: TrainingRecord) -> dict[str, Any]:
         "diverged": bool(m and any("diverged" in flag for flag in m.flags)),
     }
     if m:
-        row |= {name: getattr(m, name) for name in MEASURED} | {name: m.final(name) for name in ("accuracy", "bleu")}
-        row |= {"step_time_s": m.train_s / m.steps, "units_per_s": m.units / m.train_s, "flags": ", ".join(m.flags)}
-        row |= {"epochs": training.epochs or _epoch(m, m.steps), "last_loss": float(np.mean(m.loss[-max(1, len(m.loss) // 10) :]))}
+        row |= {name: getattr(m, name) for name in MEASURED} | {
+            name: m.final(name) for name in ("accuracy", "bleu")
+        }
+        row |= {
+            "step_time_s": m.train_s / m.steps,
+            "units_per_s": m.units / m.train_s,
+            "flags": ", ".join(m.flags),
+        }
+        row |= {
+            "epochs": training.epochs or _epoch(m, m.steps),
+            "last_loss": float(np.mean(m.loss[-max(1, len(m.loss) // 10) :])),
+        }
     return row
 
 
@@ -63,16 +122,27 @@ def _epoch(m: TrainingMeasurement, step: int) -> float:
     return step / m.steps_per_epoch if m.steps_per_epoch else math.nan
 
 
-def _measured(records: Iterable[TrainingRecord]) -> Iterator[tuple[TrainingRecord, TrainingMeasurement]]:
+def _measured(
+    records: Iterable[TrainingRecord],
+) -> Iterator[tuple[TrainingRecord, TrainingMeasurement]]:
     for record in records:
         if record.measurement is not None:
             yield record, record.measurement
 
 
 def curves_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
-    """Loss at every point of every run: key, step (the last of the point), epoch, seconds, loss, rate."""
+    """Loss at every point of every run: key, step (the last of the point), epoch, seconds, loss,
+    rate.
+    """
     rows = [
-        (record.key, step := min((index + 1) * record.training.log_every, m.steps), _epoch(m, step), seconds, loss, rate)
+        (
+            record.key,
+            step := min((index + 1) * record.training.log_every, m.steps),
+            _epoch(m, step),
+            seconds,
+            loss,
+            rate,
+        )
         for record, m in _measured(records)
         for index, (loss, seconds, rate) in enumerate(zip(m.loss, m.seconds, m.rate, strict=True))
     ]
@@ -80,100 +150,196 @@ def curves_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
 
 
 def reach_frame(records: Iterable[TrainingRecord], levels: Sequence[float]) -> pd.DataFrame:
-    """What each run took to an accuracy: key, level, and steps, epochs, samples, seconds at the first evaluation there (NaN: none)."""
+    """What each run took to an accuracy: key, level, and steps, epochs, samples, seconds at the
+    first evaluation there (NaN: none).
+    """
     rows: list[tuple[Any, ...]] = []
     for record, m in _measured(records):
         for level in levels if m.final("accuracy") is not None else ():
             e = m.reached("accuracy", level)
-            rows.append((record.key, level, *((e.step, _epoch(m, e.step), e.samples, e.seconds) if e else [math.nan] * 4)))
+            rows.append(
+                (
+                    record.key,
+                    level,
+                    *((e.step, _epoch(m, e.step), e.samples, e.seconds) if e else [math.nan] * 4),
+                )
+            )
     return pd.DataFrame(rows, columns=["key", "level", "steps", "epochs", "samples", "seconds"])
 
 
-# --- whether curves are the same ------------------------------------------------------------------------------------------------
+# --- whether curves are the same
 
 WINDOW = 10
-"""Points that are averaged before curves are compared: what one batch does is noise that all runs share."""
+"""Points that are averaged before curves are compared: what one batch does is noise that all runs
+share.
+"""
 
 ALLOWED = 3.0
-"""A placement may lie so many times as far from the fp64 curve as fp32's own rounding led the reference placement."""
+"""A placement may lie so many times as far from the fp64 curve as fp32's own rounding led the
+reference placement.
+"""
 
 ROUNDING = {"fp64": 2.0**-29, "fp32": 1.0}
-"""How large an error of rounding is in a precision, over fp32's (53 bits of fraction against 24)."""
+"""How large an error of rounding is in a precision, over fp32's (53 bits of fraction against
+24).
+"""
 
 PANEL = (
-    *("machine", "workload", "model", "inputs", "input_label", "devices", "batch_size", "scaling", "seed"),
+    *(
+        "machine",
+        "workload",
+        "model",
+        "inputs",
+        "input_label",
+        "devices",
+        "batch_size",
+        "scaling",
+        "seed",
+    ),
     *("base_rate", "rate_scaling", "schedule", "epochs"),
 )
 """What runs share whose curves are compared."""
 
 
-def curve_distance(loss: Sequence[float] | np.ndarray, reference: Sequence[float] | np.ndarray) -> float:
-    """The largest relative difference of means over successive windows (the last may be shorter); inf where the lengths differ."""
+def curve_distance(
+    loss: Sequence[float] | np.ndarray, reference: Sequence[float] | np.ndarray
+) -> float:
+    """The largest relative difference of means over successive windows (the last may be shorter);
+    inf where the lengths differ.
+    """
     if len(loss) != len(reference):
         return math.inf
-    ours, theirs = (np.array([np.mean(curve[at : at + WINDOW]) for at in range(0, len(curve), WINDOW)]) for curve in (loss, reference))
+    ours, theirs = (
+        np.array([np.mean(curve[at : at + WINDOW]) for at in range(0, len(curve), WINDOW)])
+        for curve in (loss, reference)
+    )
     return float(np.max(np.abs(ours - theirs) / np.abs(theirs)))
 
 
 def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """Joined placements beside the reference, where fp64 says what no rounding would give.
-    A panel is what runs share apart from placement, precision and execution, without staged ones, named by its rate where that differs.
-    Its truth is ddp in fp64, or where there is none (GPUs) in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is
-    the truth, the median distance of all. tolerance = ALLOWED x drift x ROUNDING: fp64 is held to 2^-29 of what rounding did in fp32.
+    A panel is what runs share apart from placement, precision and execution, without staged ones,
+    named by its rate where that differs. Its truth is ddp in fp64, or where there is none (GPUs) in
+    fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the
+    median distance of all. tolerance = ALLOWED x drift x ROUNDING: fp64 is held to 2^-29 of what
+    rounding did in fp32.
 
-    role: "reference" (the truth beside itself), "yardstick" (the run whose distance is the drift: it cannot miss three times that),
-        "compared", or "free" (need not follow). replicas: the distance of independent replicas (NaN: none were trained).
-    same: of what is compared. None: nothing is told, as it lies within a tolerance that independent replicas would keep too, or of which
-        no replicas show what it can tell; and of all else.
+    role: "reference" (the truth beside itself), "yardstick" (the run whose distance is the drift:
+        it cannot miss three times that), "compared", or "free" (need not follow). replicas: the
+        distance of independent replicas (NaN: none were trained).
+    same: of what is compared. None: nothing is told, as it lies within a tolerance that independent
+        replicas would keep too, or of which no replicas show what it can tell; and of all else.
     """
-    own = ["key", "machine", "placement", "processes", "devices", "precision", "execution", "semantics", "seed", "base_rate"]
-    plain = frame["status"].eq("ok") & frame["schedule"].eq("constant") & frame["rate_scaling"].eq("none")
-    losses: dict[Any, np.ndarray] = {key: group["loss"].to_numpy() for key, group in curves.groupby("key")}
-    tables = [pd.DataFrame(columns=["panel", *own, "role", "distance", "drift", "tolerance", "replicas", "same"])]
-    for _, panel in frame[plain & frame["semantics"].ne("stale")].groupby(list(PANEL), sort=False, dropna=False):
-        keys = panel[panel["placement"].eq("ddp") & panel["execution"].eq("eager")].set_index("precision")["key"].to_dict()
+    own = [
+        "key",
+        "machine",
+        "placement",
+        "processes",
+        "devices",
+        "precision",
+        "execution",
+        "semantics",
+        "seed",
+        "base_rate",
+    ]
+    plain = (
+        frame["status"].eq("ok")
+        & frame["schedule"].eq("constant")
+        & frame["rate_scaling"].eq("none")
+    )
+    losses: dict[Any, np.ndarray] = {
+        key: group["loss"].to_numpy() for key, group in curves.groupby("key")
+    }
+    tables = [
+        pd.DataFrame(
+            columns=["panel", *own, "role", "distance", "drift", "tolerance", "replicas", "same"]
+        )
+    ]
+    for _, panel in frame[plain & frame["semantics"].ne("stale")].groupby(
+        list(PANEL), sort=False, dropna=False
+    ):
+        keys = (
+            panel[panel["placement"].eq("ddp") & panel["execution"].eq("eager")]
+            .set_index("precision")["key"]
+            .to_dict()
+        )
         if panel["placement"].nunique() < 2 or not keys:
             continue
         truth = "fp64" if "fp64" in keys else next(iter(keys))
         yardstick = keys.get("fp32") if truth == "fp64" else None
-        distance = panel["key"].map({key: curve_distance(losses[key], losses[keys[truth]]) for key in panel["key"]})
+        distance = panel["key"].map(
+            {key: curve_distance(losses[key], losses[keys[truth]]) for key in panel["key"]}
+        )
         joined = panel["semantics"].eq("joined")
         moved = distance[joined & panel["precision"].eq("fp32") & distance.gt(0)]
-        drift = float(distance[panel["key"].eq(yardstick)].iloc[0]) if yardstick else float(moved.median()) if len(moved) else 0.0
+        drift = (
+            float(distance[panel["key"].eq(yardstick)].iloc[0])
+            if yardstick
+            else float(moved.median())
+            if len(moved)
+            else 0.0
+        )
         tolerance = ALLOWED * drift * panel["precision"].map(ROUNDING).fillna(1.0).astype("float64")
         replicas = distance[panel["semantics"].eq("independent")].min()
         held = joined & panel["precision"].isin(list(ROUNDING))
         role = np.select(
-            [panel["key"].eq(keys[truth]), panel["key"].eq(yardstick or ""), held], ["reference", "yardstick", "compared"], "free"
+            [panel["key"].eq(keys[truth]), panel["key"].eq(yardstick or ""), held],
+            ["reference", "yardstick", "compared"],
+            "free",
         )
         told = (role == "compared") & ((distance > tolerance) | (replicas > tolerance))
         same = distance.le(tolerance).astype(object).where(told, None)
         first = panel.iloc[0]
-        name = f"{MODELS.get(first['model'], first['model'])} on {first['inputs']}, {plural(int(first['devices']), 'device')}"
-        found = {"role": role, "distance": distance, "drift": drift, "tolerance": tolerance, "replicas": replicas, "same": same}
+        name = (
+            f"{MODELS.get(first['model'], first['model'])} on {first['inputs']},"
+            f" {plural(int(first['devices']), 'device')}"
+        )
+        found = {
+            "role": role,
+            "distance": distance,
+            "drift": drift,
+            "tolerance": tolerance,
+            "replicas": replicas,
+            "same": same,
+        }
         tables.append(panel[own].assign(panel=name, **found))
     table = pd.concat(tables[1:] or tables)[tables[0].columns]
-    order = table.assign(order=pd.factorize(table["panel"])[0]).sort_values(["order", "base_rate"], kind="stable")
+    order = table.assign(order=pd.factorize(table["panel"])[0]).sort_values(
+        ["order", "base_rate"], kind="stable"
+    )
     table = order.drop(columns="order").reset_index(drop=True)
     several = table.groupby("panel")["base_rate"].transform("nunique") > 1
-    table.loc[several, "panel"] = [f"{name}, rate {rate:g}" for name, rate in table.loc[several, ["panel", "base_rate"]].to_numpy()]
+    table.loc[several, "panel"] = [
+        f"{name}, rate {rate:g}"
+        for name, rate in table.loc[several, ["panel", "base_rate"]].to_numpy()
+    ]
     return table
 
 
-# --- whether batching modes are ---------------------------------------------------------------------------------------------------
+# --- whether batching modes are
 
 JOB = ["machine", "model", "inputs", "devices", "batch_size", "placement", "precision"]
 
 
 def differences(records: Iterable[TrainingRecord]) -> pd.DataFrame:
-    """Of finished translators whose job was trained in more than one mode of batching, every other mode against own buckets at the last
-    evaluation, paired by seed; of each score's job with most runs: score, batching, difference with _low and _high (95%, t), n, keys.
+    """Of finished translators whose job was trained in more than one mode of batching, every other
+    mode against own buckets at the last evaluation, paired by seed; of each score's job with most
+    runs: score, batching, difference with _low and _high (95%, t), n, keys.
     """
     names = [*JOB[1:], "batching", "seed"]
     rows = [
-        (record.key, record.machine.name, *(getattr(run, name) for name in names), e.step, score, value)
+        (
+            record.key,
+            record.machine.name,
+            *(getattr(run, name) for name in names),
+            e.step,
+            score,
+            value,
+        )
         for record, m in _measured(records)
-        if record.status == "ok" and (run := record.training.run).workload == "nmt" and run.devices > 1
+        if record.status == "ok"
+        and (run := record.training.run).workload == "nmt"
+        and run.devices > 1
         for e in m.evaluations
         for score, value in e.scores.items()
     ]
@@ -183,5 +349,11 @@ def differences(records: Iterable[TrainingRecord]) -> pd.DataFrame:
     jobs = runs.groupby("score").idxmax().tolist()
     last = scores[scores.set_index(runs.index.names).index.isin(jobs)].sort_values("step")
     last = last.groupby(["score", "batching", "seed"])[["value", "key"]].last().reset_index()
-    pairs = last[last["batching"].ne("own")].merge(last[last["batching"].eq("own")], on=["score", "seed"], suffixes=("", "_own"))
-    return averages(pairs.assign(difference=pairs["value"] - pairs["value_own"]), ["score", "batching"], ["difference"])
+    pairs = last[last["batching"].ne("own")].merge(
+        last[last["batching"].eq("own")], on=["score", "seed"], suffixes=("", "_own")
+    )
+    return averages(
+        pairs.assign(difference=pairs["value"] - pairs["value_own"]),
+        ["score", "batching"],
+        ["difference"],
+    )

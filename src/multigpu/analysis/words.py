@@ -1,4 +1,6 @@
-"""Fields and points in words: what a Run's field says of a point, how a placement was carried out, which job it did."""
+"""Fields and points in words: what a Run's field says of a point, how a placement was carried out,
+which job it did.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,7 +17,9 @@ _SAID = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding
 WORDS: dict[str, dict[str, str]] = _SAID["values"]
 """Of columns whose values have names: what tables and figures write."""
 MODELS, FRAMEWORKS = WORDS["model"], WORDS["framework"]
-COLUMNS: dict[str, tuple[str, str]] = {name: (heading, form) for name, (heading, form) in _SAID["columns"].items()}
+COLUMNS: dict[str, tuple[str, str]] = {
+    name: (heading, form) for name, (heading, form) in _SAID["columns"].items()
+}
 """Of columns that tables show: the usual heading and the usual form (`estimate.FORMS`)."""
 
 
@@ -24,12 +28,22 @@ def named(column: str, value: Any) -> str:
     text = str(value)
     if column == "execution":
         return text.replace("_", " and ")
-    return label(text) if column in ("placement", "base_placement") else WORDS.get(column, {}).get(text, text)
+    return (
+        label(text)
+        if column in ("placement", "base_placement")
+        else WORDS.get(column, {}).get(text, text)
+    )
 
 
 def missing(value: Any) -> bool:
     """Whether a cell is empty: None, NaN, NA or ""."""
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value)) or str(value) == ""
+    return (
+        value is None
+        or value is pd.NA
+        or value is pd.NaT
+        or (isinstance(value, float) and math.isnan(value))
+        or str(value) == ""
+    )
 
 
 def plural(count: int, one: str, many: str = "") -> str:
@@ -44,7 +58,9 @@ def device_word(device_type: str) -> str:
 
 def devices_text(count: int, device_type: str) -> str:
     """The devices in words: "1 GPU", "8 GPUs", "2 CPU processes"."""
-    return plural(int(count), device_word(device_type), "CPU processes" if device_type == "cpu" else "GPUs")
+    return plural(
+        int(count), device_word(device_type), "CPU processes" if device_type == "cpu" else "GPUs"
+    )
 
 
 def joined(parts: Sequence[str], last: str = "and") -> str:
@@ -59,7 +75,9 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "bucket_mib": lambda value: f"buckets of {value} MiB",
     "bucket_update": lambda value: "updates in backward",
     "nccl_ctas": lambda value: f"sums by {value} thread blocks at most",
-    "bucket_send": lambda value: "sent unpacked" + (", small last bucket" if value == "grouped_small_last" else ""),
+    "bucket_send": lambda value: (
+        "sent unpacked" + (", small last bucket" if value == "grouped_small_last" else "")
+    ),
     "layout": lambda value: "" if value == "channels_last" else str(value).replace("_", " "),
     "batch_norm": lambda value: f"{value} batch norm",
     "stem": lambda value: f"{value} stem",
@@ -87,7 +105,9 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "shuffle": lambda value: "shuffled" if value else "",
     "framework": lambda value: "" if value == "torch" else FRAMEWORKS.get(value, str(value)),
 }
-"""Of each field that says how a placement is carried out: a value in words, "" where it is the usual one."""
+"""Of each field that says how a placement is carried out: a value in words, "" where it is the
+usual one.
+"""
 
 
 OF_A_JOB: dict[str, Callable[[Any], str]] = {
@@ -104,7 +124,11 @@ OF_A_JOB: dict[str, Callable[[Any], str]] = {
 """Of each field that says what is trained, or how long it was measured: a value in words."""
 
 
-USUAL = {"per_device": "a process per device", "own": "own buckets", "library": "the library's loss"}
+USUAL = {
+    "per_device": "a process per device",
+    "own": "own buckets",
+    "library": "the library's loss",
+}
 """Of usual values that need a word where they are told apart from others."""
 
 
@@ -116,24 +140,47 @@ def field_words(name: str, value: Any) -> str:
 
 
 def way_words(row: Any) -> str:
-    """How a point was carried out: "ddp, captured, loss in one piece"; what is usual is not said."""
-    parts = (write(row[name]) for name, write in SAYS.items() if name in row and not missing(row[name]))
-    alone = row["placement"] == "independent" and row["devices"] == 1  # shares nothing with others that are not there
-    return ", ".join(filter(None, ["one replica alone" if alone else label(str(row["placement"])), *parts]))
+    """How a point was carried out: "ddp, captured, loss in one piece"; what is usual is not
+    said.
+    """
+    parts = (
+        write(row[name]) for name, write in SAYS.items() if name in row and not missing(row[name])
+    )
+    # shares nothing with others that are not there
+    alone = row["placement"] == "independent" and row["devices"] == 1
+    return ", ".join(
+        filter(None, ["one replica alone" if alone else label(str(row["placement"])), *parts])
+    )
 
 
 def job_words(row: Any) -> str:
     """What a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
     said = {
-        name: field_words(name, row[name]) for name in ("model", "batch_size", "input_label", "sequence_length", "precision", "optimizer")
+        name: field_words(name, row[name])
+        for name in (
+            "model",
+            "batch_size",
+            "input_label",
+            "sequence_length",
+            "precision",
+            "optimizer",
+        )
     }
-    said["batch_size"] += f" per {device_word(row['device_type'])}" if row["scaling"] == "weak" else " in all"
-    return ", ".join(filter(None, [*said.values(), f"on {devices_text(row['devices'], row['device_type'])}"]))
+    said["batch_size"] += (
+        f" per {device_word(row['device_type'])}" if row["scaling"] == "weak" else " in all"
+    )
+    return ", ".join(
+        filter(None, [*said.values(), f"on {devices_text(row['devices'], row['device_type'])}"])
+    )
 
 
 def repeats_words(row: Any) -> str:
     """Repeats and launches ("n = 8 over 5 launches"), or "single run"."""
-    return "single run" if row["n"] == 1 else f"n = {row['n']} over {plural(int(row['launches']), 'launch', 'launches')}"
+    return (
+        "single run"
+        if row["n"] == 1
+        else f"n = {row['n']} over {plural(int(row['launches']), 'launch', 'launches')}"
+    )
 
 
 def number(value: Any) -> Any:

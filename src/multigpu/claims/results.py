@@ -1,4 +1,6 @@
-"""What Records say of one setting, of one framework, of a claim; results are computed once, and kept until anything changes."""
+"""What Records say of one setting, of one framework, of a claim; results are computed once, and
+kept until anything changes.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +17,12 @@ from multigpu.schema import Data
 
 class Setting(Data):
     """One interval: a contrast in one setting, with the Records it was computed from.
-    fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
-    holding, failing: how likely data like these are if it does not hold, and if it does not fail (one-sided p-values; None: not enough).
-    ceiling: the best that it could be. by_median: the estimate by median steps. noisy: whether the two clocks differ by too much.
+    fields: what tells it from other settings of its contrast. enough: whether it has the repeats
+        and launches to decide.
+    holding, failing: how likely data like these are if it does not hold, and if it does not fail
+        (one-sided p-values; None: not enough).
+    ceiling: the best that it could be. by_median: the estimate by median steps. noisy: whether the
+        two clocks differ by too much.
     """
 
     framework: str
@@ -45,7 +50,9 @@ def models_of(fields: Iterable[Mapping[str, object]]) -> set[str]:
 
 
 class Answer(Data):
-    """A verdict with its figure, why and scope; decidable: settings with enough repeats; leaning: what most of these say alone."""
+    """A verdict with its figure, why and scope; decidable: settings with enough repeats; leaning:
+    what most of these say alone.
+    """
 
     verdict: Verdict
     figure: str = ""
@@ -58,7 +65,8 @@ class Answer(Data):
 
 class Result(Answer):
     """What the Records say of a Claim: overall, by framework, and every interval behind it.
-    looks: settings that may decide. needed: repeats that would. measured_at: when the Records of its verdict were measured, in UTC.
+    looks: settings that may decide. needed: repeats that would. measured_at: when the Records of
+        its verdict were measured, in UTC.
     """
 
     claim: Claim
@@ -71,13 +79,21 @@ class Result(Answer):
 
 def to_json(results: Sequence[Result]) -> str:
     """All results, their claims and predicates included, as a JSON list."""
-    items = [result.model_dump(mode="json") | {"predicate_digest": result.claim.digest or None} for result in results]
+    items = [
+        result.model_dump(mode="json") | {"predicate_digest": result.claim.digest or None}
+        for result in results
+    ]
     return json.dumps(items, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def study_results(
-    runs: Path = paths.RUNS, hosts: Path = paths.HOSTS, synchrony: Path = paths.SYNCHRONY, training: Path = paths.TRAINING
+    runs: Path = paths.RUNS,
+    hosts: Path = paths.HOSTS,
+    synchrony: Path = paths.SYNCHRONY,
+    training: Path = paths.TRAINING,
 ) -> list[Result]:
     """What the Records of these folders say of every claim."""
     folders = [runs, hosts, synchrony, training]
-    return remembered("claims", folders, lambda: later("multigpu.claims.verdicts:results_of")(*folders))
+    return remembered(
+        "claims", folders, lambda: later("multigpu.claims.verdicts:results_of")(*folders)
+    )

@@ -1,4 +1,6 @@
-"""One CollectiveRun on one process: its tensor, its messages, its call, its clock and its check. Needs the default group."""
+"""One CollectiveRun on one process: its tensor, its messages, its call, its clock and its check.
+Needs the default group.
+"""
 
 import os
 import time
@@ -18,8 +20,12 @@ from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import this_machine
 from multigpu.measure.sweep import SAFE
 
-PERIOD = 13  # values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where fp16 and bf16 are exact too
-LEAD_CYCLES = 2_000_000  # about a millisecond for which a GPU spins before a captured sample starts, while the host enqueues it
+# values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where fp16 and bf16
+# are exact too
+PERIOD = 13
+# about a millisecond for which a GPU spins before a captured sample starts, while the host enqueues
+# it
+LEAD_CYCLES = 2_000_000
 
 
 def values(rank: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -30,21 +36,26 @@ def values(rank: int, elements: int, dtype: torch.dtype, device: torch.device) -
 
 def expected_sum(size: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The exact sum over all ranks."""
-    period = torch.stack([values(rank, PERIOD, torch.float64, torch.device("cpu")) for rank in range(size)]).sum(0)
+    period = torch.stack(
+        [values(rank, PERIOD, torch.float64, torch.device("cpu")) for rank in range(size)]
+    ).sum(0)
     return period.to(device=device, dtype=dtype).repeat(-(-elements // PERIOD))[:elements]
 
 
 def distributed_transport(delay_s: float = 0.0) -> Transport:
-    """This process's end of the default group: gloo between CPU processes, NCCL between GPUs. delay_s: slept before every exchange.
+    """This process's end of the default group: gloo between CPU processes, NCCL between GPUs.
+    delay_s: slept before every exchange.
 
-    All messages of an exchange are posted as one batch: NCCL then runs them as one kernel, in which they cannot block each other.
-    With NCCL every process of the group must have taken part in one collective before (the library's rule for batches).
+    All messages of an exchange are posted as one batch: NCCL then runs them as one kernel, in which
+    they cannot block each other. With NCCL every process of the group must have taken part in one
+    collective before (the library's rule for batches).
     """
 
     def carry(sends: Messages, receives: Messages) -> None:
         if delay_s:
             time.sleep(delay_s)
-        # gloo tells the peer that it may send over the same connection: after a send begun first it would wait until that is over
+        # gloo tells the peer that it may send over the same connection: after a send begun first it
+        # would wait until that is over
         operations = [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives]
         operations += [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends]
         for work in dist.batch_isend_irecv(operations):
@@ -55,27 +66,43 @@ def distributed_transport(delay_s: float = 0.0) -> Transport:
 
 @lru_cache(maxsize=1)
 def symmetric_buffer(group: Any, device: torch.device, most_bytes: int) -> Tensor:
-    """Memory in which torch's two-shot works, taken once in a group, by all ranks together, and cut to every message.
-    Raises Unsupported: NVLink multicast is not switched off (plain loads and stores are used), or there is no symmetric memory.
+    """Memory in which torch's two-shot works, taken once in a group, by all ranks together, and cut
+    to every message.
+    Raises Unsupported: NVLink multicast is not switched off (plain loads and stores are used), or
+        there is no symmetric memory.
     """
     on = [name for name, value in SAFE.items() if os.environ.get(name) != value]
     if on:
-        raise Unsupported(f"symmetric memory is used with NVLink multicast off only: set {', '.join(on)} as the launcher does")
+        raise Unsupported(
+            f"symmetric memory is used with NVLink multicast off only: set {', '.join(on)} as the"
+            " launcher does"
+        )
     try:
         import torch.distributed._symmetric_memory as symmetric
 
         buffer = symmetric.empty(most_bytes, dtype=torch.uint8, device=device)
         symmetric.rendezvous(buffer, group.group_name)
     except (ImportError, AttributeError, RuntimeError) as error:
-        raise Unsupported(f"no symmetric memory here: {' '.join(str(error).split())[:200]}") from None
+        raise Unsupported(
+            f"no symmetric memory here: {' '.join(str(error).split())[:200]}"
+        ) from None
     return buffer
 
 
 class Bench:
-    """A Run on this rank, as a session. most_bytes: of symmetric memory when it is first needed. interface: whose bytes are read."""
+    """A Run on this rank, as a session. most_bytes: of symmetric memory when it is first needed.
+    interface: whose bytes are read.
+    """
 
-    def __init__(self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None) -> None:
-        self.run, self.rank, self.size, self.link = run, dist.get_rank(), dist.get_world_size(), interface
+    def __init__(
+        self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None
+    ) -> None:
+        self.run, self.rank, self.size, self.link = (
+            run,
+            dist.get_rank(),
+            dist.get_world_size(),
+            interface,
+        )
         torch.set_num_threads(max(1, this_machine().cores // run.devices))
         self.cuda = run.device_type == "cuda"
         self.device = torch.device("cuda", self.rank) if self.cuda else torch.device("cpu")
@@ -92,7 +119,8 @@ class Bench:
         self.once: Callable[[], Any] = self.call
         self.sample: Callable[[], Any] = self._repeated
         self._refill()
-        self._meet()  # NCCL takes batches of sends and receives only after a collective of the whole group
+        # NCCL takes batches of sends and receives only after a collective of the whole group
+        self._meet()
         for _ in range(run.warmup_calls):  # also opens every link, which a capture may not do
             self.call()
         self.synchronise()
@@ -109,7 +137,12 @@ class Bench:
     def time(self) -> list[dict[str, Any]]:
         """This rank's part of the measurement. ArithmeticError: a sum was wrong."""
         times = [self.time_sample() for _ in range(self.run.samples)]
-        found = (self.last_sample_fault(), self.checked, self.check())  # all ranks take part in a check, whatever they found
+        # all ranks take part in a check, whatever they found
+        found = (
+            self.last_sample_fault(),
+            self.checked,
+            self.check(),
+        )
         if any(found):
             raise ArithmeticError(f"the sum is wrong: {next(filter(None, found))}")
         return [{"times": times, "counted": self.sent, "interface": self.carried}]
@@ -132,14 +165,18 @@ class Bench:
             self.call()
 
     def _captured(self, work: Callable[[], Any]) -> Callable[[], Any]:
-        """The work as one CUDA graph. Thread-local: the library's own watchdog may query its events meanwhile."""
+        """The work as one CUDA graph. Thread-local: the library's own watchdog may query its events
+        meanwhile.
+        """
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             work()
         return graph.replay
 
     def close(self) -> None:
-        """Let go of tensors and graphs now: the object refers to itself and would otherwise hold them until a collection."""
+        """Let go of tensors and graphs now: the object refers to itself and would otherwise hold
+        them until a collection.
+        """
         self.__dict__.clear()
 
     def synchronise(self) -> None:
@@ -155,7 +192,9 @@ class Bench:
         dist.all_reduce(self.one)
 
     def check(self) -> str:
-        """One call on fresh values: what is wrong with this rank's sum; "" where every element is exact."""
+        """One call on fresh values: what is wrong with this rank's sum; "" where every element is
+        exact.
+        """
         self._refill()
         self._meet()  # two-shot writes into its peers' memory: nobody may still be filling it
         self.once()
@@ -173,7 +212,9 @@ class Bench:
         return {str(target): count for (_, target), count in self.transport.sent_bytes.items()}
 
     def interface(self, name: str) -> tuple[int, int]:
-        """Bytes that this host's interface sent and received during one call, headers and one barrier included."""
+        """Bytes that this host's interface sent and received during one call, headers and one
+        barrier included.
+        """
         self._refill()
         dist.barrier()
         before = psutil.net_io_counters(pernic=True, nowrap=False)[name]
@@ -183,8 +224,9 @@ class Bench:
         return after.bytes_sent - before.bytes_sent, after.bytes_recv - before.bytes_recv
 
     def time_sample(self) -> float:
-        """Seconds of this rank for one sample, all having started together: on a GPU by events on its stream, after a meeting there (a
-        captured one is enqueued before it starts, and holds no launch), on CPUs by the host's clock, after a barrier.
+        """Seconds of this rank for one sample, all having started together: on a GPU by events on
+        its stream, after a meeting there (a captured one is enqueued before it starts, and holds no
+        launch), on CPUs by the host's clock, after a barrier.
         """
         self._refill()
         if not self.cuda:
@@ -203,7 +245,9 @@ class Bench:
         return first.elapsed_time(last) / 1000
 
     def last_sample_fault(self) -> str | None:
-        """Whether the last sample made all its calls: each multiplies the sum by P. None where the wire cannot hold such numbers."""
+        """Whether the last sample made all its calls: each multiplies the sum by P. None where the
+        wire cannot hold such numbers.
+        """
         wire = algorithms()[self.run.method].wire if self.run.method in algorithms() else None
         growth = float(self.size) ** (self.run.calls - 1)
         if wire == "fp16" and 16 * self.size * growth * self.size > 65504:
@@ -212,5 +256,10 @@ class Bench:
         head = slice(0, 2**20)
         wanted = self.expected[head].double() * growth
         error = float(((self.tensor[head].double() - wanted) / wanted).abs().max())
-        allowed = min(0.4, (self.run.calls + 1) * self.size * rounding)  # a call that was left out halves them at least
-        return None if error <= allowed else f"after {self.run.calls} calls values are off by {error:.2g} of themselves"
+        # a call that was left out halves them at least
+        allowed = min(0.4, (self.run.calls + 1) * self.size * rounding)
+        return (
+            None
+            if error <= allowed
+            else f"after {self.run.calls} calls values are off by {error:.2g} of themselves"
+        )

@@ -14,8 +14,8 @@ from multigpu.store import Store
 
 
 def bus_factor(devices: int) -> float:
-    """2(P-1)/P (nccl-tests, PERFORMANCE.md): of N bytes every process must send 2N(P-1)/P at least, so bus bandwidth is what its link
-    carries one way if no byte is wasted.
+    """2(P-1)/P (nccl-tests, PERFORMANCE.md): of N bytes every process must send 2N(P-1)/P at least,
+    so bus bandwidth is what its link carries one way if no byte is wasted.
     """
     return 2 * (devices - 1) / devices
 
@@ -23,9 +23,11 @@ def bus_factor(devices: int) -> float:
 class CollectiveMeasurement(Data):
     """It exists only where every process held the exact sum before and after the samples.
 
-    time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample, over their number.
+    time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample,
+        over their number.
     counted, predicted: of one call, of algorithms written out here (None of a library's).
-    interface_bytes: by process, what its host's network interface sent and received during one call, headers included (None: not read).
+    interface_bytes: by process, what its host's network interface sent and received during one
+        call, headers included (None: not read).
     """
 
     time_s: list[float]
@@ -36,9 +38,13 @@ class CollectiveMeasurement(Data):
     flags: list[str] = []
 
 
-def joined(run: CollectiveRun, parts: list[dict[str, Any]], total_s: float) -> CollectiveMeasurement:
+def joined(
+    run: CollectiveRun, parts: list[dict[str, Any]], total_s: float
+) -> CollectiveMeasurement:
     """What all ranks' parts make."""
-    samples = [max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)]
+    samples = [
+        max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)
+    ]
     carried = [part["interface"] for part in parts if part.get("interface")]
     found: dict[str, Any] = {
         "time_s": [float(f"{seconds:.6g}") for seconds in samples],
@@ -46,12 +52,22 @@ def joined(run: CollectiveRun, parts: list[dict[str, Any]], total_s: float) -> C
         "interface_bytes": carried if len(carried) == len(parts) else None,
     }
     if run.method in algorithms():
-        links = Counter({(rank, int(target)): count for rank, part in enumerate(parts) for target, count in part["counted"].items()})
+        links = Counter(
+            {
+                (rank, int(target)): count
+                for rank, part in enumerate(parts)
+                for target, count in part["counted"].items()
+            }
+        )
         predicted = algorithms()[run.method].cost(run.elements, ITEM_BYTES, run.devices)
-        counted = counted_cost(links, predicted.latency_terms)  # messages' order is not observed here
+        # messages' order is not observed here
+        counted = counted_cost(links, predicted.latency_terms)
         found |= {"predicted": asdict(predicted), "counted": asdict(counted)}
         if counted.total_bytes != predicted.total_bytes:
-            found["flags"] = [f"{counted.total_bytes:.0f} bytes were sent and {predicted.total_bytes:.0f} predicted"]
+            found["flags"] = [
+                f"{counted.total_bytes:.0f} bytes were sent and {predicted.total_bytes:.0f}"
+                " predicted"
+            ]
     return CollectiveMeasurement.model_validate(found)
 
 

@@ -1,4 +1,6 @@
-"""A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are worth timing first."""
+"""A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are
+worth timing first.
+"""
 
 import math
 import re
@@ -13,17 +15,28 @@ from multigpu.schema import Asked
 DeviceType = Literal["cuda", "cpu"]
 
 ITEM_BYTES = 4  # of an element: fp32
-LIBRARIES = ("nccl", "gloo", "two_shot")  # two_shot is torch's over symmetric memory (`symm_mem::two_shot_all_reduce_`)
-MOST_CALLS = 20  # in a sample: each multiplies the values by P, at most 16, and 16^20 times 208 is still a number in fp32
+# two_shot is torch's over symmetric memory (`symm_mem::two_shot_all_reduce_`)
+LIBRARIES = (
+    "nccl",
+    "gloo",
+    "two_shot",
+)
+# in a sample: each multiplies the values by P, at most 16, and 16^20 times 208 is still a number in
+# fp32
+MOST_CALLS = 20
 
 
 class CollectiveRun(Asked):
     """Method x message x processes x type x execution.
 
-    method: an algorithm written out here, by name, or a library's. bytes: N, of the tensor on each process.
-    execution: captured: the calls of a sample are one CUDA graph, so that no time of the host enters.
-    warmup_calls are not timed. calls: back to back in one sample. samples: timed one after the other.
-    delay_us: slept before every exchange of messages, as a distant host's latency (algorithms written out here only).
+    method: an algorithm written out here, by name, or a library's. bytes: N, of the tensor on each
+        process.
+    execution: captured: the calls of a sample are one CUDA graph, so that no time of the host
+        enters.
+    warmup_calls are not timed. calls: back to back in one sample. samples: timed one after the
+        other.
+    delay_us: slept before every exchange of messages, as a distant host's latency (algorithms
+        written out here only).
     compute_ms: slept before every timed call, where a training step would compute.
     """
 
@@ -45,19 +58,38 @@ class CollectiveRun(Asked):
         if self.method not in known:
             raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join(known)}")
         if self.devices == 1 and not self.compute_ms:
-            raise ValueError("one process has nothing to reduce: choose at least 2 devices, or compute_ms for a step without messages")
+            raise ValueError(
+                "one process has nothing to reduce: choose at least 2 devices, or compute_ms for a"
+                " step without messages"
+            )
         if self.bytes % ITEM_BYTES:
-            raise ValueError(f"{self.bytes} bytes are no whole number of fp32 elements: choose a multiple of {ITEM_BYTES}")
+            raise ValueError(
+                f"{self.bytes} bytes are no whole number of fp32 elements: choose a multiple of"
+                f" {ITEM_BYTES}"
+            )
         if self.method in ("nccl", "two_shot") and self.device_type == "cpu":
-            raise ValueError(f"method {self.method!r} exists on GPUs only: choose 'gloo' or an algorithm on device_type 'cpu'")
+            raise ValueError(
+                f"method {self.method!r} exists on GPUs only: choose 'gloo' or an algorithm on"
+                " device_type 'cpu'"
+            )
         if self.method == "gloo" and self.device_type == "cuda":
-            raise ValueError("method 'gloo' is measured on CPUs only: choose 'nccl' on device_type 'cuda'")
+            raise ValueError(
+                "method 'gloo' is measured on CPUs only: choose 'nccl' on device_type 'cuda'"
+            )
         if (self.delay_us or self.compute_ms) and self.device_type == "cuda":
-            raise ValueError("delay_us and compute_ms are slept by the host, which a GPU does not wait for: leave them out or choose 'cpu'")
+            raise ValueError(
+                "delay_us and compute_ms are slept by the host, which a GPU does not wait for:"
+                " leave them out or choose 'cpu'"
+            )
         if self.delay_us and self.method in LIBRARIES:
-            raise ValueError(f"delay_us {self.delay_us} is slept between our own messages, not those of {self.method!r}: leave it out")
+            raise ValueError(
+                f"delay_us {self.delay_us} is slept between our own messages, not those of"
+                f" {self.method!r}: leave it out"
+            )
         if self.execution == "captured" and self.device_type == "cpu":
-            raise ValueError("execution 'captured' exists on GPUs only: choose 'eager' on device_type 'cpu'")
+            raise ValueError(
+                "execution 'captured' exists on GPUs only: choose 'eager' on device_type 'cpu'"
+            )
         return self
 
     framework: ClassVar[str] = "torch"
@@ -76,7 +108,10 @@ class CollectiveRun(Asked):
     def label(self) -> str:
         slept = ((self.compute_ms, " after {} ms"), (self.delay_us, " delayed by {} us"))
         extra = "".join(text.format(amount) for amount, text in slept if amount)
-        return f"{self.method} {size_text(self.bytes)} x{self.devices} {self.dtype} {self.execution}{extra}"
+        return (
+            f"{self.method} {size_text(self.bytes)} x{self.devices} {self.dtype}"
+            f" {self.execution}{extra}"
+        )
 
 
 def size_text(count: int) -> str:
@@ -95,16 +130,26 @@ def parse_size(text: str) -> int:
 
 
 def sizes_in_order(sizes: Sequence[int]) -> list[int]:
-    """The most informative first: those that the study quotes, the ends, then always the middle of the widest gap (in powers)."""
+    """The most informative first: those that the study quotes, the ends, then always the middle of
+    the widest gap (in powers).
+    """
     left = sorted(set(sizes))
-    chosen = list(dict.fromkeys([*(size for size in (2**30, 2**20, 2**16, 2**22) if size in left), left[0], left[-1]]))
+    chosen = list(
+        dict.fromkeys(
+            [*(size for size in (2**30, 2**20, 2**16, 2**22) if size in left), left[0], left[-1]]
+        )
+    )
     while rest := [size for size in left if size not in chosen]:
-        chosen.append(max(rest, key=lambda size: min(abs(math.log2(size / known)) for known in chosen)))
+        chosen.append(
+            max(rest, key=lambda size: min(abs(math.log2(size / known)) for known in chosen))
+        )
     return chosen
 
 
 def methods_for(device_type: DeviceType) -> list[str]:
-    """Every method that exists there: libraries first, then those that the documents compare, then the others."""
+    """Every method that exists there: libraries first, then those that the documents compare, then
+    the others.
+    """
     libraries = ["nccl", "two_shot"] if device_type == "cuda" else ["gloo"]
     return list(dict.fromkeys([*libraries, "ring", "central_server", *algorithms()]))
 
@@ -119,16 +164,26 @@ def repetition(size: int, device_type: DeviceType) -> dict[str, int]:
 
 
 def runs_in_order(
-    devices: int, device_type: DeviceType, sizes: Sequence[int] = (), methods: Sequence[str] = (), executions: Sequence[str] = ()
+    devices: int,
+    device_type: DeviceType,
+    sizes: Sequence[int] = (),
+    methods: Sequence[str] = (),
+    executions: Sequence[str] = (),
 ) -> list[CollectiveRun]:
-    """The Runs of one number of devices, the most informative first: by size (4 B to 1 GiB, on CPUs to 16 MiB, where none are given), then
-    form of execution, then method. ValueError: one that cannot work was asked for.
+    """The Runs of one number of devices, the most informative first: by size (4 B to 1 GiB, on CPUs
+    to 16 MiB, where none are given), then form of execution, then method. ValueError: one that
+    cannot work was asked for.
     """
     on_gpus = device_type == "cuda"
     forms = executions or (("captured", "eager") if on_gpus else ("eager",))
     return [
         CollectiveRun.built(
-            method=method, bytes=size, execution=execution, devices=devices, device_type=device_type, **repetition(size, device_type)
+            method=method,
+            bytes=size,
+            execution=execution,
+            devices=devices,
+            device_type=device_type,
+            **repetition(size, device_type),
         )
         for size in sizes_in_order(sizes or [4**k for k in range(1, 16 if on_gpus else 13)])
         for execution in forms

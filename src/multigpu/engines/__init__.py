@@ -1,1 +1,3 @@
-"""One engine a framework: devices, seeds, clocks, memory, and the step of each placement. Only workers import these."""
+"""One engine a framework: devices, seeds, clocks, memory, and the step of each placement. Only
+workers import these.
+"""

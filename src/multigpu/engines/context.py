@@ -1,4 +1,6 @@
-"""What all frameworks' engines have in common: what follows from a Run alone, and how a user's model is compared. Imports no framework."""
+"""What all frameworks' engines have in common: what follows from a Run alone, and how a user's
+model is compared. Imports no framework.
+"""
 
 import importlib
 import time
@@ -24,7 +26,9 @@ from multigpu.workloads.base import Model, Optimizer
 
 @dataclass(frozen=True)
 class RunContext:
-    """All that a trainer may know of its Run; engines add their devices. closing: what its end gives back, however far building came."""
+    """All that a trainer may know of its Run; engines add their devices. closing: what its end
+    gives back, however far building came.
+    """
 
     run: Run
     closing: ExitStack = field(default_factory=ExitStack, kw_only=True, compare=False)
@@ -59,25 +63,34 @@ def all_replicated(placement: Placement) -> bool:
     kept = {where == "replica" for where in (placement.variables, placement.embeddings)}
     if len(kept) > 1:
         raise Unsupported(
-            f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
+            f"placement {placement.name!r} keeps copies of some variables and one master of others,"
+            " which this engine does not do"
         )
     return kept == {True}
 
 
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(run.description)
+    return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(
+        run.description
+    )
 
 
 def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
-    """What makes a batch's arrays for the stages of the Run's model, and array -> the device of the stage that reads it."""
+    """What makes a batch's arrays for the stages of the Run's model, and array -> the device of the
+    stage that reads it.
+    """
     staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
     assert staged
-    return staged.arrays, {array: places[stage.name] for stage in graph.stages for array in stage.arrays}
+    return staged.arrays, {
+        array: places[stage.name] for stage in graph.stages for array in stage.arrays
+    }
 
 
 class RunSession:
-    """One process's side of a Run. one_shard: a step has one for all devices, its units counted once. told: what else each part says."""
+    """One process's side of a Run. one_shard: a step has one for all devices, its units counted
+    once. told: what else each part says.
+    """
 
     one_shard = False
     devices: Any
@@ -102,9 +115,13 @@ class RunSession:
         return shards
 
     def part(self, place: int, window: Window, state: DeviceState | None) -> dict[str, Any]:
-        """What is known in every framework of the replica at `place` among those of this process, after the timed steps."""
+        """What is known in every framework of the replica at `place` among those of this process,
+        after the timed steps.
+        """
         first, leads = self.run.warmup_steps, self.run.leads(self.devices.ranks[place])
-        batches = [self.batches[index][place] for index in range(first, first + self.run.timed_steps)]
+        batches = [
+            self.batches[index][place] for index in range(first, first + self.run.timed_steps)
+        ]
         return {
             "wall_s": window.wall_s,
             "units": sum(b.units for b in batches) * leads,
@@ -123,8 +140,15 @@ class RunSession:
 STEPS = 3
 SAMPLES = 4  # of a shard of the compared steps, where the model takes batches of any size
 
-TOLERANCE = {("fp64", "sgd"): 1e-8, ("fp64", "adam"): 1e-5, ("fp32", "sgd"): 1e-3, ("fp32", "adam"): 5e-2}
-"""How far variables may be from the reference's over how far it moved, by precision and rule (Adam errs at next to no gradient)."""
+TOLERANCE = {
+    ("fp64", "sgd"): 1e-8,
+    ("fp64", "adam"): 1e-5,
+    ("fp32", "sgd"): 1e-3,
+    ("fp32", "adam"): 5e-2,
+}
+"""How far variables may be from the reference's over how far it moved, by precision and rule (Adam
+errs at next to no gradient).
+"""
 
 
 _known: dict[Run, Equivalence | None] = {}
@@ -139,7 +163,9 @@ def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, 
 
 
 def compared(run: Run, precision: str, any_rows: bool) -> Run:
-    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on few samples."""
+    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on
+    few samples.
+    """
     size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
     form = "eager" if run.framework == "torch" else run.execution
     return run.model_copy(update={"precision": precision, "batch_size": size, "execution": form})
@@ -147,4 +173,6 @@ def compared(run: Run, precision: str, any_rows: bool) -> Run:
 
 def tolerance_of(run: Run, precision: str) -> float:
     """How far variables may be apart when the Run was compared in this precision."""
-    return max(run.semantics.tolerance, TOLERANCE[precision, "sgd" if run.rule.name == "sgd" else "adam"])
+    return max(
+        run.semantics.tolerance, TOLERANCE[precision, "sgd" if run.rule.name == "sgd" else "adam"]
+    )

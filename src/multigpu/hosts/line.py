@@ -22,12 +22,18 @@ class Line(Connection):
 
 
 def line_of(found: socket.socket, silence_s: float | None = None) -> Line:
-    """The socket as a line. The kernel breaks it (TimeoutError) if the other end answers none of its probes for so long, as a cut cable."""
+    """The socket as a line. The kernel breaks it (TimeoutError) if the other end answers none of
+    its probes for so long, as a cut cable.
+    """
     options = {"TCP_NODELAY": 1}
     if silence_s is not None:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         probe_s = max(1, round(silence_s / 4))
-        options |= {"TCP_KEEPIDLE": probe_s, "TCP_KEEPINTVL": probe_s, "TCP_USER_TIMEOUT": round(1000 * silence_s)}
+        options |= {
+            "TCP_KEEPIDLE": probe_s,
+            "TCP_KEEPINTVL": probe_s,
+            "TCP_USER_TIMEOUT": round(1000 * silence_s),
+        }
     for name, value in options.items():
         found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     found.setblocking(True)
@@ -47,6 +53,12 @@ def connect(address: str, port: int, seconds: float) -> socket.socket:
 
 
 def limit(line: Connection, seconds: float) -> None:
-    """Let whatever waits for the other end fail with an OSError after so long (0: never), in the middle of a message too."""
+    """Let whatever waits for the other end fail with an OSError after so long (0: never), in the
+    middle of a message too.
+    """
     with socket.socket(fileno=os.dup(line.fileno())) as same:
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
+        same.setsockopt(
+            socket.SOL_SOCKET,
+            socket.SO_RCVTIMEO,
+            struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)),
+        )

@@ -1,7 +1,9 @@
-"""Measure between hosts in one command: `python -m multigpu hosts --parts growth,latency --budget-s 600`.
+"""Measure between hosts in one command: `python -m multigpu hosts --parts growth,latency --budget-s
+600`.
 
-The hosts are network namespaces of this machine with links of limited bandwidth (`hosts.namespaces`), which needs root and iproute2.
-Parts are files of `grids/hosts/`, each on hosts of its own, the most informative first. Their points have fields of a CollectiveRun, or of
+The hosts are network namespaces of this machine with links of limited bandwidth
+(`hosts.namespaces`), which needs root and iproute2. Parts are files of `grids/hosts/`, each on
+hosts of its own, the most informative first. Their points have fields of a CollectiveRun, or of
 a Run, and of the hosts: `per_host` processes on each and `rate_mbit`, of every link each way.
 """
 
@@ -29,13 +31,24 @@ from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads import find_model
 
-PARTS = ("growth", "document_004", "latency", "document_004_apart", "steps", "growth_repeated", "small")
+PARTS = (
+    "growth",
+    "document_004",
+    "latency",
+    "document_004_apart",
+    "steps",
+    "growth_repeated",
+    "small",
+)
 STUDY = PARTS[:5]
-SCALE = 500  # document 004's Ethernet of 100 Gbit/s over links of 200 Mbit/s; bytes alike, in whole elements
+# document 004's Ethernet of 100 Gbit/s over links of 200 Mbit/s; bytes alike, in whole elements
+SCALE = 500
 
 
 class Part(NamedTuple):
-    """Runs of one kind that are measured on hosts of a kind. cost_s: what one repeat of all may take; timeout_s: one Run, at most."""
+    """Runs of one kind that are measured on hosts of a kind. cost_s: what one repeat of all may
+    take; timeout_s: one Run, at most.
+    """
 
     name: str
     runs: tuple[CollectiveRun, ...] | tuple[Run, ...]
@@ -49,7 +62,9 @@ class Part(NamedTuple):
         return max(-(-run.devices // self.per_host) for run in self.runs)
 
 
-def _build(per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: Any) -> tuple[Any, dict[str, Any]]:
+def _build(
+    per_host: int, rate_mbit: float, timeout_s: float = 60.0, **fields: Any
+) -> tuple[Any, dict[str, Any]]:
     run = CollectiveRun.built(**fields) if "method" in fields else build_run(**fields)
     return run, {"per_host": per_host, "rate_mbit": rate_mbit, "timeout_s": timeout_s}
 
@@ -69,9 +84,15 @@ KIND = Kind(
     lists={
         "method": {
             "every": lambda _: _methods(),
-            "exact": lambda _: [name for name in _methods() if name in algorithms() and algorithms()[name].wire is None],
+            "exact": lambda _: [
+                name
+                for name in _methods()
+                if name in algorithms() and algorithms()[name].wire is None
+            ],
         },
-        "bytes": {"document_004": lambda _: [4 * round(find_model("nmt", "nmt004").parameters / SCALE)]},
+        "bytes": {
+            "document_004": lambda _: [4 * round(find_model("nmt", "nmt004").parameters / SCALE)]
+        },
     },
 )
 
@@ -83,27 +104,59 @@ def find_parts(names: Sequence[str] = ()) -> list[Part]:
     parts = []
     for name in names or STUDY:
         points = list(expand(FOLDER / "hosts" / f"{name}.yaml", KIND))
-        parts.append(Part(name, tuple(point.built[0] for point in points), cost_s=points[0].settings.cost_s, **points[0].built[1]))
+        parts.append(
+            Part(
+                name,
+                tuple(point.built[0] for point in points),
+                cost_s=points[0].settings.cost_s,
+                **points[0].built[1],
+            )
+        )
     return parts
 
 
 def measure_part(
-    part: Part, store: CollectiveStore, budget_s: float, repeats: int, retry: Sequence[str] = (), progress: bool = True
+    part: Part,
+    store: CollectiveStore,
+    budget_s: float,
+    repeats: int,
+    retry: Sequence[str] = (),
+    progress: bool = True,
 ) -> Summary:
-    """Measure in order what has no Record, for at most about `budget_s` seconds; each training step on as many hosts as it has devices."""
+    """Measure in order what has no Record, for at most about `budget_s` seconds; each training step
+    on as many hosts as it has devices.
+    """
     if all(isinstance(run, CollectiveRun) for run in part.runs):
         with Hosts(part.hosts, part.rate_mbit) as hosts:
             spread = Spread(hosts, part.per_host)
-            return measure_collectives(part.runs, store, budget_s, repeats, retry, progress, spread, part.timeout_s)  # type: ignore[arg-type]
-    began, summary, steps = time.monotonic(), Summary(), RecordStore(store.root / paths.HOSTS_RUNS.name)
+            return measure_collectives(
+                part.runs,  # type: ignore[arg-type]
+                store,
+                budget_s,
+                repeats,
+                retry,
+                progress,
+                spread,
+                part.timeout_s,
+            )
+    began, summary, steps = (
+        time.monotonic(),
+        Summary(),
+        RecordStore(store.root / paths.HOSTS_RUNS.name),
+    )
     for run in part.runs:
         if framework_version(run.framework) == "none":
-            summary.troubles.append(f"left out: {run.label()}: {run.framework} is not installed here")
+            summary.troubles.append(
+                f"left out: {run.label()}: {run.framework} is not installed here"
+            )
         elif time.monotonic() - began > budget_s:
             summary.statuses[LEFT] += repeats
         else:
             with Hosts(run.devices, part.rate_mbit) as hosts:
-                points = [Point(run, repeat, timeout_s=part.timeout_s) for repeat in range(repeats)]  # type: ignore[arg-type]
+                points = [
+                    Point(run, repeat, timeout_s=part.timeout_s)  # type: ignore[arg-type]
+                    for repeat in range(repeats)
+                ]
                 spread = Spread(hosts, part.per_host, slug(hosts.description.partition(",")[0]))
                 summary.add(measure(points, steps, retry, progress, company=spread))
     summary.wall_s = time.monotonic() - began
@@ -113,15 +166,32 @@ def measure_part(
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
+    parser = Parser(
+        prog="multigpu hosts",
+        description="Time all-reduces and training steps between hosts made on this machine.",
+    )
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
-    add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0, repeats=1)
-    parser.add_argument("--out", type=Path, default=paths.HOSTS, help="folder of the Records (default: data/hosts)")
+    add_usual(
+        parser,
+        "--budget-s",
+        "--repeats",
+        "--retry",
+        "--dry-run",
+        "--quiet",
+        budget_s=900.0,
+        repeats=1,
+    )
+    parser.add_argument(
+        "--out", type=Path, default=paths.HOSTS, help="folder of the Records (default: data/hosts)"
+    )
     arguments = parser.parse_args(words)
     parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
     if arguments.dry_run:
         for part in parts:
-            print(f"{part.name}: {part.hosts} hosts of {part.per_host}, {part.rate_mbit:g} Mbit/s, about {part.cost_s:.0f} s")
+            print(
+                f"{part.name}: {part.hosts} hosts of {part.per_host}, {part.rate_mbit:g} Mbit/s,"
+                f" about {part.cost_s:.0f} s"
+            )
             print("\n".join(f"  {run.label()}" for run in part.runs))
         return 0
     store = CollectiveStore(arguments.out)
@@ -133,5 +203,8 @@ def main(words: Sequence[str] | None = None) -> int:
     for part in parts:  # each may use what those before it left of the budget
         left = until - time.monotonic()
         asked = (arguments.repeats, arguments.retry, not arguments.quiet)
-        print(f"{part.name}: {measure_part(part, store, left, *asked) if left > 0 else LEFT}", flush=True)
+        print(
+            f"{part.name}: {measure_part(part, store, left, *asked) if left > 0 else LEFT}",
+            flush=True,
+        )
     return 0

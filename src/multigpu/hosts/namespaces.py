@@ -1,10 +1,12 @@
-"""Hosts on one machine: network namespaces with their own addresses, joined by a switch over links of limited bandwidth.
+"""Hosts on one machine: network namespaces with their own addresses, joined by a switch over links
+of limited bandwidth.
 
     with Hosts(4, rate_mbit=200) as hosts:
         subprocess.Popen([*hosts.prefix(2), "program"], env=os.environ | hosts.environment)
 
-What a process in a namespace sends to another host really crosses both hosts' links, which the kernel limits (token bucket,
-`tc-tbf(8)`) and counts. Memory, disk, processors and clock are the machine's own and shared. Needs root and iproute2.
+What a process in a namespace sends to another host really crosses both hosts' links, which the
+kernel limits (token bucket, `tc-tbf(8)`) and counts. Memory, disk, processors and clock are the
+machine's own and shared. Needs root and iproute2.
 """
 
 import contextlib
@@ -30,9 +32,12 @@ from multigpu.measure.private_network import OPEN_PORTS
 PREFIX = "multigpu"
 INTERFACE = "eth0"
 MOST_HOSTS = 64
-NETWORK = "10.77.0"  # namespaces are apart from each other, so several sets of hosts may use it at once
+NETWORK = (  # namespaces are apart from each other, so several sets of hosts may use it at once
+    "10.77.0"
+)
 BURST_BYTES = 2**17
-QUEUE_BYTES = 2**23  # before a link at most: enough that senders slow each other down by waiting and not by lost packets
+# before a link at most: enough that senders slow each other down by waiting and not by lost packets
+QUEUE_BYTES = 2**23
 
 
 @cache
@@ -53,7 +58,9 @@ def why_not() -> str | None:
 
 
 def _alive(name: str) -> bool:
-    """Whether the process that made this namespace is still there, and not a later one with its number; true of what is not ours."""
+    """Whether the process that made this namespace is still there, and not a later one with its
+    number; true of what is not ours.
+    """
     found = re.match(rf"{PREFIX}-(\d+)-(\d+)-", name)
     try:
         return found is None or abs(psutil.Process(int(found[1])).create_time() - int(found[2])) < 2
@@ -70,7 +77,9 @@ def _call(*words: str, text: str = "") -> str:
     """What a tool says; an OSError where it fails."""
     done = subprocess.run(words, input=text, capture_output=True, text=True)
     if done.returncode:
-        raise OSError((done.stderr.strip() or f"{words[0]} ended with {done.returncode}").splitlines()[0])
+        raise OSError(
+            (done.stderr.strip() or f"{words[0]} ended with {done.returncode}").splitlines()[0]
+        )
     return done.stdout
 
 
@@ -98,8 +107,9 @@ def remove_left() -> list[str]:
 
 
 class Hosts(contextlib.ExitStack):
-    """A number of hosts, each with one interface on one switch; made on entering (an OSError where they cannot: `why_not`) and removed on
-    leaving. What a process that is killed leaves is removed when the next one makes hosts.
+    """A number of hosts, each with one interface on one switch; made on entering (an OSError where
+    they cannot: `why_not`) and removed on leaving. What a process that is killed leaves is removed
+        when the next one makes hosts.
 
     rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included.
     """
@@ -129,22 +139,43 @@ class Hosts(contextlib.ExitStack):
             self.callback(remove, name)  # and end what still runs there
             _call("ip", "netns", "add", name)
         links = [
-            f"link add name port{index} netns {self.switch} type veth peer name {INTERFACE} netns {name}"
+            f"link add name port{index} netns {self.switch} type veth peer name {INTERFACE} netns"
+            f" {name}"
             for index, name in enumerate(self.names)
         ]
         _call("ip", "-batch", "-", text="\n".join(links))
         ports = "".join(f"link set port{index} master bridge0 up\n" for index in range(self.count))
-        _call("ip", "-n", self.switch, "-batch", "-", text=f"link add bridge0 type bridge\nlink set bridge0 up\n{ports}")
+        _call(
+            "ip",
+            "-n",
+            self.switch,
+            "-batch",
+            "-",
+            text=f"link add bridge0 type bridge\nlink set bridge0 up\n{ports}",
+        )
         self._limit(self.switch, [f"port{index}" for index in range(self.count)])
         for index, name in enumerate(self.names):
-            up = f"addr add {self.address(index)}/24 dev {INTERFACE}\nlink set lo up\nlink set {INTERFACE} up\n"
+            up = (
+                f"addr add {self.address(index)}/24 dev {INTERFACE}\nlink set lo up\nlink set"
+                f" {INTERFACE} up\n"
+            )
             _call("ip", "-n", name, "-batch", "-", text=up)
             self._limit(name, [INTERFACE])
 
     def _limit(self, name: str, interfaces: list[str]) -> None:
         """What leaves these interfaces leaves at the links' rate."""
-        rule = f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
-        _call("tc", "-n", name, "-batch", "-", text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces))
+        rule = (
+            f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit"
+            f" {QUEUE_BYTES}"
+        )
+        _call(
+            "tc",
+            "-n",
+            name,
+            "-batch",
+            "-",
+            text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces),
+        )
 
     @property
     def description(self) -> str:
@@ -152,7 +183,9 @@ class Hosts(contextlib.ExitStack):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of programs on the hosts: the interface that libraries are to use; and they may listen on all, which only these hosts reach."""
+        """Of programs on the hosts: the interface that libraries are to use; and they may listen on
+        all, which only these hosts reach.
+        """
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
         return dict.fromkeys(names, INTERFACE) | {OPEN_PORTS: "1"}
 
@@ -160,13 +193,17 @@ class Hosts(contextlib.ExitStack):
         return f"{NETWORK}.{host + 1}"
 
     def prefix(self, host: int) -> list[str]:
-        """The words before a command that is to run on this host; the process that they start becomes the command."""
+        """The words before a command that is to run on this host; the process that they start
+        becomes the command.
+        """
         return ["nsenter", f"--net=/run/netns/{self.names[host]}", "--"]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Ranks in order over `hosts`, `per_host` on each: a `Company` of which all is on this machine. link: as of a `Cluster`."""
+    """Ranks in order over `hosts`, `per_host` on each: a `Company` of which all is on this machine.
+    link: as of a `Cluster`.
+    """
 
     hosts: Hosts
     per_host: int = 1
@@ -176,22 +213,34 @@ class Spread:
         """What a launch of so many processes runs on."""
         needed = -(-devices // self.per_host)
         if needed > self.hosts.count:
-            raise ValueError(f"{devices} processes, {self.per_host} a host, need {needed} hosts and there are {self.hosts.count}")
+            raise ValueError(
+                f"{devices} processes, {self.per_host} a host, need {needed} hosts and there are"
+                f" {self.hosts.count}"
+            )
         link = self.link or f"{self.hosts.rate_mbit:g} mbit"
-        return Cluster(hosts=needed, per_host=self.per_host, network=self.hosts.description, link=link)
+        return Cluster(
+            hosts=needed, per_host=self.per_host, network=self.hosts.description, link=link
+        )
 
     def machine(self, devices: int) -> Machine:
         return as_machine(this_host(), self.cluster(devices))
 
     def offer(self, plan: Plan) -> Plan:
         cluster = self.cluster(max(item.run.devices for item in plan.items))
-        # the hosts share one machine's processors: a thread that waits by spinning would take the turn of another host's
-        environment = self.hosts.environment | {CLUSTER_VARIABLE: cluster.model_dump_json(), "OMP_WAIT_POLICY": "passive"}
+        # the hosts share one machine's processors: a thread that waits by spinning would take the
+        # turn of another host's
+        environment = self.hosts.environment | {
+            CLUSTER_VARIABLE: cluster.model_dump_json(),
+            "OMP_WAIT_POLICY": "passive",
+        }
         return spread_out(plan, cluster, self.hosts.address(0), (PORT, PORT + 1), environment)
 
     def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
         own = [{"host": host, "address": self.hosts.address(host)} for host in range(plan.hosts)]
-        return [(self.hosts.prefix(host), plan.model_copy(update=update)) for host, update in enumerate(own)]
+        return [
+            (self.hosts.prefix(host), plan.model_copy(update=update))
+            for host, update in enumerate(own)
+        ]
 
     def in_trouble(self) -> bool:
         """Agents are all this machine's: who starts them sees by itself that one has failed."""

@@ -1,4 +1,6 @@
-"""What every input hands to every engine, one shard of one step's joined batch, and how batches reach a step, whatever the framework."""
+"""What every input hands to every engine, one shard of one step's joined batch, and how batches
+reach a step, whatever the framework.
+"""
 
 import time
 from abc import ABC, abstractmethod
@@ -12,8 +14,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Draw:
-    """An array that the engine draws on its own device: one `shape`, `law` and `seed` give the same numbers on devices of one type.
-    `normal` is N(0, 1) in the model's floating-point type; `labels` is uniform over 0 .. classes - 1 (int64).
+    """An array that the engine draws on its own device: one `shape`, `law` and `seed` give the same
+    numbers on devices of one type. `normal` is N(0, 1) in the model's floating-point type; `labels`
+    is uniform over 0 .. classes - 1 (int64).
     """
 
     shape: tuple[int, ...]
@@ -25,11 +28,14 @@ class Draw:
 @dataclass(frozen=True)
 class Batch:
     """One replica's shard of one step, the `rank`th of `len(loss_terms)`.
-    arrays: name -> array (integers int64, images float32, NCHW) or `Draw`. Images of uint8 are pixels of 0 .. 255, NHWC, which the
-        engine normalises on its device (`Run.image_dtype`).
-    units: words, images or rows of reviews as the documents count them (padding left out); padded_units: with padding.
-    loss_terms: of every shard of this step, how many terms its loss sums (target words, images, rows).
-    lookups: of every shard of this step, embedding variable -> how many rows it looks up, padding included.
+    arrays: name -> array (integers int64, images float32, NCHW) or `Draw`. Images of uint8 are
+        pixels of 0 .. 255, NHWC, which the engine normalises on its device (`Run.image_dtype`).
+    units: words, images or rows of reviews as the documents count them (padding left out);
+        padded_units: with padding.
+    loss_terms: of every shard of this step, how many terms its loss sums (target words, images,
+        rows).
+    lookups: of every shard of this step, embedding variable -> how many rows it looks up, padding
+        included.
     """
 
     arrays: dict[str, np.ndarray | Draw]
@@ -46,20 +52,38 @@ class Batch:
 
 
 def batch_of_rows(
-    rank: int, shard_sizes: Sequence[int], arrays: Mapping[str, np.ndarray | Draw], lookups: Mapping[str, int] | None = None
+    rank: int,
+    shard_sizes: Sequence[int],
+    arrays: Mapping[str, np.ndarray | Draw],
+    lookups: Mapping[str, int] | None = None,
 ) -> Batch:
-    """A shard of which each row is one unit and one term of the loss, nothing padded. lookups: of one row."""
+    """A shard of which each row is one unit and one term of the loss, nothing padded. lookups: of
+    one row.
+    """
     count = shard_sizes[rank]
-    every = tuple({name: size * each for name, each in (lookups or {}).items()} for size in shard_sizes)
-    return Batch(dict(arrays), rank, units=count, padded_units=count, loss_terms=tuple(shard_sizes), lookups=every)
+    every = tuple(
+        {name: size * each for name, each in (lookups or {}).items()} for size in shard_sizes
+    )
+    return Batch(
+        dict(arrays),
+        rank,
+        units=count,
+        padded_units=count,
+        loss_terms=tuple(shard_sizes),
+        lookups=every,
+    )
 
 
 class Source(ABC):
-    """An endless plan of joined batches, which every rank can work out alone, so that shards need no messages.
-    label: how tables name this input. fingerprint: SHA-256 over what determines the data: the law and its seed, or files and vocabulary.
-    period: after how many steps batches repeat, so that an engine may keep them on its device; None if they do not.
+    """An endless plan of joined batches, which every rank can work out alone, so that shards need
+    no messages.
+    label: how tables name this input. fingerprint: SHA-256 over what determines the data: the law
+        and its seed, or files and vocabulary.
+    period: after how many steps batches repeat, so that an engine may keep them on its device; None
+        if they do not.
     capacity: embedding variable -> the most rows that one shard of any step looks up.
-    steps_per_epoch: joined batches after which every item of its data set has been read; None: it has no epochs.
+    steps_per_epoch: joined batches after which every item of its data set has been read; None: it
+        has no epochs.
     count: items of its data set, which `items` names; None: it does not.
     """
 
@@ -92,9 +116,12 @@ def plain_arrays(batch: Batch) -> dict[str, np.ndarray]:
 
 
 class Feeding(ABC, Generic[Given]):
-    """A copy to the devices in every step. Batches that repeat stay on the host as numpy arrays, or on the devices with `mode` None.
-    mode: "arrays", "strings": copied when the step asks. "pipeline": one step ahead, by another thread (also where nothing repeats).
-    ranks: of the shards of one step. waits: step -> seconds until the host had what the step is given; empty where that is kept.
+    """A copy to the devices in every step. Batches that repeat stay on the host as numpy arrays, or
+    on the devices with `mode` None.
+    mode: "arrays", "strings": copied when the step asks. "pipeline": one step ahead, by another
+        thread (also where nothing repeats).
+    ranks: of the shards of one step. waits: step -> seconds until the host had what the step is
+        given; empty where that is kept.
     """
 
     ranks: tuple[int, ...]

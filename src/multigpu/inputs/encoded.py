@@ -1,8 +1,11 @@
-"""Encoded images as training reads them: JPEG decoded, a part cropped at random and scaled, flipped, normalised.
+"""Encoded images as training reads them: JPEG decoded, a part cropped at random and scaled,
+flipped, normalised.
 
-What happens to each image is planned from (seed, epoch, item), the same whoever decodes, and in both frameworks (whose ways to scale differ
-in the last bits). Where no images are at hand, files are made once from a seed, which cost what ImageNet's cost: each is a part of one of
-scikit-learn's two photographs, scaled, mirrored, shifted in colour and covered with noise, with one of its digits, the class, blended in.
+What happens to each image is planned from (seed, epoch, item), the same whoever decodes, and in
+both frameworks (whose ways to scale differ in the last bits). Where no images are at hand, files
+are made once from a seed, which cost what ImageNet's cost: each is a part of one of scikit-learn's
+two photographs, scaled, mirrored, shifted in colour and covered with noise, with one of its digits,
+the class, blended in.
 """
 
 from __future__ import annotations
@@ -33,13 +36,19 @@ MADE_VERSION = 1
 COUNT = 2048
 """Pictures: eight replicas at 256 images a step see each of them once."""
 SIZES = ((500, 375), (500, 333), (375, 500), (400, 400), (640, 480))
-"""Width and height. ImageNet's pictures are mostly 500 x 375 or 375 x 500; their mean is about 470 x 390 pixels and 110 kB."""
+"""Width and height. ImageNet's pictures are mostly 500 x 375 or 375 x 500; their mean is about 470
+x 390 pixels and 110 kB.
+"""
 NOISE = 8.0
-"""Standard deviation of the noise in steps of 0 .. 255: files then take about as many bytes a pixel as ImageNet's."""
+"""Standard deviation of the noise in steps of 0 .. 255: files then take about as many bytes a pixel
+as ImageNet's.
+"""
 
 
 def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
-    """The folder of `count` pictures `<digit>/<number>.jpg`, made if it is not there; of several processes the first one's stays."""
+    """The folder of `count` pictures `<digit>/<number>.jpg`, made if it is not there; of several
+    processes the first one's stays.
+    """
     folder = root / f"made-jpegs-{MADE_VERSION}-{seed}-{count}"
     if folder.is_dir():
         return folder
@@ -51,7 +60,10 @@ def made_folder(root: Path, count: int = COUNT, seed: int = 0) -> Path:
     except OSError as error:
         if folder.is_dir():  # another process was faster
             return folder
-        raise ValueError(f"JPEG files cannot be written to {root}: {error.strerror}; name your own folder of images in data") from None
+        raise ValueError(
+            f"JPEG files cannot be written to {root}: {error.strerror}; name your own folder of"
+            " images in data"
+        ) from None
     return folder
 
 
@@ -65,13 +77,27 @@ def make_jpegs(folder: Path, count: int, seed: int) -> None:
     for digit in range(10):
         (folder / str(digit)).mkdir(parents=True)
     # one field of noise, of which every picture takes another part
-    noise = np.random.default_rng([seed, MADE_VERSION]).normal(0, NOISE, (1024, 1024, 3)).astype(np.float32)
+    noise = (
+        np.random.default_rng([seed, MADE_VERSION])
+        .normal(0, NOISE, (1024, 1024, 3))
+        .astype(np.float32)
+    )
     make = partial(_write, folder, seed, photographs, found.images, found.target, noise)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # Pillow lets go of the interpreter
+    with ThreadPoolExecutor(
+        len(os.sched_getaffinity(0))
+    ) as pool:  # Pillow lets go of the interpreter
         list(pool.map(make, range(count)))
 
 
-def _write(folder: Path, seed: int, photographs: list[Image], digits: np.ndarray, labels: np.ndarray, noise: np.ndarray, item: int) -> None:
+def _write(
+    folder: Path,
+    seed: int,
+    photographs: list[Image],
+    digits: np.ndarray,
+    labels: np.ndarray,
+    noise: np.ndarray,
+    item: int,
+) -> None:
     from PIL import Image, ImageOps
 
     rng = np.random.default_rng([seed, item])
@@ -79,19 +105,30 @@ def _write(folder: Path, seed: int, photographs: list[Image], digits: np.ndarray
     photograph = photographs[rng.integers(len(photographs))]
     share = rng.uniform(0.35, 0.95)
     part = (photograph.width * share, photograph.height * share)
-    left, top = rng.uniform(0, photograph.width - part[0]), rng.uniform(0, photograph.height - part[1])
-    picture = photograph.resize((width, height), Image.Resampling.BICUBIC, (left, top, left + part[0], top + part[1]))
+    left, top = (
+        rng.uniform(0, photograph.width - part[0]),
+        rng.uniform(0, photograph.height - part[1]),
+    )
+    picture = photograph.resize(
+        (width, height), Image.Resampling.BICUBIC, (left, top, left + part[0], top + part[1])
+    )
     if rng.integers(2):
         picture = ImageOps.mirror(picture)
     number = int(rng.integers(len(digits)))
     side = min(width, height)
-    digit = Image.fromarray((digits[number] * 15).astype(np.uint8)).resize((side, side), Image.Resampling.BICUBIC)
+    digit = Image.fromarray((digits[number] * 15).astype(np.uint8)).resize(
+        (side, side), Image.Resampling.BICUBIC
+    )
     ink = np.zeros((height, width), dtype=np.float32)
     y, x = (height - side) // 2, (width - side) // 2
     ink[y : y + side, x : x + side] = np.asarray(digit, dtype=np.float32) / 510
     down, across = rng.integers(0, 1024 - height), rng.integers(0, 1024 - width)
     pixels = np.asarray(picture, dtype=np.float32) * rng.uniform(0.8, 1.2, 3).astype(np.float32)
-    pixels = pixels * (1 - ink[..., None]) + 255 * ink[..., None] + noise[down : down + height, across : across + width]
+    pixels = (
+        pixels * (1 - ink[..., None])
+        + 255 * ink[..., None]
+        + noise[down : down + height, across : across + width]
+    )
     done = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
     done.save(folder / str(int(labels[number])) / f"{item:05d}.jpg", quality=90)
 
@@ -100,13 +137,17 @@ CROP_VERSION = 1
 """Enters the fingerprint: raise it when the same files come to give other batches."""
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
-"""Share of the image that a crop covers and its width over height, as Szegedy et al. 2014 and both frameworks' ImageNet examples."""
+"""Share of the image that a crop covers and its width over height, as Szegedy et al. 2014 and both
+frameworks' ImageNet examples.
+"""
 Box = tuple[int, int, int, int]
 """Left, top, width, height in pixels."""
 
 
 def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
-    """A part of random area and shape that lies within the image; after ten misses the largest square in its middle."""
+    """A part of random area and shape that lies within the image; after ten misses the largest
+    square in its middle.
+    """
     for _ in range(10):
         area = width * height * rng.uniform(*AREA)
         ratio = np.exp(rng.uniform(*np.log(RATIO)))
@@ -120,7 +161,9 @@ def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 @dataclass(frozen=True)
 class Example:
-    """One image of one epoch: its file and label, and what seeds its crop and its flip. `decoded` refuses a file that is no image."""
+    """One image of one epoch: its file and label, and what seeds its crop and its flip. `decoded`
+    refuses a file that is no image.
+    """
 
     file: Path
     label: int
@@ -141,7 +184,11 @@ class Example:
         def take(picture: Image) -> np.ndarray:
             (left, top, w, h), flipped = self.changes(*picture.size)
             # cropped first: scaling a box of a larger image would mix in what lies around it
-            part = picture.crop((left, top, left + w, top + h)).convert("RGB").resize((size, size), Resampling.BILINEAR)
+            part = (
+                picture.crop((left, top, left + w, top + h))
+                .convert("RGB")
+                .resize((size, size), Resampling.BILINEAR)
+            )
             return np.asarray(part)[:, ::-1] if flipped else np.asarray(part)
 
         return decoded(self.file, take)
@@ -153,13 +200,22 @@ def _size(file: Path) -> tuple[int, int]:
 
 
 PIXEL_SCALE = tuple(1 / 255 / deviation for deviation in IMAGENET_DEVIATION)
-PIXEL_SHIFT = tuple(mean / deviation for mean, deviation in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True))
-"""A pixel of 0 .. 255 times its channel's scale, less its shift, is what the model takes: less ImageNet's mean over its deviation."""
+PIXEL_SHIFT = tuple(
+    mean / deviation for mean, deviation in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)
+)
+"""A pixel of 0 .. 255 times its channel's scale, less its shift, is what the model takes: less
+ImageNet's mean over its deviation.
+"""
 
 
 def normalised(pixels: np.ndarray) -> np.ndarray:
-    """(B, h, w, 3) of 0 .. 255 as (B, 3, h, w), float32, less ImageNet's means over its deviations."""
-    scale, shift = (np.array(numbers, dtype=np.float32).reshape(3, 1, 1) for numbers in (PIXEL_SCALE, PIXEL_SHIFT))
+    """(B, h, w, 3) of 0 .. 255 as (B, 3, h, w), float32, less ImageNet's means over its
+    deviations.
+    """
+    scale, shift = (
+        np.array(numbers, dtype=np.float32).reshape(3, 1, 1)
+        for numbers in (PIXEL_SCALE, PIXEL_SHIFT)
+    )
     planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).astype(np.float32)
     planes *= scale
     planes -= shift
@@ -171,10 +227,16 @@ class EncodedImages(StoredImages):
 
     def __init__(self, run: Run, model: Model, folder: Path, label: str) -> None:
         if model.config.channels != 3:
-            raise ValueError(f"JPEG files have 3 channels: model {model.name!r} takes {model.config.channels}")
+            raise ValueError(
+                f"JPEG files have 3 channels: model {model.name!r} takes {model.config.channels}"
+            )
         self._folder = ImageFolder(folder, model.config.image_size, 3)
         super().__init__(run, model, self._folder)
-        self.label, self.size, self._bytes = label, int(model.config.image_size), run.image_dtype is not None
+        self.label, self.size, self._bytes = (
+            label,
+            int(model.config.image_size),
+            run.image_dtype is not None,
+        )
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override] # as of any folder
@@ -182,7 +244,10 @@ class EncodedImages(StoredImages):
 
     def examples(self, step: int, rank: int) -> list[Example]:
         files, labels, epoch = self._folder.files, self._folder.labels, step // self.steps_per_epoch
-        return [Example(files[item], int(labels[item]), (self._seed, epoch, item)) for item in self.items(step, rank).tolist()]
+        return [
+            Example(files[item], int(labels[item]), (self._seed, epoch, item))
+            for item in self.items(step, rank).tolist()
+        ]
 
     def batch(self, step: int, rank: int) -> Batch:
         examples = self.examples(step, rank)
@@ -193,11 +258,15 @@ class EncodedImages(StoredImages):
 
     def empty_batch(self, step: int, rank: int) -> Batch:
         """The shard's counts, for an engine that decodes by its own means."""
-        return batch_of_rows(rank, self._sizes, {"images": np.empty(0, np.float32), "labels": np.empty(0, np.int64)})
+        return batch_of_rows(
+            rank, self._sizes, {"images": np.empty(0, np.float32), "labels": np.empty(0, np.int64)}
+        )
 
 
 def jpeg_folder(run: Run, model: Model) -> EncodedImages:
-    """The folder that `run.data` names, or one made from a seed (`made_folder`) in the repository's git-ignored data/cache."""
+    """The folder that `run.data` names, or one made from a seed (`made_folder`) in the repository's
+    git-ignored data/cache.
+    """
     if run.data is None:
         return EncodedImages(run, model, made_folder(paths.CACHE), "JPEG files, made")
     (folder,) = named_files(run, "folder")

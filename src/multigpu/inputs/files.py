@@ -1,5 +1,6 @@
-"""The files that an input reads: opened before any Run starts, packed or not, as lines of text, and as fingerprints (one sha256).
-A file that is missing, empty, damaged or of another kind than its input reads is a ValueError that names it; so is a wrong number of them.
+"""The files that an input reads: opened before any Run starts, packed or not, as lines of text, and
+as fingerprints (one sha256). A file that is missing, empty, damaged or of another kind than its
+input reads is a ValueError that names it; so is a wrong number of them.
 """
 
 import gzip
@@ -15,42 +16,73 @@ from pathlib import Path
 from multigpu.run import Run
 from multigpu.workloads import open_source
 
-DRAWN = ("synthetic", "synthetic_host", "lengths_000", "bucket_means_000", "planted_reviews", "teacher", "teacher_small")
+DRAWN = (
+    "synthetic",
+    "synthetic_host",
+    "lengths_000",
+    "bucket_means_000",
+    "planted_reviews",
+    "teacher",
+    "teacher_small",
+)
 """Inputs that are drawn from a law and read nothing."""
 
 
 def check_inputs(runs: Iterable[Run]) -> None:
-    """Make the source of every kind of input once; a library that reads one and is not installed is refused as a file is."""
+    """Make the source of every kind of input once; a library that reads one and is not installed is
+    refused as a file is.
+    """
     seen = set()
     for run in runs:
-        kind = (run.workload, run.model, run.inputs, run.data, run.batch_size, run.devices, run.batching, run.sequence_length)
+        kind = (
+            run.workload,
+            run.model,
+            run.inputs,
+            run.data,
+            run.batch_size,
+            run.devices,
+            run.batching,
+            run.sequence_length,
+        )
         if kind in seen or (run.inputs in DRAWN and run.data is None):
             continue
         seen.add(kind)
         try:
             open_source(run)
         except ImportError as error:
-            raise ValueError(f"input {run.inputs!r} needs {error.name}, which is not installed here") from None
+            raise ValueError(
+                f"input {run.inputs!r} needs {error.name}, which is not installed here"
+            ) from None
         except OSError as error:
-            raise ValueError(f"{error.filename or ', '.join(run.data or ())} cannot be read: {error.strerror or error}") from None
+            raise ValueError(
+                f"{error.filename or ', '.join(run.data or ())} cannot be read:"
+                f" {error.strerror or error}"
+            ) from None
 
 
 def no_files(run: Run) -> None:
     """Refuse files, which this input does not read."""
     if run.data is not None:
-        raise ValueError(f"inputs {run.inputs!r} reads no files: leave out data, which names {', '.join(run.data)}")
+        raise ValueError(
+            f"inputs {run.inputs!r} reads no files: leave out data, which names"
+            f" {', '.join(run.data)}"
+        )
 
 
 def named_files(run: Run, *wanted: str) -> list[Path]:
     """The paths that `run.data` names, one for each of `wanted`."""
     if run.data is None or len(run.data) != len(wanted):
         what = f"one {wanted[0]}" if len(wanted) == 1 else f"two files, {' and '.join(wanted)}"
-        raise ValueError(f"inputs {run.inputs!r} needs data to name {what}: it names {len(run.data or ())}")
+        raise ValueError(
+            f"inputs {run.inputs!r} needs data to name {what}: it names {len(run.data or ())}"
+        )
     return [Path(path) for path in run.data]
 
 
 def fingerprint(*parts: object) -> str:
-    """sha256 over the parts' texts, in order; where one part ends and the next begins counts too."""
+    """sha256 over the parts' texts, in order; where one part ends and the next begins counts
+    too.
+    """
     digest = hashlib.sha256()
     for part in parts:
         text = str(part).encode(errors="surrogateescape")  # names of files may be no UTF-8
@@ -59,7 +91,9 @@ def fingerprint(*parts: object) -> str:
 
 
 def open_content(path: Path) -> gzip.GzipFile | io.BufferedReader:
-    """The file's bytes; of a .gz, those packed in it. OSError; as a damaged .gz is read: gzip.BadGzipFile, EOFError, zlib.error."""
+    """The file's bytes; of a .gz, those packed in it. OSError; as a damaged .gz is read:
+    gzip.BadGzipFile, EOFError, zlib.error.
+    """
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
@@ -70,24 +104,31 @@ def _digest(path: Path, size: int, modified_ns: int) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's content, unpacked if it is a .gz; read once while size and time of change stay. Raises as `open_content`."""
+    """sha256 of a file's content, unpacked if it is a .gz; read once while size and time of change
+    stay. Raises as `open_content`.
+    """
     state = path.stat()
     if stat.S_ISFIFO(state.st_mode):
         raise OSError(f"{path} is no file but a pipe, whose reading might never end")
-    # not resolved: whether a file is packed is told by the name that was given, and a link's target may have another
+    # not resolved: whether a file is packed is told by the name that was given, and a link's target
+    # may have another
     return _digest(path.absolute(), state.st_size, state.st_mtime_ns)
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read. digest: as `file_digest`, when it was checked."""
+    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read. digest: as
+    `file_digest`, when it was checked.
+    """
 
     path: Path
     lines: int
     digest: str
 
     def sentences(self) -> Iterator[str]:
-        """The lines in order, without line ends; the file is read as it is asked for, never whole."""
+        """The lines in order, without line ends; the file is read as it is asked for, never
+        whole.
+        """
         with io.TextIOWrapper(open_content(self.path), encoding="utf-8", newline="\n") as file:
             for line in file:
                 yield line.rstrip("\r\n")
@@ -106,7 +147,9 @@ def check_text(path: str | Path) -> TextFile:
                 digest.update(line)
                 lines, read = lines + 1, read + len(line)
     except UnicodeDecodeError as error:
-        raise ValueError(f"text file {path} is not UTF-8: byte {read + error.start} does not decode") from None
+        raise ValueError(
+            f"text file {path} is not UTF-8: byte {read + error.start} does not decode"
+        ) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"text file {path} is not whole or not packed by gzip: {error}") from None
     except OSError as error:
@@ -125,13 +168,20 @@ class ParallelText:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over both files' contents, source first: the same whether they are packed or not."""
+        """sha256 over both files' contents, source first: the same whether they are packed or
+        not.
+        """
         return fingerprint(self.source.digest, self.target.digest)
 
 
 def read_parallel(source: str | Path, target: str | Path) -> ParallelText:
-    """The parallel corpus in two files, which must have one number of lines, each plain or packed by gzip (its name ends in .gz)."""
+    """The parallel corpus in two files, which must have one number of lines, each plain or packed
+    by gzip (its name ends in .gz).
+    """
     one, other = check_text(source), check_text(target)
     if one.lines != other.lines:
-        raise ValueError(f"source and target must have one number of lines: {one.path} has {one.lines}, {other.path} has {other.lines}")
+        raise ValueError(
+            f"source and target must have one number of lines: {one.path} has {one.lines},"
+            f" {other.path} has {other.lines}"
+        )
     return ParallelText(one, other)

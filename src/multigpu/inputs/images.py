@@ -1,5 +1,6 @@
-"""Inputs of the image workload and of stacks: rows drawn where they are used or held by the host, and stored images, in part held out.
-What makes a Source here raises ValueError for files that it does not read or lacks, and where the model does not fit.
+"""Inputs of the image workload and of stacks: rows drawn where they are used or held by the host,
+and stored images, in part held out. What makes a Source here raises ValueError for files that it
+does not read or lacks, and where the model does not fit.
 """
 
 from functools import cache
@@ -15,30 +16,45 @@ from multigpu.run import Run
 from multigpu.workloads.base import Model
 
 LAW_VERSION = 1
-"""Enters the fingerprint of what is drawn: raise it when the same seed comes to give other batches."""
+"""Enters the fingerprint of what is drawn: raise it when the same seed comes to give other
+batches.
+"""
 SPARE = 31
-"""Images beyond one batch in a replica's memory of `HostImages`: drawing anew in every step takes longer than training on what is drawn."""
+"""Images beyond one batch in a replica's memory of `HostImages`: drawing anew in every step takes
+longer than training on what is drawn.
+"""
 SPLIT_SEED, DIGITS_HELD_OUT = 1797, 297
 TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
 """Images to train on, images held out; CIFAR-10's numbers, and some for CPUs."""
 
 
 class DrawnRows(Source):
-    """Rows that the engine draws: N(0, 1) numbers (`array`: their name), uniform labels; one batch a shard. law: enters the fingerprint."""
+    """Rows that the engine draws: N(0, 1) numbers (`array`: their name), uniform labels; one batch
+    a shard. law: enters the fingerprint.
+    """
 
     label = "synthetic"
     period = 1
 
-    def __init__(self, run: Run, model: Model, array: str, law: str, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, run: Run, model: Model, array: str, law: str, shape: tuple[int, ...]
+    ) -> None:
         no_files(run)
-        self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
+        self._sizes, self._seed, self._classes = (
+            run.shard_sizes,
+            run.seed,
+            int(model.config.classes),
+        )
         self._array, self._shape = array, shape
         self.fingerprint = fingerprint(LAW_VERSION, law, shape, self._classes, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
         seeds = [int(seed) for seed in np.random.SeedSequence([self._seed, rank]).generate_state(2)]
         count = self._sizes[rank]
-        rows, labels = Draw((count, *self._shape), "normal", seeds[0]), Draw((count,), "labels", seeds[1], self._classes)
+        rows, labels = (
+            Draw((count, *self._shape), "normal", seeds[0]),
+            Draw((count,), "labels", seeds[1], self._classes),
+        )
         return batch_of_rows(rank, self._sizes, {self._array: rows, "labels": labels})
 
 
@@ -47,19 +63,27 @@ def _image_shape(model: Model) -> tuple[int, int, int]:
 
 
 class HostImages(Source):
-    """Random images in the host's memory: nothing is read or decoded, but every step's batch crosses to the device.
-    N(0, 1) pixels (with `image_dtype` "uint8" uniform bytes, a pixel's channels together) and uniform labels; each replica has its own, and
-    each step another window of them, without a copy.
+    """Random images in the host's memory: nothing is read or decoded, but every step's batch
+    crosses to the device. N(0, 1) pixels (with `image_dtype` "uint8" uniform bytes, a pixel's
+    channels together) and uniform labels; each replica has its own, and each step another window of
+    them, without a copy.
     """
 
     label = "synthetic, from the host"
 
     def __init__(self, run: Run, model: Model) -> None:
         no_files(run)
-        self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
+        self._sizes, self._seed, self._classes = (
+            run.shard_sizes,
+            run.seed,
+            int(model.config.classes),
+        )
         self._shape, self._bytes = _image_shape(model), run.image_dtype is not None
         if self._bytes and self._shape[0] != 3:
-            raise ValueError(f"image_dtype {run.image_dtype!r} is for pixels of 3 channels: model {model.name!r} takes {self._shape[0]}")
+            raise ValueError(
+                f"image_dtype {run.image_dtype!r} is for pixels of 3 channels: model {model.name!r}"
+                f" takes {self._shape[0]}"
+            )
         self._images = cache(self._draw)
         law = "host bytes" if self._bytes else "host"
         self.fingerprint = fingerprint(LAW_VERSION, law, self._shape, self._classes, run.seed)
@@ -74,22 +98,30 @@ class HostImages(Source):
     def batch(self, step: int, rank: int) -> Batch:
         count, first = self._sizes[rank], step % (SPARE + 1)
         labels = np.random.default_rng([self._seed, rank, step]).integers(self._classes, size=count)
-        return batch_of_rows(rank, self._sizes, {"images": self._images(rank)[first : first + count], "labels": labels})
+        return batch_of_rows(
+            rank,
+            self._sizes,
+            {"images": self._images(rank)[first : first + count], "labels": labels},
+        )
 
 
 class StoredImages(Epochs):
     """A Source over Pictures. held_out: others, for scores."""
 
-    def __init__(self, run: Run, model: Model, pictures: Pictures, held_out: Pictures | None = None) -> None:
+    def __init__(
+        self, run: Run, model: Model, pictures: Pictures, held_out: Pictures | None = None
+    ) -> None:
         if pictures.classes > model.config.classes:
             raise ValueError(
-                f"{pictures.label} has {pictures.classes} classes: model {model.name!r} tells only {model.config.classes} apart"
+                f"{pictures.label} has {pictures.classes} classes: model {model.name!r} tells only"
+                f" {model.config.classes} apart"
             )
         super().__init__(run, len(pictures))
         self.label, self._pictures, self._held_out = pictures.label, pictures, held_out
 
     @property
-    def fingerprint(self) -> str:  # type: ignore[override] # a folder of images is hashed when this is first asked for
+    def fingerprint(self) -> str:  # type: ignore[override]
+        # a folder of images is hashed when this is first asked for
         return self._pictures.fingerprint
 
     def batch(self, step: int, rank: int) -> Batch:
@@ -113,10 +145,14 @@ class Part(Pictures):
 
 
 def split(pictures: Pictures, held_out: int) -> tuple[Part, Part]:
-    """What to train on and so many to score with: one split for all seeds, so that every Run is scored on the same images."""
+    """What to train on and so many to score with: one split for all seeds, so that every Run is
+    scored on the same images.
+    """
     order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
     held, trained = np.sort(order[:held_out]), np.sort(order[held_out:])
-    return Part(pictures, trained, f"{len(trained)} to train on"), Part(pictures, held, f"{held_out} held out")
+    return Part(pictures, trained, f"{len(trained)} to train on"), Part(
+        pictures, held, f"{held_out} held out"
+    )
 
 
 def synthetic_images(run: Run, model: Model) -> DrawnRows:
@@ -147,17 +183,34 @@ def digits_split(run: Run, model: Model) -> StoredImages:
 def cifar10(run: Run, model: Model) -> StoredImages:
     """CIFAR-10 from the folder that `run.data` names."""
     if model.config.channels != CIFAR_CHANNELS:
-        raise ValueError(f"CIFAR-10 has {CIFAR_CHANNELS} channels: model {model.name!r} takes {model.config.channels}")
+        raise ValueError(
+            f"CIFAR-10 has {CIFAR_CHANNELS} channels: model {model.name!r} takes"
+            f" {model.config.channels}"
+        )
     return StoredImages(run, model, Cifar10(named_files(run, "folder")[0], model.config.image_size))
 
 
 def image_folder(run: Run, model: Model) -> StoredImages:
-    """Your own images, folder/class/*.png or *.jpg; `run.data` names the folder. A file that is no image is refused when it is read."""
-    return StoredImages(run, model, ImageFolder(named_files(run, "folder")[0], model.config.image_size, model.config.channels))
+    """Your own images, folder/class/*.png or *.jpg; `run.data` names the folder. A file that is no
+    image is refused when it is read.
+    """
+    return StoredImages(
+        run,
+        model,
+        ImageFolder(named_files(run, "folder")[0], model.config.image_size, model.config.channels),
+    )
 
 
 def teacher(run: Run, model: Model) -> StoredImages:
-    """Textures of the model's size labelled by a planted teacher, as many as `TEACHER_SIZES` has for the input that the Run names."""
+    """Textures of the model's size labelled by a planted teacher, as many as `TEACHER_SIZES` has
+    for the input that the Run names.
+    """
     no_files(run)
     train, held_out = TEACHER_SIZES[run.inputs]
-    return StoredImages(run, model, *split(TaughtImages(train + held_out, model.config.image_size, model.config.channels), held_out))
+    return StoredImages(
+        run,
+        model,
+        *split(
+            TaughtImages(train + held_out, model.config.image_size, model.config.channels), held_out
+        ),
+    )

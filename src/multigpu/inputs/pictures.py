@@ -1,4 +1,6 @@
-"""Labelled sets of stored images: scikit-learn's digits, CIFAR-10's binary files, folders of images."""
+"""Labelled sets of stored images: scikit-learn's digits, CIFAR-10's binary files, folders of
+images.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 
 def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
-    """What `take` makes of the image in a file, in pixels of 8 bits; a ValueError that names the file where it cannot be decoded."""
+    """What `take` makes of the image in a file, in pixels of 8 bits; a ValueError that names the
+    file where it cannot be decoded.
+    """
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -44,11 +48,15 @@ def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
     except UnidentifiedImageError:  # whose own words say no more
         raise ValueError(f"{file} cannot be decoded as an image") from None
     except Exception as error:  # of many classes, for what is broken in many ways
-        raise ValueError(f"{file} cannot be decoded as an image: {getattr(error, 'strerror', None) or error}") from None
+        raise ValueError(
+            f"{file} cannot be decoded as an image: {getattr(error, 'strerror', None) or error}"
+        ) from None
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Grey pixels of 16 bits, scaled to 8: Pillow itself would cut off all above 255, and show them white."""
+    """Grey pixels of 16 bits, scaled to 8: Pillow itself would cut off all above 255, and show them
+    white.
+    """
     from PIL import Image
 
     if picture.mode != "F" and not picture.mode.startswith("I"):
@@ -61,21 +69,28 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
 
 @lru_cache(maxsize=16)
 def _weights(old: int, new: int) -> np.ndarray:
-    """How much each of `old` pixels gives to each of `new`, shape (new, old), float32; rows sum to one."""
+    """How much each of `old` pixels gives to each of `new`, shape (new, old), float32; rows sum to
+    one.
+    """
     centres = (np.arange(new) + 0.5) * old / new - 0.5
-    # a triangle as wide as one old or one new pixel, whichever is larger: shrinking averages instead of skipping
+    # a triangle as wide as one old or one new pixel, whichever is larger: shrinking averages
+    # instead of skipping
     distance = np.abs(np.arange(old) - centres[:, None]) / max(old / new, 1.0)
     weights = np.maximum(0.0, 1.0 - distance)
     return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:
-    """Bilinear, averaging where it shrinks (Pillow's rule): shape (B, C, h, w) to (B, C, size, size), float32."""
+    """Bilinear, averaging where it shrinks (Pillow's rule): shape (B, C, h, w) to (B, C, size,
+    size), float32.
+    """
     rows, columns = _weights(images.shape[2], size), _weights(images.shape[3], size)
     return np.ascontiguousarray(rows @ images.astype(np.float32) @ columns.T)
 
 
-def standardise(images: np.ndarray, mean: tuple[float, ...], deviation: tuple[float, ...]) -> np.ndarray:
+def standardise(
+    images: np.ndarray, mean: tuple[float, ...], deviation: tuple[float, ...]
+) -> np.ndarray:
     """(images - mean) / deviation for each channel of (B, C, h, w), float32."""
     shape = (1, -1, 1, 1)
     centred = images.astype(np.float32) - np.array(mean, dtype=np.float32).reshape(shape)
@@ -83,7 +98,9 @@ def standardise(images: np.ndarray, mean: tuple[float, ...], deviation: tuple[fl
 
 
 class Pictures(ABC):
-    """A labelled data set of which any part can be read. label, fingerprint: as a Source's. labels: of all, (N,) int64, below `classes`."""
+    """A labelled data set of which any part can be read. label, fingerprint: as a Source's. labels:
+    of all, (N,) int64, below `classes`.
+    """
 
     label: str
     classes: int
@@ -103,7 +120,9 @@ class Pictures(ABC):
 
 
 class Digits(Pictures):
-    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey pixels of 0 .. 16, scaled to the model's size and channels."""
+    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey pixels of 0 .. 16, scaled to the model's
+    size and channels.
+    """
 
     label = "digits"
     classes = 10
@@ -112,7 +131,10 @@ class Digits(Pictures):
         from sklearn.datasets import load_digits
 
         found = load_digits()
-        self._raw, self.labels = found.images.astype(np.float32)[:, None] / 16, found.target.astype(np.int64)
+        self._raw, self.labels = (
+            found.images.astype(np.float32)[:, None] / 16,
+            found.target.astype(np.int64),
+        )
         self._size, self._channels = size, channels
         self._scale = (float(self._raw.mean()),), (float(self._raw.std()),)
         content = fingerprint(self._raw.tobytes().hex(), self.labels.tolist())
@@ -124,7 +146,9 @@ class Digits(Pictures):
 
 
 class Cifar10(Pictures):
-    """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes (red, green, blue; row by row)."""
+    """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes
+    (red, green, blue; row by row).
+    """
 
     label = "CIFAR-10"
     classes = CIFAR_CLASSES
@@ -132,40 +156,65 @@ class Cifar10(Pictures):
     def __init__(self, folder: Path, size: int) -> None:
         files = sorted(folder.glob("data_batch_*.bin"))
         if not files:
-            raise ValueError(f"{folder} holds no data_batch_*.bin: name the folder with CIFAR-10's binary files")
+            raise ValueError(
+                f"{folder} holds no data_batch_*.bin: name the folder with CIFAR-10's binary files"
+            )
         parts = []
         for file in files:
             if (size_b := file.stat().st_size) == 0 or size_b % CIFAR_RECORD:
-                raise ValueError(f"{file} has {size_b} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
+                raise ValueError(
+                    f"{file} has {size_b} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each"
+                )
             parts.append(np.fromfile(file, dtype=np.uint8).reshape(-1, CIFAR_RECORD))
             if (worst := parts[-1][:, 0].max()) >= CIFAR_CLASSES:
-                raise ValueError(f"{file} has the label {worst}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
+                raise ValueError(
+                    f"{file} has the label {worst}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}"
+                )
         self._records, self._size = np.concatenate(parts), size
         self.labels = self._records[:, 0].astype(np.int64)
-        self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, *(file_digest(file) for file in files))
+        self.fingerprint = fingerprint(
+            LAYOUT_VERSION, self.label, *(file_digest(file) for file in files)
+        )
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
-        images = self._records[chosen, 1:].reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE).astype(np.float32) / 255
+        images = (
+            self._records[chosen, 1:]
+            .reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE)
+            .astype(np.float32)
+            / 255
+        )
         return resize(standardise(images, CIFAR_MEAN, CIFAR_DEVIATION), self._size)
 
 
 class ImageFolder(Pictures):
-    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for,
-    scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
+    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are
+    decoded when they are asked for, scaled to a square (not cropped) and standardised by ImageNet's
+    means and deviations.
     """
 
     def __init__(self, folder: Path, size: int, channels: int) -> None:
         if not folder.is_dir():
             raise ValueError(f"image folder {folder} does not exist")
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-        found = [(file, number) for number, name in enumerate(names) for file in sorted((folder / name).iterdir())]
+        names = sorted(
+            entry.name
+            for entry in folder.iterdir()
+            if entry.is_dir() and not entry.name.startswith(".")
+        )
+        found = [
+            (file, number)
+            for number, name in enumerate(names)
+            for file in sorted((folder / name).iterdir())
+        ]
         found = [(file, number) for file, number in found if file.suffix.lower() in SUFFIXES]
         if not found:
             raise ValueError(f"image folder {folder} holds no class/image.png or .jpg")
         if channels not in (1, 3):
             raise ValueError(f"images of a folder have 1 or 3 channels: the model takes {channels}")
         self.label, self.classes = f"image folder {folder.name}", len(names)
-        self.files, self.labels = [file for file, _ in found], np.array([number for _, number in found], dtype=np.int64)
+        self.files, self.labels = (
+            [file for file, _ in found],
+            np.array([number for _, number in found], dtype=np.int64),
+        )
         self._size, self._channels, self._folder = size, channels, folder
 
     @cached_property
@@ -178,10 +227,19 @@ class ImageFolder(Pictures):
         from PIL.Image import Resampling
 
         mode, size = "RGB" if self._channels == 3 else "L", (self._size, self._size)
-        scaled = decoded(file, lambda picture: picture.convert(mode).resize(size, Resampling.BILINEAR))
+        scaled = decoded(
+            file, lambda picture: picture.convert(mode).resize(size, Resampling.BILINEAR)
+        )
         return np.asarray(scaled, dtype=np.float32).reshape(self._size, self._size, self._channels)
 
     def images(self, chosen: np.ndarray) -> np.ndarray:
-        images = np.stack([self._decode(self.files[item]) for item in chosen]).transpose(0, 3, 1, 2) / 255
-        scale = (IMAGENET_MEAN, IMAGENET_DEVIATION) if self._channels == 3 else (GREY_MEAN, GREY_DEVIATION)
+        images = (
+            np.stack([self._decode(self.files[item]) for item in chosen]).transpose(0, 3, 1, 2)
+            / 255
+        )
+        scale = (
+            (IMAGENET_MEAN, IMAGENET_DEVIATION)
+            if self._channels == 3
+            else (GREY_MEAN, GREY_DEVIATION)
+        )
         return np.ascontiguousarray(standardise(images, *scale))

@@ -1,4 +1,6 @@
-"""The committed corpus in sentencepiece pieces, its held-out catalogs, and the source that trains on the rest."""
+"""The committed corpus in sentencepiece pieces, its held-out catalogs, and the source that trains
+on the rest.
+"""
 
 import csv
 import io
@@ -16,13 +18,19 @@ from multigpu.run import Run
 from multigpu.workloads.base import Model
 
 PIECES = 8_000
-"""The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could not fill them."""
+"""The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could
+not fill them.
+"""
 EVERY, FIRST = 8, 4
-"""Held out are the catalogs number 4, 12, 20, ... by name (from 0): a rule, so that none is chosen by its outcome."""
+"""Held out are the catalogs number 4, 12, 20, ... by name (from 0): a rule, so that none is chosen
+by its outcome.
+"""
 
 
 class Selection(NamedTuple):
-    """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most `longest` pieces a side."""
+    """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most
+    `longest` pieces a side.
+    """
 
     package: str | None
     longest: int
@@ -33,49 +41,88 @@ SELECTIONS = {
     "pieces_package": Selection("postgresql-15", 30),
     "pieces_short": Selection("postgresql-15", 14),
 }
-"""By the name of the input. The last is what two CPU cores learn in minutes; the one before has four buckets of lengths."""
+"""By the name of the input. The last is what two CPU cores learn in minutes; the one before has
+four buckets of lengths.
+"""
 
 
 def split_catalogs(
-    rows: Sequence[dict[str, str]], sources: Sequence[str], targets: Sequence[str], package: str | None = None
+    rows: Sequence[dict[str, str]],
+    sources: Sequence[str],
+    targets: Sequence[str],
+    package: str | None = None,
 ) -> tuple[list[int], list[int], list[str]]:
-    """Lines of the corpus, from 0, to train on and held out, and the held-out catalogs. Held-out pairs share no side with a training line.
-    rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1).
-    package: keep the catalogs of one only; one that leaves nothing to train on or to hold out is a ValueError.
+    """Lines of the corpus, from 0, to train on and held out, and the held-out catalogs. Held-out
+    pairs share no side with a training line.
+    rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from
+        1).
+    package: keep the catalogs of one only; one that leaves nothing to train on or to hold out is a
+        ValueError.
     """
     kept: dict[bool, list[dict[str, str]]] = {False: [], True: []}  # by whether it is held out
     for place, row in enumerate(rows):
         if package in (None, row["package"]):
             kept[place % EVERY == FIRST].append(row)
     training, candidates = (
-        [line for row in kept[held] for line in range(int(row["first_line"]) - 1, int(row["last_line"]))] for held in (False, True)
+        [
+            line
+            for row in kept[held]
+            for line in range(int(row["first_line"]) - 1, int(row["last_line"]))
+        ]
+        for held in (False, True)
     )
     known = {sources[line] for line in training}, {targets[line] for line in training}
-    held_out = [line for line in candidates if sources[line] not in known[0] and targets[line] not in known[1]]
+    held_out = [
+        line
+        for line in candidates
+        if sources[line] not in known[0] and targets[line] not in known[1]
+    ]
     if not training or not held_out:
-        raise ValueError(f"catalogs of {package or 'the corpus'} give {len(training)} training pairs and {len(held_out)} held-out ones")
+        raise ValueError(
+            f"catalogs of {package or 'the corpus'} give {len(training)} training pairs and"
+            f" {len(held_out)} held-out ones"
+        )
     return training, held_out, [row["catalog"] for row in kept[True]]
 
 
 class Pieces:
-    """One side's pieces: byte-pair encoding by sentencepiece, special entries first, learned on the spot in one thread: always the same."""
+    """One side's pieces: byte-pair encoding by sentencepiece, special entries first, learned on the
+    spot in one thread: always the same.
+    """
 
     def __init__(self, sentences: Sequence[str], entries: int) -> None:
-        """Learn `entries` pieces, special ones included: a ValueError where sentencepiece cannot make so many or so few."""
+        """Learn `entries` pieces, special ones included: a ValueError where sentencepiece cannot
+        make so many or so few.
+        """
         import sentencepiece
 
         if entries > PIECES:
-            raise ValueError(f"{entries} pieces are too many for this corpus: at most {PIECES}; larger tables are for timing")
+            raise ValueError(
+                f"{entries} pieces are too many for this corpus: at most {PIECES}; larger tables"
+                " are for timing"
+            )
         model = io.BytesIO()
-        form: dict[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "vocab_size": entries, "num_threads": 1}
+        form: dict[str, Any] = {
+            "model_type": "bpe",
+            "character_coverage": 0.9995,
+            "vocab_size": entries,
+            "num_threads": 1,
+        }
         form |= {"unk_id": UNK, "bos_id": SOS, "eos_id": EOS, "minloglevel": 2}
         try:
-            sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(sentences), model_writer=model, **form)
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences), model_writer=model, **form
+            )
         except RuntimeError as error:
             reason = str(error).splitlines()[-1].rpartition("] ")[2]
-            raise ValueError(f"sentencepiece cannot learn {entries} pieces from {len(sentences)} sentences: {reason}") from None
+            raise ValueError(
+                f"sentencepiece cannot learn {entries} pieces from {len(sentences)} sentences:"
+                f" {reason}"
+            ) from None
         self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-        self.fingerprint = fingerprint(*(self.processor.id_to_piece(number) for number in range(len(self))))
+        self.fingerprint = fingerprint(
+            *(self.processor.id_to_piece(number) for number in range(len(self)))
+        )
 
     def __len__(self) -> int:
         return int(self.processor.get_piece_size())
@@ -89,7 +136,9 @@ class Pieces:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Pairs that training never sees, in the corpus's order: numbers of both sides, and the text of both."""
+    """Pairs that training never sees, in the corpus's order: numbers of both sides, and the text of
+    both.
+    """
 
     sources: tuple[list[int], ...]
     targets: tuple[list[int], ...]
@@ -99,7 +148,9 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class PieceCorpus:
-    """The corpus cut into pieces: what training reads, what is held out, and the training pairs' texts."""
+    """The corpus cut into pieces: what training reads, what is held out, and the training pairs'
+    texts.
+    """
 
     training: EncodedCorpus
     training_texts: tuple[tuple[str, str], ...]
@@ -109,23 +160,46 @@ class PieceCorpus:
 
 
 @lru_cache(maxsize=4)
-def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], selection: Selection, longest: int) -> PieceCorpus:
-    """The committed corpus in pieces, learned from its training catalogs whatever the length; once a process.
-    content: fingerprint of the corpus's files, so that a changed file is read again. longest: pieces to which a training sentence is cut.
+def read_pieces(
+    text: ParallelText, content: str, sizes: tuple[int, int], selection: Selection, longest: int
+) -> PieceCorpus:
+    """The committed corpus in pieces, learned from its training catalogs whatever the length; once
+    a process.
+    content: fingerprint of the corpus's files, so that a changed file is read again. longest:
+        pieces to which a training sentence is cut.
     """
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
-        kept, left, catalogs = split_catalogs(list(csv.DictReader(file)), sources, targets, selection.package)
-    learned = [Pieces([side[line] for line in kept], size) for side, size in zip((sources, targets), sizes, strict=True)]
+        kept, left, catalogs = split_catalogs(
+            list(csv.DictReader(file)), sources, targets, selection.package
+        )
+    learned = [
+        Pieces([side[line] for line in kept], size)
+        for side, size in zip((sources, targets), sizes, strict=True)
+    ]
 
     def cut(lines: Sequence[int]) -> list[tuple[int, list[int], list[int]]]:
-        found = [(line, learned[0].encode(sources[line]), learned[1].encode(targets[line])) for line in lines]
-        return [each for each in found if min(map(len, each[1:])) > 0 and max(map(len, each[1:])) <= selection.longest]
+        found = [
+            (line, learned[0].encode(sources[line]), learned[1].encode(targets[line]))
+            for line in lines
+        ]
+        return [
+            each
+            for each in found
+            if min(map(len, each[1:])) > 0 and max(map(len, each[1:])) <= selection.longest
+        ]
 
     training, held = cut(kept), cut(left)
-    marks = (content, *(pieces.fingerprint for pieces in learned), f"held out {', '.join(catalogs)}", repr(selection))
+    marks = (
+        content,
+        *(pieces.fingerprint for pieces in learned),
+        f"held out {', '.join(catalogs)}",
+        repr(selection),
+    )
     return PieceCorpus(
-        training=collect_corpus((pair[1:] for pair in training), "the training catalogs", marks, longest),
+        training=collect_corpus(
+            (pair[1:] for pair in training), "the training catalogs", marks, longest
+        ),
         training_texts=tuple((sources[line], targets[line]) for line, _, _ in training),
         held_out=HeldOut(
             sources=tuple(source for _, source, _ in held),
@@ -150,13 +224,20 @@ class PieceText(CorpusText):
 
 
 def pieces(run: Run, model: Model) -> PieceText:
-    """The committed corpus without its held-out catalogs, in as many pieces a side as the model has rows (too many are a ValueError).
-    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out.
+    """The committed corpus without its held-out catalogs, in as many pieces a side as the model has
+    rows (too many are a ValueError). `run.inputs` names what is kept (SELECTIONS); longer pairs are
+    left out, in training and held out.
     """
     refuse_fields(run)
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
-    content = fingerprint(text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv"))
+    content = fingerprint(
+        text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv")
+    )
     selection = SELECTIONS[run.inputs]
-    corpus = read_pieces(text, content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST)
+    corpus = read_pieces(
+        text, content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST
+    )
     kept = f" of {selection.package} up to {selection.longest}" if selection.package else ""
-    return PieceText(run, f"de-en catalogs in pieces{kept}" + (", shuffled" if run.shuffle else ""), corpus)
+    return PieceText(
+        run, f"de-en catalogs in pieces{kept}" + (", shuffled" if run.shuffle else ""), corpus
+    )

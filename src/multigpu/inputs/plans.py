@@ -1,4 +1,6 @@
-"""Which items each shard of each step takes: a data set's in a new order in every epoch, or a corpus's bucket by bucket (document 000)."""
+"""Which items each shard of each step takes: a data set's in a new order in every epoch, or a
+corpus's bucket by bucket (document 000).
+"""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,17 +16,21 @@ WIDTH = 10
 
 
 def bucket_of(target_words: np.ndarray) -> np.ndarray:
-    """min(5, target words // 10), for an array of any shape: six buckets, the last one open (document 000)."""
+    """min(5, target words // 10), for an array of any shape: six buckets, the last one open
+    (document 000).
+    """
     return np.minimum(BUCKETS - 1, target_words // WIDTH)
 
 
 def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
-    """Which sentences each step of one epoch takes: shape (steps, joined batch), ranks side by side in each row; none twice in a step.
-    Sentences wait in their bucket in the order given. Whenever a bucket holds enough for the shard whose turn it is, that shard takes them,
-    then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit in different buckets, as document 000's
+    """Which sentences each step of one epoch takes: shape (steps, joined batch), ranks side by side
+    in each row; none twice in a step. Sentences wait in their bucket in the order given. Whenever a
+    bucket holds enough for the shard whose turn it is, that shard takes them,
+    then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit
+        in different buckets, as document 000's
     towers do.
-    At the end fewer than a batch wait in each bucket. They are taken too, shortest bucket first, in batches that mix neighbouring buckets,
-    and the last step is filled up as that of `Epochs`.
+    At the end fewer than a batch wait in each bucket. They are taken too, shortest bucket first, in
+    batches that mix neighbouring buckets, and the last step is filled up as that of `Epochs`.
     """
     waiting: list[deque[int]] = [deque() for _ in range(BUCKETS)]
     taken: list[int] = []
@@ -34,7 +40,8 @@ def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
         queue.append(sentence)
         if len(queue) < shard_sizes[rank]:
             continue
-        # the next rank's shard may be smaller, so that a bucket that fell short for this one is full for that one
+        # the next rank's shard may be smaller, so that a bucket that fell short for this one is
+        # full for that one
         while full := next((queue for queue in waiting if len(queue) >= shard_sizes[rank]), None):
             taken += [full.popleft() for _ in range(shard_sizes[rank])]
             rank = (rank + 1) % len(shard_sizes)
@@ -44,14 +51,17 @@ def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
 
 
 def filled_up(order: np.ndarray, joined: int) -> np.ndarray:
-    """The order as whole joined batches, shape (steps, joined); what the last one lacks is taken from the beginning."""
+    """The order as whole joined batches, shape (steps, joined); what the last one lacks is taken
+    from the beginning.
+    """
     return np.resize(order, (-(-len(order) // joined), joined))
 
 
 class Epochs(Source):
-    """A Source over a data set, in every epoch in an order drawn from (seed, epoch), or in one order (`in_order`).
-    An epoch's last step is filled up from its beginning: nothing is left out, every shard has its full size, and no item comes twice in a
-    step. A data set smaller than one joined batch is a ValueError.
+    """A Source over a data set, in every epoch in an order drawn from (seed, epoch), or in one
+    order (`in_order`). An epoch's last step is filled up from its beginning: nothing is left out,
+    every shard has its full size, and no item comes twice in a step. A data set smaller than one
+    joined batch is a ValueError.
     """
 
     count: int
@@ -61,15 +71,24 @@ class Epochs(Source):
     def __init__(self, run: Run, count: int, items: str = "images") -> None:
         self._sizes, self._seed, self._joined = run.shard_sizes, run.seed, sum(run.shard_sizes)
         if count < self._joined:
-            raise ValueError(f"a joined batch of {self._joined} {items} needs at least as many: the data set has {count}")
+            raise ValueError(
+                f"a joined batch of {self._joined} {items} needs at least as many: the data set has"
+                f" {count}"
+            )
         self.count, self._bounds = count, np.cumsum([0, *run.shard_sizes])
         self._plan = lru_cache(maxsize=2)(self.plan)
         self.steps_per_epoch = len(self._plan(0))
 
     def plan(self, epoch: int) -> np.ndarray:
-        """Items of each step of one epoch, shape (steps, joined batch), ranks side by side in each row."""
-        return filled_up(np.random.default_rng([self._seed, epoch]).permutation(self.count), self._joined)
+        """Items of each step of one epoch, shape (steps, joined batch), ranks side by side in each
+        row.
+        """
+        return filled_up(
+            np.random.default_rng([self._seed, epoch]).permutation(self.count), self._joined
+        )
 
     def items(self, step: int, rank: int) -> np.ndarray:
         epoch, within = divmod(step, self.steps_per_epoch)
-        return self._plan(0 if self.in_order else epoch)[within, self._bounds[rank] : self._bounds[rank + 1]]
+        return self._plan(0 if self.in_order else epoch)[
+            within, self._bounds[rank] : self._bounds[rank + 1]
+        ]

@@ -1,5 +1,6 @@
-"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings.
-What makes a Source here raises ValueError for other files than it reads, unusable ones, and too large a joined batch.
+"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted
+ratings. What makes a Source here raises ValueError for other files than it reads, unusable ones,
+and too large a joined batch.
 """
 
 import logging
@@ -25,7 +26,9 @@ Reviews = ReviewFile | PlantedReviews
 PADDING = UNK
 """Texts are filled up with the unknown word, as document 003 does."""
 HELD_OUT = 0.1
-"""Share of the rows never trained on, whose reviews stand in no text: single ones as in the paper, not 003's rows of 0.5% of the users."""
+"""Share of the rows never trained on, whose reviews stand in no text: single ones as in the paper,
+not 003's rows of 0.5% of the users.
+"""
 LAYOUT_VERSION = 1
 """Enters every fingerprint: raise it when the same reviews or law come to give other batches."""
 
@@ -34,9 +37,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Texts:
-    """One tower's text of every row: what its owner (a user or an item) is told of in training, this row's own review left out.
-    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin, how many there are but for the row's.
-    own_at, own: (rows,) after how many of them the row's own review begins, and its words (0 if held out).
+    """One tower's text of every row: what its owner (a user or an item) is told of in training,
+    this row's own review left out.
+    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin,
+        how many there are but for the row's.
+    own_at, own: (rows,) after how many of them the row's own review begins, and its words (0 if
+        held out).
     """
 
     ids: np.ndarray
@@ -47,7 +53,9 @@ class Texts:
 
     @classmethod
     def grouped(cls, owners: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> Self:
-        """From each row's owner (rows,), the words of its review (rows,), 0 of what is held out, and all these words in order."""
+        """From each row's owner (rows,), the words of its review (rows,), 0 of what is held out,
+        and all these words in order.
+        """
         order = np.argsort(owners, kind="stable")
         ends = np.cumsum(lengths[order])
         begins = np.empty_like(lengths)
@@ -59,7 +67,9 @@ class Texts:
         return cls(ids[sources + within], first, words[owners] - lengths, begins - first, lengths)
 
     def padded(self, chosen: np.ndarray, width: int) -> np.ndarray:
-        """The first `width` words of the chosen rows' texts, filled up with PADDING: (len(chosen), width), int64."""
+        """The first `width` words of the chosen rows' texts, filled up with PADDING: (len(chosen),
+        width), int64.
+        """
         columns = np.arange(width)
         real = columns < self.lengths[chosen][:, None]
         skipped = np.where(columns >= self.own_at[chosen][:, None], self.own[chosen][:, None], 0)
@@ -70,7 +80,9 @@ class Texts:
 
 @dataclass(frozen=True)
 class EncodedReviews:
-    """Reviews as numbers. training, held_out: rows (their places in the file); ratings: (rows,) float32."""
+    """Reviews as numbers. training, held_out: rows (their places in the file); ratings: (rows,)
+    float32.
+    """
 
     user: Texts
     item: Texts
@@ -82,32 +94,48 @@ class EncodedReviews:
 
 @lru_cache(maxsize=2)
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
-    """Rows split by their number alone, a vocabulary counted in the training rows' reviews, these grouped by user and item; once."""
+    """Rows split by their number alone, a vocabulary counted in the training rows' reviews, these
+    grouped by user and item; once.
+    """
     rows: dict[tuple[int, int], float] = {}  # (user, item) -> rating
     texts: list[list[str]] = []
     numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
     repeated = 0
     for review in reviews:
-        user, item = (known.setdefault(name, len(known)) for known, name in zip(numbers, (review.user, review.item), strict=True))
+        user, item = (
+            known.setdefault(name, len(known))
+            for known, name in zip(numbers, (review.user, review.item), strict=True)
+        )
         if (user, item) in rows:
             repeated += 1
             continue
         rows[user, item] = review.rating
         texts.append(review_words(review.text))
     if len(rows) < 2:
-        raise ValueError(f"{reviews.label} has {len(rows)} rows: at least 2 are needed, one to train on and one to hold out")
+        raise ValueError(
+            f"{reviews.label} has {len(rows)} rows: at least 2 are needed, one to train on and one"
+            " to hold out"
+        )
     shuffled = np.random.default_rng([len(rows), LAYOUT_VERSION]).permutation(len(rows))
     held = max(1, round(HELD_OUT * len(rows)))
     held_out, training = np.sort(shuffled[:held]), np.sort(shuffled[held:])
     for row in held_out:
         texts[row] = []
     vocabulary = most_frequent(chain.from_iterable(texts), limit)
-    ids = np.array([vocabulary.numbers.get(word, UNK) for text in texts for word in text], dtype=np.int32)
+    ids = np.array(
+        [vocabulary.numbers.get(word, UNK) for text in texts for word in text], dtype=np.int32
+    )
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    users, items = (Texts.grouped(np.array(owners), lengths, ids) for owners in zip(*rows, strict=True))
-    silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())  # no word tells of their user, or of their item
+    users, items = (
+        Texts.grouped(np.array(owners), lengths, ids) for owners in zip(*rows, strict=True)
+    )
+    # no word tells of their user, or of their item
+    silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())
     if repeated or silent:
-        said = "%s: %d later reviews of one item by one user left out, %d training rows whose user or item nobody else tells of"
+        said = (
+            "%s: %d later reviews of one item by one user left out, %d training rows whose user or"
+            " item nobody else tells of"
+        )
         _log.warning(said, reviews.label, repeated, silent)
     mark = fingerprint(LAYOUT_VERSION, reviews.fingerprint, vocabulary.fingerprint, HELD_OUT)
     ratings = np.array(list(rows.values()), dtype=np.float32)
@@ -117,12 +145,17 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
 def _vocabulary_size(model: Model) -> int:
     size = int(model.config.vocabulary)
     if size <= len(SPECIAL):
-        raise ValueError(f"model {model.name!r} has a vocabulary of {size} entries: it needs more than {len(SPECIAL)}")
+        raise ValueError(
+            f"model {model.name!r} has a vocabulary of {size} entries: it needs more than"
+            f" {len(SPECIAL)}"
+        )
     return size
 
 
 class DrawnReviews(Source):
-    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard, in every step."""
+    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5;
+    one batch a shard, in every step.
+    """
 
     label = "synthetic"
     period = 1
@@ -138,7 +171,9 @@ class DrawnReviews(Source):
         rng, count = np.random.default_rng([self._seed, rank]), self._sizes[rank]
         words = rng.integers(len(SPECIAL), self._entries, (count, self._width))
         ratings = rng.integers(1, 6, count).astype(np.float32)
-        return batch_of_rows(rank, self._sizes, {"words": words, "ratings": ratings}, {TABLE: self._width})
+        return batch_of_rows(
+            rank, self._sizes, {"words": words, "ratings": ratings}, {TABLE: self._width}
+        )
 
 
 class StoredReviews(Epochs):
@@ -147,7 +182,11 @@ class StoredReviews(Epochs):
     def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
         self._rows = encode_reviews(reviews, _vocabulary_size(model))
         super().__init__(run, len(self._rows.training), "rows")
-        self.label, self.fingerprint, self._length = reviews.label, self._rows.fingerprint, int(model.config.length)
+        self.label, self.fingerprint, self._length = (
+            reviews.label,
+            self._rows.fingerprint,
+            int(model.config.length),
+        )
         self.capacity = {TABLE: max(self._sizes) * 2 * self._length}
 
     def _arrays(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -156,7 +195,9 @@ class StoredReviews(Epochs):
 
     def batch(self, step: int, rank: int) -> Batch:
         words, ratings = self._arrays(self._rows.training[self.items(step, rank)])
-        return batch_of_rows(rank, self._sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]})
+        return batch_of_rows(
+            rank, self._sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]}
+        )
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:
         """All held-out rows: words (rows, 2 x length) int64 and ratings (rows,) float32."""
@@ -164,7 +205,9 @@ class StoredReviews(Epochs):
 
 
 def review_file(run: Run, model: Model) -> StoredReviews:
-    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText and overall."""
+    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText
+    and overall.
+    """
     return StoredReviews(run, model, read_reviews(*named_files(run, "file of reviews")))
 
 

@@ -1,4 +1,6 @@
-"""Words and their numbers, with document 000's three special entries; sentences of them, compact in memory; what a batch of them counts."""
+"""Words and their numbers, with document 000's three special entries; sentences of them, compact in
+memory; what a batch of them counts.
+"""
 
 import hashlib
 import re
@@ -14,19 +16,25 @@ import numpy as np
 from multigpu.inputs.batch import Batch
 
 UNK, SOS, EOS = 0, 1, 2
-"""Numbers of the unknown word, of a sentence's start and of its end, as tensorflow-nmt and document 000 have them."""
+"""Numbers of the unknown word, of a sentence's start and of its end, as tensorflow-nmt and document
+000 have them.
+"""
 SPECIAL = ("<unk>", "<s>", "</s>")
 
 _WORD = re.compile(r"<unk>|\w+|[^\w\s]")
 
 
 def words(sentence: str) -> list[str]:
-    """The words of a sentence: runs of letters, digits and underscores, `<unk>`, and every other sign. "don't --stop": don ' t - - stop."""
+    """The words of a sentence: runs of letters, digits and underscores, `<unk>`, and every other
+    sign. "don't --stop": don ' t - - stop.
+    """
     return _WORD.findall(sentence)
 
 
 class Vocabulary:
-    """The special entries and other words, in the order of their numbers; whatever is not known is `<unk>`."""
+    """The special entries and other words, in the order of their numbers; whatever is not known is
+    `<unk>`.
+    """
 
     def __init__(self, others: Iterable[str]) -> None:
         self.entries = (*SPECIAL, *others)
@@ -40,9 +48,14 @@ class Vocabulary:
 
 
 def most_frequent(found: Iterable[str], limit: int) -> Vocabulary:
-    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the special entries; no room for a word is a ValueError."""
+    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the special entries;
+    no room for a word is a ValueError.
+    """
     if limit <= len(SPECIAL):
-        raise ValueError(f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)} special ones")
+        raise ValueError(
+            f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)}"
+            " special ones"
+        )
     counts = Counter(found)
     ranked = sorted(counts.keys() - set(SPECIAL), key=lambda word: (-counts[word], word))
     return Vocabulary(ranked[: limit - len(SPECIAL)])
@@ -55,7 +68,9 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences in one flat array, ids: (all words,), int32; starts: (sentences + 1,), int64, where each begins and the last ends."""
+    """Sentences in one flat array, ids: (all words,), int32; starts: (sentences + 1,), int64, where
+    each begins and the last ends.
+    """
 
     ids: np.ndarray
     starts: np.ndarray
@@ -66,7 +81,9 @@ class Sentences:
         return np.diff(self.starts)
 
     def padded(self, chosen: np.ndarray, width: int) -> np.ndarray:
-        """The chosen sentences, each followed by EOS up to `width`: shape (len(chosen), width), int64."""
+        """The chosen sentences, each followed by EOS up to `width`: shape (len(chosen), width),
+        int64.
+        """
         columns = np.arange(width)
         real = columns < self.lengths[chosen][:, None]
         found = np.full(real.shape, EOS, dtype=np.int64)
@@ -76,8 +93,10 @@ class Sentences:
 
 @dataclass(frozen=True)
 class TextShape:
-    """What one shard of text counts. source_width, target_width: positions of every sentence, padding and the target's EOS included.
-    source_words: without padding; target_terms: target words and one EOS a sentence, which is what the loss sums.
+    """What one shard of text counts. source_width, target_width: positions of every sentence,
+    padding and the target's EOS included.
+    source_words: without padding; target_terms: target words and one EOS a sentence, which is what
+        the loss sums.
     """
 
     sentences: int
@@ -87,8 +106,12 @@ class TextShape:
     target_terms: int
 
     @classmethod
-    def of(cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None) -> Self:
-        """From each sentence's words, shapes (sentences,); padded to `width` words a side, or to the shard's longest."""
+    def of(
+        cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None
+    ) -> Self:
+        """From each sentence's words, shapes (sentences,); padded to `width` words a side, or to
+        the shard's longest.
+        """
         return cls(
             sentences=len(source_words),
             source_width=width or int(source_words.max()),
@@ -104,12 +127,22 @@ class TextShape:
 
     @property
     def lookups(self) -> dict[str, int]:
-        return {"source_embedding": self.sentences * self.source_width, "target_embedding": self.sentences * self.target_width}
+        return {
+            "source_embedding": self.sentences * self.source_width,
+            "target_embedding": self.sentences * self.target_width,
+        }
 
 
-def text_batch(rank: int, shapes: tuple[TextShape, ...], source: np.ndarray, target: np.ndarray, lengths: np.ndarray) -> Batch:
+def text_batch(
+    rank: int,
+    shapes: tuple[TextShape, ...],
+    source: np.ndarray,
+    target: np.ndarray,
+    lengths: np.ndarray,
+) -> Batch:
     """The batch of one shard; shapes: of every shard of the step.
-    source, target: (sentences, width), int64: words, one EOS (of a source: none), padding with EOS. lengths: (2, sentences), words of each.
+    source, target: (sentences, width), int64: words, one EOS (of a source: none), padding with EOS.
+        lengths: (2, sentences), words of each.
     """
     start = np.full((len(target), 1), SOS, dtype=np.int64)
     lookups = tuple(shape.lookups for shape in shapes)

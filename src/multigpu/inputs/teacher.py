@@ -1,8 +1,10 @@
-"""Images labelled by a planted teacher: made from a seed, as many as asked for, with a task that a small network can learn.
+"""Images labelled by a planted teacher: made from a seed, as many as asked for, with a task that a
+small network can learn.
 
-An image is a sum of coloured waves of random direction, frequency and phase, and noise: textures. The teacher is a fixed random
-network of one convolution (3x3, stride 2), ReLU, the mean over all places, and one dense layer; the class of an image is the largest
-of its ten outputs. Outputs are standardised over the first images, so that no class is empty.
+An image is a sum of coloured waves of random direction, frequency and phase, and noise: textures.
+The teacher is a fixed random network of one convolution (3x3, stride 2), ReLU, the mean over all
+places, and one dense layer; the class of an image is the largest of its ten outputs. Outputs are
+standardised over the first images, so that no class is empty.
 """
 
 from functools import lru_cache
@@ -21,11 +23,15 @@ FILTERS = 24
 CHUNK = 2000
 NOISE = 0.15
 LEAST_MARGIN = 0.25
-"""Images whose two largest outputs are closer than this (standard deviations) are left out: their label would be a coin's."""
+"""Images whose two largest outputs are closer than this (standard deviations) are left out: their
+label would be a coin's.
+"""
 
 
 class Teacher:
-    """The planted network for images of `channels` colours, its weights a function of the seed. images: the scale of all others."""
+    """The planted network for images of `channels` colours, its weights a function of the seed.
+    images: the scale of all others.
+    """
 
     def __init__(self, channels: int, images: np.ndarray) -> None:
         draw = np.random.default_rng([SEED, channels])
@@ -39,7 +45,10 @@ class Teacher:
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """(B, C, s, s) -> (B, FILTERS): how strongly each filter answers, over all places."""
-        windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(2, 3))[:, :, ::2, ::2]  # (B, C, h, w, 3, 3)
+        # (B, C, h, w, 3, 3)
+        windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(2, 3))[
+            :, :, ::2, ::2
+        ]
         flat = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(images), -1, self.filters.shape[0])
         return np.maximum(flat @ self.filters, 0).mean(axis=1)
 
@@ -52,14 +61,19 @@ class Teacher:
 
 
 def draw_images(number: int, size: int, channels: int, chunk: int) -> np.ndarray:
-    """Textures (number, channels, size, size), float32, mean 0 and deviation about 1; `chunk` names the draw."""
+    """Textures (number, channels, size, size), float32, mean 0 and deviation about 1; `chunk` names
+    the draw.
+    """
     draw = np.random.default_rng([SEED, size, channels, chunk])
     angle = draw.uniform(0, np.pi, (number, WAVES, 1, 1))
     turns = draw.uniform(1, 6, (number, WAVES, 1, 1))  # waves across the image
     phase = draw.uniform(0, 2 * np.pi, (number, WAVES, 1, 1))
     place = np.linspace(0, 2 * np.pi, size, dtype=np.float32)
     rows, columns = np.meshgrid(place, place, indexing="ij")
-    waves = np.sin(turns * (np.cos(angle) * rows + np.sin(angle) * columns) + phase).astype(np.float32)  # (n, WAVES, s, s)
+    # (n, WAVES, s, s)
+    waves = np.sin(turns * (np.cos(angle) * rows + np.sin(angle) * columns) + phase).astype(
+        np.float32
+    )
     colours = draw.normal(size=(number, channels, WAVES)).astype(np.float32)
     images = np.einsum("ncw,nwhv->nchv", colours, waves, optimize=True)
     images /= images.std(axis=(1, 2, 3), keepdims=True)
@@ -96,7 +110,9 @@ def from_bytes(images: np.ndarray) -> np.ndarray:
 
 
 class TaughtImages(Pictures):
-    """`count` labelled textures of one size (see the module); kept as bytes, 3 kB a CIFAR-sized one."""
+    """`count` labelled textures of one size (see the module); kept as bytes, 3 kB a CIFAR-sized
+    one.
+    """
 
     classes = CLASSES
 

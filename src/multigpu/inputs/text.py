@@ -1,5 +1,6 @@
-"""Inputs of the translation workload that are read: the committed parallel corpus, and files of your own.
-What makes a Source here raises ValueError for other files than it reads, unusable ones, what the input has not, and too large a batch.
+"""Inputs of the translation workload that are read: the committed parallel corpus, and files of
+your own. What makes a Source here raises ValueError for other files than it reads, unusable ones,
+what the input has not, and too large a batch.
 """
 
 import logging
@@ -12,10 +13,23 @@ from pathlib import Path
 import numpy as np
 
 from multigpu.inputs.batch import Batch
-from multigpu.inputs.drawn_text import LAYOUT_VERSION, LONGEST, batching_mark, fixed_width, refuse_fields, vocabulary_sizes
+from multigpu.inputs.drawn_text import (
+    LAYOUT_VERSION,
+    LONGEST,
+    batching_mark,
+    fixed_width,
+    refuse_fields,
+    vocabulary_sizes,
+)
 from multigpu.inputs.files import ParallelText, fingerprint, named_files, read_parallel
 from multigpu.inputs.plans import Epochs, bucket_of, plan_epoch
-from multigpu.inputs.sentences import Sentences, TextShape, capacity_of, count_vocabulary, text_batch
+from multigpu.inputs.sentences import (
+    Sentences,
+    TextShape,
+    capacity_of,
+    count_vocabulary,
+    text_batch,
+)
 from multigpu.paths import CORPUS
 from multigpu.run import Run
 from multigpu.workloads.base import Model
@@ -33,20 +47,35 @@ class EncodedCorpus:
 
 
 @lru_cache(maxsize=2)
-def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST) -> EncodedCorpus:
-    """Count vocabularies of at most so many entries, and number every pair that has words on both sides; once for all Runs of a process."""
-    vocabularies = count_vocabulary(text.source.sentences(), source_limit), count_vocabulary(text.target.sentences(), target_limit)
+def encode_corpus(
+    text: ParallelText, source_limit: int, target_limit: int, longest: int = LONGEST
+) -> EncodedCorpus:
+    """Count vocabularies of at most so many entries, and number every pair that has words on both
+    sides; once for all Runs of a process.
+    """
+    vocabularies = (
+        count_vocabulary(text.source.sentences(), source_limit),
+        count_vocabulary(text.target.sentences(), target_limit),
+    )
     numbered = (
-        [vocabulary.encode(sentence) for vocabulary, sentence in zip(vocabularies, pair, strict=True)]
+        [
+            vocabulary.encode(sentence)
+            for vocabulary, sentence in zip(vocabularies, pair, strict=True)
+        ]
         for pair in zip(text.source.sentences(), text.target.sentences(), strict=True)
     )
     marks = (text.fingerprint, *(vocabulary.fingerprint for vocabulary in vocabularies))
     return collect_corpus(numbered, f"{text.source.path} and {text.target.path}", marks, longest)
 
 
-def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST) -> EncodedCorpus:
-    """The pairs that have words on both sides (none: a ValueError), cut to `longest`. marks: what determines the corpus."""
-    collected = [(array("i"), array("q", [0])) for _ in range(2)]  # of each side, as `Sentences`: never held as text
+def collect_corpus(
+    numbered: Iterable[Sequence[list[int]]], name: str, marks: Sequence[str], longest: int = LONGEST
+) -> EncodedCorpus:
+    """The pairs that have words on both sides (none: a ValueError), cut to `longest`. marks: what
+    determines the corpus.
+    """
+    # of each side, as `Sentences`: never held as text
+    collected = [(array("i"), array("q", [0])) for _ in range(2)]
     left_out = cut = 0
     for numbers in numbered:
         if not all(numbers):
@@ -56,32 +85,53 @@ def collect_corpus(numbered: Iterable[Sequence[list[int]]], name: str, marks: Se
         for (ids, starts), sentence in zip(collected, numbers, strict=True):
             ids.extend(sentence[:longest])
             starts.append(len(ids))
-    source, target = (Sentences(np.array(ids, dtype=np.int32), np.array(starts, dtype=np.int64)) for ids, starts in collected)
+    source, target = (
+        Sentences(np.array(ids, dtype=np.int32), np.array(starts, dtype=np.int64))
+        for ids, starts in collected
+    )
     if not len(source.lengths):
         raise ValueError(f"no line has words in both {name}")
     if left_out or cut:
-        _log.warning("%s: %d pairs with an empty side left out, %d sentences cut to %d words", name, left_out, cut, longest)
+        _log.warning(
+            "%s: %d pairs with an empty side left out, %d sentences cut to %d words",
+            name,
+            left_out,
+            cut,
+            longest,
+        )
     return EncodedCorpus(source, target, fingerprint(LAYOUT_VERSION, *marks, longest))
 
 
 class CorpusText(Epochs):
-    """A parallel corpus in its own order (000: shuffling off) or in one drawn for each epoch, by the plan of `plan_epoch`; it has no
-    period.
-    Under batching "shared" that plan is for one shard of the joined batch's size; under "fixed" sentences come whatever their lengths.
+    """A parallel corpus in its own order (000: shuffling off) or in one drawn for each epoch, by
+    the plan of `plan_epoch`; it has no period.
+    Under batching "shared" that plan is for one shard of the joined batch's size; under "fixed"
+    sentences come whatever their lengths.
     """
 
     def __init__(self, run: Run, label: str, corpus: EncodedCorpus) -> None:
-        self.label, self._corpus, self._batching, self.in_order = label, corpus, run.batching, not run.shuffle
+        self.label, self._corpus, self._batching, self.in_order = (
+            label,
+            corpus,
+            run.batching,
+            not run.shuffle,
+        )
         super().__init__(run, len(corpus.source.lengths), "sentences")
         marks = (*((f"shuffled by {run.seed}",) if run.shuffle else ()), *batching_mark(run))
         self.fingerprint = fingerprint(corpus.fingerprint, *marks) if marks else corpus.fingerprint
         self._width = fixed_width(run)
         self.shapes = lru_cache(maxsize=8)(self._count_shapes)
-        if run.shuffle:  # which pairs meet is another matter in every epoch: the longest of all may be in any shard
-            longest = [np.full(max(self._sizes), side.lengths.max()) for side in (corpus.source, corpus.target)]
+        # which pairs meet is another matter in every epoch: the longest of all may be in any shard
+        if run.shuffle:
+            longest = [
+                np.full(max(self._sizes), side.lengths.max())
+                for side in (corpus.source, corpus.target)
+            ]
             self.capacity = capacity_of([TextShape.of(longest[0], longest[1], self._width)])
         else:
-            self.capacity = capacity_of(shape for step in range(self.steps_per_epoch) for shape in self._count_shapes(step))
+            self.capacity = capacity_of(
+                shape for step in range(self.steps_per_epoch) for shape in self._count_shapes(step)
+            )
 
     def plan(self, epoch: int) -> np.ndarray:
         order = np.arange(self.count)
@@ -90,35 +140,51 @@ class CorpusText(Epochs):
         buckets = bucket_of(self._corpus.target.lengths[order])
         if self._batching == "fixed":
             buckets = np.zeros_like(buckets)
-        return order[plan_epoch(buckets, self._sizes if self._batching == "own" else [self._joined])]
+        return order[
+            plan_epoch(buckets, self._sizes if self._batching == "own" else [self._joined])
+        ]
 
     def _count_shapes(self, step: int) -> tuple[TextShape, ...]:
         sides = (self._corpus.source.lengths, self._corpus.target.lengths)
         chosen = (self.items(step, rank) for rank in range(len(self._sizes)))
-        return tuple(TextShape.of(sides[0][pairs], sides[1][pairs], self._width) for pairs in chosen)
+        return tuple(
+            TextShape.of(sides[0][pairs], sides[1][pairs], self._width) for pairs in chosen
+        )
 
     def batch(self, step: int, rank: int) -> Batch:
         shapes, pairs = self.shapes(step), self.items(step, rank)
         source, target = self._corpus.source, self._corpus.target
         lengths = np.stack([source.lengths[pairs], target.lengths[pairs]])
         shape = shapes[rank]
-        return text_batch(rank, shapes, source.padded(pairs, shape.source_width), target.padded(pairs, shape.target_width), lengths)
+        return text_batch(
+            rank,
+            shapes,
+            source.padded(pairs, shape.source_width),
+            target.padded(pairs, shape.target_width),
+            lengths,
+        )
 
 
 def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) -> CorpusText:
-    corpus = encode_corpus(read_parallel(*files), *vocabulary_sizes(model), fixed_width(run) or LONGEST)
+    corpus = encode_corpus(
+        read_parallel(*files), *vocabulary_sizes(model), fixed_width(run) or LONGEST
+    )
     return CorpusText(run, f"{label}, shuffled" if run.shuffle else label, corpus)
 
 
 def catalogs(run: Run, model: Model) -> CorpusText:
-    """The committed English-German corpus (data/README.md); words rarer than the model's vocabularies hold are `<unk>`."""
+    """The committed English-German corpus (data/README.md); words rarer than the model's
+    vocabularies hold are `<unk>`.
+    """
     refuse_fields(run)
     files = (CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     return _corpus_source(run, model, files, "de-en catalogs")
 
 
 def text_files(run: Run, model: Model) -> CorpusText:
-    """Your own corpus: `run.data` names the source file and the target file, plain or .gz; vocabularies are counted in them."""
+    """Your own corpus: `run.data` names the source file and the target file, plain or .gz;
+    vocabularies are counted in them.
+    """
     refuse_fields(run, data=True)
     files = named_files(run, "source", "target")
     return _corpus_source(run, model, files, f"text files {files[0].name}, {files[1].name}")

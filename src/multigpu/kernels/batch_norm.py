@@ -1,6 +1,7 @@
-"""Batch norm with what follows it, a sum, ReLU and max-pooling, as PyTorch operators: `torch.ops.multigpu.batch_norm` and its backward
-pass, written out for CPUs, as Triton's kernels (`batch_norm_triton.py`) on GPUs. Images are (B, C, H, W) with channels last in memory.
-The exact type is float32 where they have 16 bits, else their own.
+"""Batch norm with what follows it, a sum, ReLU and max-pooling, as PyTorch operators:
+`torch.ops.multigpu.batch_norm` and its backward pass, written out for CPUs, as Triton's kernels
+(`batch_norm_triton.py`) on GPUs. Images are (B, C, H, W) with channels last in memory. The exact
+type is float32 where they have 16 bits, else their own.
 """
 
 import functools
@@ -18,7 +19,8 @@ from multigpu.kernels.lstm import exact_type, stand_in
 
 LAST = torch.channels_last
 KINDS = (torch.float32, torch.bfloat16, torch.float16)  # what the kernels read and write on GPUs
-MOST = 2**31  # numbers that a tensor which is pooled may have on a GPU: places in it are counted in 32 bits
+# numbers that a tensor which is pooled may have on a GPU: places in it are counted in 32 bits
+MOST = 2**31
 
 
 @functools.cache
@@ -29,47 +31,77 @@ def unavailable(device: int) -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     major, minor = torch.cuda.get_device_capability(device)
-    return None if major >= 8 else f"the kernels are written for compute capability 8.0 and above, and this GPU has {major}.{minor}"
+    return (
+        None
+        if major >= 8
+        else (
+            "the kernels are written for compute capability 8.0 and above, and this GPU has"
+            f" {major}.{minor}"
+        )
+    )
 
 
 def library_instead(device: torch.device) -> str | None:
-    """Why batch norm is left to the library on this device, in one clause; None where it is not. A CPU has it written out."""
+    """Why batch norm is left to the library on this device, in one clause; None where it is not. A
+    CPU has it written out.
+    """
     if device.type != "cuda":
         return None
     return unavailable(torch.cuda.current_device() if device.index is None else device.index)
 
 
-def check_arguments(x: Tensor, vectors: dict[str, Tensor], after: Tensor | None = None, pool: Sequence[int] = ()) -> None:
+def check_arguments(
+    x: Tensor, vectors: dict[str, Tensor], after: Tensor | None = None, pool: Sequence[int] = ()
+) -> None:
     """Raises ValueError where shapes or types do not fit."""
     if x.dim() != 4 or x.numel() <= x.shape[1] or not x.shape[1]:
-        raise ValueError(f"x is {tuple(x.shape)}: batch norm takes (images, channels, height, width) with more than one value a channel")
+        raise ValueError(
+            f"x is {tuple(x.shape)}: batch norm takes (images, channels, height, width) with more"
+            " than one value a channel"
+        )
     for name, vector in vectors.items():
         if vector.shape != x.shape[1:2] or vector.dtype != exact_type(x.dtype):
             raise ValueError(
-                f"{name} is {vector.dtype} {tuple(vector.shape)}: it must be {exact_type(x.dtype)} {tuple(x.shape[1:2])} beside"
-                f" x {x.dtype} {tuple(x.shape)}"
+                f"{name} is {vector.dtype} {tuple(vector.shape)}: it must be {exact_type(x.dtype)}"
+                f" {tuple(x.shape[1:2])} beside x {x.dtype} {tuple(x.shape)}"
             )
     if after is not None and (after.shape != x.shape or after.dtype != x.dtype):
-        raise ValueError(f"what is added is {after.dtype} {tuple(after.shape)}: it must be {x.dtype} {tuple(x.shape)}, as x is")
+        raise ValueError(
+            f"what is added is {after.dtype} {tuple(after.shape)}: it must be {x.dtype}"
+            f" {tuple(x.shape)}, as x is"
+        )
     if pool and after is not None:
         raise ValueError("a sum is not pooled in one piece: pool it afterwards")
     if x.is_cuda and x.dtype not in KINDS:
-        raise ValueError(f"fused batch norm computes in float32, bfloat16 and float16 on GPUs, not in {x.dtype}")
+        raise ValueError(
+            f"fused batch norm computes in float32, bfloat16 and float16 on GPUs, not in {x.dtype}"
+        )
     if x.is_cuda and pool and x.numel() >= MOST:
-        raise ValueError(f"{x.numel()} numbers are too many to be pooled in one piece (at most 2^31 - 1): take a smaller batch")
+        raise ValueError(
+            f"{x.numel()} numbers are too many to be pooled in one piece (at most 2^31 - 1): take a"
+            " smaller batch"
+        )
 
 
 @torch.library.custom_op("multigpu::batch_moments", mutates_args=("running_mean", "running_var"))
 def batch_moments(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    arrivals: Tensor,
+    momentum: float,
+    epsilon: float,
 ) -> tuple[Tensor, Tensor]:
-    """Mean and inverse deviation of each of x's channels, (C,) in the exact type; running ones, too, move by `momentum` towards them.
+    """Mean and inverse deviation of each of x's channels, (C,) in the exact type; running ones,
+    too, move by `momentum` towards them.
     arrivals: (C,) int32 zeros, and zeros again afterwards: no two calls may use it at once.
     """
     check_arguments(x, {"running_mean": running_mean, "running_var": running_var})
     with torch.autocast(x.device.type, enabled=False):
         run = batch_norm_launch.moments if x.is_cuda else moments
-        return run(x.contiguous(memory_format=LAST), running_mean, running_var, arrivals, momentum, epsilon)
+        return run(
+            x.contiguous(memory_format=LAST), running_mean, running_var, arrivals, momentum, epsilon
+        )
 
 
 @batch_moments.register_fake
@@ -90,14 +122,19 @@ def batch_norm(
     pool: list[int],
     twice: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation for what they are, x's own.
+    """Normalise x, add `after`, apply ReLU and pool. The gradient takes mean and deviation for what
+    they are, x's own.
 
     weight, bias: (C,) in the exact type. after: added to what is normalised; like x, or None.
-    mean, inverse, arrivals: of `batch_moments`. pool: a `Pool`'s numbers, or none. twice: whether the result is used twice (`SecondUse`).
+    mean, inverse, arrivals: of `batch_moments`. pool: a `Pool`'s numbers, or none. twice: whether
+        the result is used twice (`SecondUse`).
 
-    Returns the result; which place of each window was the largest (uint8; empty unpooled); what takes a second use's gradient (or empty).
+    Returns the result; which place of each window was the largest (uint8; empty unpooled); what
+    takes a second use's gradient (or empty).
     """
-    check_arguments(x, {"weight": weight, "bias": bias, "mean": mean, "inverse": inverse}, after, pool)
+    check_arguments(
+        x, {"weight": weight, "bias": bias, "mean": mean, "inverse": inverse}, after, pool
+    )
     with torch.autocast(x.device.type, enabled=False):
         x = x.contiguous(memory_format=LAST)
         after = None if after is None else after.contiguous(memory_format=LAST)
@@ -129,16 +166,22 @@ def batch_norm_backward(
     relu: bool,
     pool: list[int],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, of what was added (empty without the `y` then returned), of weight and bias. more: that of y's second use."""
+    """Gradients of x, of what was added (empty without the `y` then returned), of weight and bias.
+    more: that of y's second use.
+    """
     with torch.autocast(x.device.type, enabled=False):
         x, dy = x.contiguous(memory_format=LAST), dy.to(x.dtype).contiguous(memory_format=LAST)
         more = None if more is None else more.to(x.dtype).contiguous(memory_format=LAST)
         run = batch_norm_launch.backward if x.is_cuda else backward
-        return run(dy, more, x, y, Norm(weight, bias, mean, inverse), taps, arrivals, relu, Pool(*pool))
+        return run(
+            dy, more, x, y, Norm(weight, bias, mean, inverse), taps, arrivals, relu, Pool(*pool)
+        )
 
 
 @batch_norm_backward.register_fake
-def _(dy: Tensor, more: Tensor | None, x: Tensor, y: Tensor | None, weight: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(
+    dy: Tensor, more: Tensor | None, x: Tensor, y: Tensor | None, weight: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dx = torch.empty_like(x, memory_format=LAST)
     dafter = x.new_empty((0,)) if y is None else torch.empty_like(dx)
     return dx, dafter, torch.empty_like(weight), torch.empty_like(weight)
@@ -160,7 +203,9 @@ def _differentiate(ctx, dy, _, more):  # type: ignore[no-untyped-def]
     first, second = (more, None) if dy is None else (dy, more)
     if second is not None and y is None:
         first, second = first + second, None
-    dx, dafter, dweight, dbias = batch_norm_backward(first, second, x, y, *kept, ctx.arrivals, ctx.relu, ctx.pool)
+    dx, dafter, dweight, dbias = batch_norm_backward(
+        first, second, x, y, *kept, ctx.arrivals, ctx.relu, ctx.pool
+    )
     return dx, dweight, dbias, None if y is None else dafter, *(None,) * 6
 
 
@@ -168,7 +213,9 @@ batch_norm.register_autograd(_differentiate, setup_context=_setup)
 
 
 class SecondUse(torch.autograd.Function):
-    """A result of `batch_norm` once more, whose gradient goes to the stand-in beside it: the kernel that needs both adds them up."""
+    """A result of `batch_norm` once more, whose gradient goes to the stand-in beside it: the kernel
+    that needs both adds them up.
+    """
 
     @staticmethod
     def forward(ctx: Any, y: Tensor, stand_in: Tensor) -> Tensor:
@@ -180,7 +227,12 @@ class SecondUse(torch.autograd.Function):
 
 
 def moments(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    arrivals: Tensor,
+    momentum: float,
+    epsilon: float,
 ) -> tuple[Tensor, Tensor]:
     """What the kernel computes, written out."""
     variance, mean = torch.var_mean(x.to(running_mean.dtype), (0, 2, 3), correction=0)
@@ -190,19 +242,31 @@ def moments(
     return mean, torch.rsqrt(variance + epsilon)
 
 
-def forward(x: Tensor, norm: Norm, after: Tensor | None, relu: bool, pool: Pool) -> tuple[Tensor, Tensor]:
+def forward(
+    x: Tensor, norm: Norm, after: Tensor | None, relu: bool, pool: Pool
+) -> tuple[Tensor, Tensor]:
     """What the kernels compute, written out."""
     y = normalised(x.to(norm.weight.dtype), norm) + (0 if after is None else after)
     y = (y.relu() if relu else y).to(x.dtype)
     taps = x.new_empty((0,), dtype=torch.uint8)
     if pool.sides:
-        y, places = F.max_pool2d(F.pad(y, pool.pads(x), value=-torch.inf), pool.sides, pool.stride, return_indices=True)
+        y, places = F.max_pool2d(
+            F.pad(y, pool.pads(x), value=-torch.inf), pool.sides, pool.stride, return_indices=True
+        )
         taps = pool.taps(places, x).contiguous(memory_format=LAST)
     return y.contiguous(memory_format=LAST), taps
 
 
 def backward(
-    dy: Tensor, more: Tensor | None, x: Tensor, y: Tensor | None, norm: Norm, taps: Tensor, arrivals: Tensor, relu: bool, pool: Pool
+    dy: Tensor,
+    more: Tensor | None,
+    x: Tensor,
+    y: Tensor | None,
+    norm: Norm,
+    taps: Tensor,
+    arrivals: Tensor,
+    relu: bool,
+    pool: Pool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the kernels compute, written out."""
     exact, dz = x.to(norm.weight.dtype), dy.to(norm.weight.dtype)
@@ -217,7 +281,9 @@ def backward(
     along = (exact - wide(norm.mean)) * wide(norm.inverse)
     dbias, dweight = dz.sum((0, 2, 3)), (dz * along).sum((0, 2, 3))
     count = x.numel() // x.shape[1]
-    dx = wide(norm.weight * norm.inverse) * (dz - wide(dbias / count) - along * wide(dweight / count))
+    dx = wide(norm.weight * norm.inverse) * (
+        dz - wide(dbias / count) - along * wide(dweight / count)
+    )
     return dx.to(x.dtype).contiguous(memory_format=LAST), dafter, dweight, dbias
 
 

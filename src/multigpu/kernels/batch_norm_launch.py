@@ -12,14 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-MOST_SHARES = 128  # into how many shares the rows are cut for a sum: the last program to finish puts all of them together
+# into how many shares the rows are cut for a sum: the last program to finish puts all of them
+# together
+MOST_SHARES = 128
 PART = 64  # shares that it reads at once
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a kernel works: numbers of a tile, which a program reads at once, and its warps.
-    stages, programs: of a sum, tiles on their way to a program, and programs of a multiprocessor. tiles: of another kernel's program.
+    stages, programs: of a sum, tiles on their way to a program, and programs of a multiprocessor.
+        tiles: of another kernel's program.
     """
 
     tile: int
@@ -34,7 +37,9 @@ NORMALISE = GRADIENTS = Plan(2048, 4, tiles=2)
 
 
 class Norm(NamedTuple):
-    """Scale and shift, the batch's mean and inverse deviation, (C,) each in the exact type, in the order of the kernels' arguments."""
+    """Scale and shift, the batch's mean and inverse deviation, (C,) each in the exact type, in the
+    order of the kernels' arguments.
+    """
 
     weight: Tensor
     bias: Tensor
@@ -44,7 +49,9 @@ class Norm(NamedTuple):
 
 @dataclass(frozen=True)
 class Pool:
-    """Max-pooling: sides of its window (0 and 0: none), stride, pads at the top and the left, windows downwards and across."""
+    """Max-pooling: sides of its window (0 and 0: none), stride, pads at the top and the left,
+    windows downwards and across.
+    """
 
     down: int = 0
     across: int = 0
@@ -64,10 +71,14 @@ class Pool:
 
     def padded(self) -> tuple[int, int]:
         """Height and width of what all windows cover."""
-        return (self.high - 1) * self.stride + self.down, (self.wide - 1) * self.stride + self.across
+        return (self.high - 1) * self.stride + self.down, (
+            self.wide - 1
+        ) * self.stride + self.across
 
     def pads(self, x: Tensor) -> tuple[int, int, int, int]:
-        """Columns and rows to be added to x, or cut off at its end, so that it is what all windows cover."""
+        """Columns and rows to be added to x, or cut off at its end, so that it is what all windows
+        cover.
+        """
         height, width = self.padded()
         return self.left, width - self.left - x.shape[3], self.top, height - self.top - x.shape[2]
 
@@ -75,28 +86,43 @@ class Pool:
         """Places in the padded image as places in each window."""
         width = self.padded()[1]
         corner = self.corners(places)
-        return ((places // width - corner // width) * self.across + places % width - corner % width).to(torch.uint8)
+        return (
+            (places // width - corner // width) * self.across + places % width - corner % width
+        ).to(torch.uint8)
 
     def corners(self, like: Tensor) -> Tensor:
         """Where in the padded image each window begins, (high, wide)."""
-        lines, columns = (torch.arange(count, device=like.device) * self.stride for count in (self.high, self.wide))
+        lines, columns = (
+            torch.arange(count, device=like.device) * self.stride
+            for count in (self.high, self.wide)
+        )
         return lines[:, None] * self.padded()[1] + columns
 
     def spread(self, dy: Tensor, taps: Tensor, x: Tensor) -> Tensor:
         """Each window's gradient at its largest place, (B, C, H, W)."""
         height, width = self.padded()
         places = self.corners(dy) + taps.long() // self.across * width + taps.long() % self.across
-        flat = dy.new_zeros(*dy.shape[:2], height * width).scatter_add_(2, places.flatten(2), dy.flatten(2))
+        flat = dy.new_zeros(*dy.shape[:2], height * width).scatter_add_(
+            2, places.flatten(2), dy.flatten(2)
+        )
         return F.pad(flat.view(*dy.shape[:2], height, width), tuple(-pad for pad in self.pads(x)))
 
     @property
     def constants(self) -> dict[str, int]:
-        return {"STRIDE": self.stride, "TOP": self.top, "LEFT": self.left, "DOWN": self.down, "ACROSS": self.across}
+        return {
+            "STRIDE": self.stride,
+            "TOP": self.top,
+            "LEFT": self.left,
+            "DOWN": self.down,
+            "ACROSS": self.across,
+        }
 
 
 @dataclass(frozen=True)
 class Share:
-    """A tile of rows and channels, how many tiles (downwards) a program takes and how many programs share the rows."""
+    """A tile of rows and channels, how many tiles (downwards) a program takes and how many programs
+    share the rows.
+    """
 
     rows: int
     channels: int
@@ -112,7 +138,9 @@ def kernels() -> ModuleType:
 
 def programs_of(device: int, each: int) -> int:
     """How many share a sum on this GPU: a power of two that all run at once."""
-    return power_above(each * torch.cuda.get_device_properties(device).multi_processor_count + 1) // 2
+    return (
+        power_above(each * torch.cuda.get_device_properties(device).multi_processor_count + 1) // 2
+    )
 
 
 def power_above(number: int) -> int:
@@ -140,7 +168,9 @@ def share_for_map(rows: int, channels: int, tile: int, tiles: int) -> Share:
 
 @functools.cache
 def early(device: torch.device) -> bool:
-    """Whether a second pass is launched while the first one ends: GPUs can from compute capability 9.0."""
+    """Whether a second pass is launched while the first one ends: GPUs can from compute capability
+    9.0.
+    """
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
@@ -155,65 +185,174 @@ def blocks(channels: int, share: Share) -> tuple[int]:
 
 
 def moments(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    arrivals: Tensor,
+    momentum: float,
+    epsilon: float,
 ) -> tuple[Tensor, Tensor]:
     """Mean and inverse deviation."""
     channels = x.shape[1]
     rows = x.numel() // channels
     mean, inverse = torch.empty_like(running_mean), torch.empty_like(running_mean)
-    share = share_for_sums(rows, channels, programs_of(x.device.index, MOMENTS.programs), MOMENTS.tile)
+    share = share_for_sums(
+        rows, channels, programs_of(x.device.index, MOMENTS.programs), MOMENTS.tile
+    )
     means, squares = mean.new_empty(2, share.count, channels).unbind()
     kernels().moments[blocks(channels, share)](
-        x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
-        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=MOMENTS.stages, EARLY=early(x.device), num_warps=MOMENTS.warps,
-    )  # fmt: skip
+        x,
+        means,
+        squares,
+        arrivals,
+        running_mean,
+        running_var,
+        mean,
+        inverse,
+        rows,
+        channels,
+        share.tiles,
+        share.count,
+        momentum,
+        epsilon,
+        ROWS=share.rows,
+        CHANNELS=share.channels,
+        PART=PART,
+        STAGES=MOMENTS.stages,
+        EARLY=early(x.device),
+        num_warps=MOMENTS.warps,
+    )
     return mean, inverse
 
 
-def forward(x: Tensor, norm: Norm, after: Tensor | None, relu: bool, pool: Pool) -> tuple[Tensor, Tensor]:
+def forward(
+    x: Tensor, norm: Norm, after: Tensor | None, relu: bool, pool: Pool
+) -> tuple[Tensor, Tensor]:
     """The result and its taps."""
     channels, height, width = x.shape[1:]
     rows = x.numel() // channels
-    y = torch.empty(pool.shape(x), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    y = torch.empty(
+        pool.shape(x), dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
     if pool.sides:
         taps = torch.empty_like(y, dtype=torch.uint8)
         outputs = y.numel() // channels
         share = share_for_map(outputs, channels, NORMALISE.tile // 2, 1)
         kernels().normalise_pool[blocks(channels, share)](
-            x, *norm, y, taps, outputs, channels, height, width, pool.high, pool.wide,
-            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(x.device),
-        )  # fmt: skip
+            x,
+            *norm,
+            y,
+            taps,
+            outputs,
+            channels,
+            height,
+            width,
+            pool.high,
+            pool.wide,
+            **pool.constants,
+            RELU=relu,
+            ROWS=share.rows,
+            CHANNELS=share.channels,
+            num_warps=NORMALISE.warps,
+            **second_pass(x.device),
+        )
         return y, taps
     share = share_for_map(rows, channels, NORMALISE.tile, NORMALISE.tiles)
     kernels().normalise[blocks(channels, share)](
-        x, x if after is None else after, *norm, y, rows, channels, share.tiles,
-        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(x.device),
-    )  # fmt: skip
+        x,
+        x if after is None else after,
+        *norm,
+        y,
+        rows,
+        channels,
+        share.tiles,
+        RELU=relu,
+        AFTER=after is not None,
+        ROWS=share.rows,
+        CHANNELS=share.channels,
+        num_warps=NORMALISE.warps,
+        **second_pass(x.device),
+    )
     return y, x.new_empty((0,), dtype=torch.uint8)
 
 
 def backward(
-    dy: Tensor, more: Tensor | None, x: Tensor, y: Tensor | None, norm: Norm, taps: Tensor, arrivals: Tensor, relu: bool, pool: Pool
+    dy: Tensor,
+    more: Tensor | None,
+    x: Tensor,
+    y: Tensor | None,
+    norm: Norm,
+    taps: Tensor,
+    arrivals: Tensor,
+    relu: bool,
+    pool: Pool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of x, of what was added (empty where `y` is None), of weight and bias."""
     channels, height, width = x.shape[1:]
     rows = x.numel() // channels
     added = y is not None
-    share = share_for_sums(rows, channels, programs_of(x.device.index, SUMS.programs), SUMS.tile // 2 if pool.sides else SUMS.tile)
+    share = share_for_sums(
+        rows,
+        channels,
+        programs_of(x.device.index, SUMS.programs),
+        SUMS.tile // 2 if pool.sides else SUMS.tile,
+    )
     partial = norm.weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
-    dweight, dbias, dx = torch.empty_like(norm.weight), torch.empty_like(norm.weight), torch.empty_like(x)
+    dweight, dbias, dx = (
+        torch.empty_like(norm.weight),
+        torch.empty_like(norm.weight),
+        torch.empty_like(x),
+    )
     place = height, width, pool.high, pool.wide
     kernels().gradient_sums[blocks(channels, share)](
-        dy, dy if more is None else more, x, y if added else x, *norm, taps, dz, partial, arrivals, dweight, dbias,
-        rows, channels, share.tiles, share.count, *place,
-        **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUMS.stages, num_warps=SUMS.warps, EARLY=early(x.device),
-    )  # fmt: skip
+        dy,
+        dy if more is None else more,
+        x,
+        y if added else x,
+        *norm,
+        taps,
+        dz,
+        partial,
+        arrivals,
+        dweight,
+        dbias,
+        rows,
+        channels,
+        share.tiles,
+        share.count,
+        *place,
+        **pool.constants,
+        RELU=relu,
+        AFTER=added,
+        MORE=more is not None,
+        POOL=pool.sides is not None,
+        ROWS=share.rows,
+        CHANNELS=share.channels,
+        PART=PART,
+        STAGES=SUMS.stages,
+        num_warps=SUMS.warps,
+        EARLY=early(x.device),
+    )
     share = share_for_map(rows, channels, GRADIENTS.tile, GRADIENTS.tiles)
     kernels().gradients[blocks(channels, share)](
-        dz if added else dy, x, *norm, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
-        **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, num_warps=GRADIENTS.warps, **second_pass(x.device),
-    )  # fmt: skip
+        dz if added else dy,
+        x,
+        *norm,
+        taps,
+        dweight,
+        dbias,
+        dx,
+        rows,
+        channels,
+        share.tiles,
+        *place,
+        **pool.constants,
+        RELU=relu and not added,
+        POOL=pool.sides is not None,
+        ROWS=share.rows,
+        CHANNELS=share.channels,
+        num_warps=GRADIENTS.warps,
+        **second_pass(x.device),
+    )
     return dx, dz, dweight, dbias

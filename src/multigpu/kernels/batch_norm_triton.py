@@ -1,8 +1,12 @@
-"""Batch norm's kernels in Triton, over a matrix of rows (an image's pixels) and channels that lies in memory row by row.
+"""Batch norm's kernels in Triton, over a matrix of rows (an image's pixels) and channels that lies
+in memory row by row.
 
-Two passes forward, two backward: each first pass adds up a program's share of the rows, and the last program to finish with some channels
-puts the shares together, always in one order. Whose share is last is counted in `arrivals`, which is 0 again when it has been found.
-EARLY: the second pass is launched while the last programs of the first are at work, and waits for what they write.
+Two passes forward, two backward: each first pass adds up a program's share of the rows, and the
+    last program to finish with some channels
+puts the shares together, always in one order. Whose share is last is counted in `arrivals`, which
+is 0 again when it has been found.
+EARLY: the second pass is launched while the last programs of the first are at work, and waits for
+    what they write.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -19,7 +23,9 @@ COUNTS = ("rows", "tiles", "shares")
 
 @triton.jit
 def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr):
-    """What is written, from how far x is apart from the mean: rounded before it is compared, as the library does."""
+    """What is written, from how far x is apart from the mean: rounded before it is compared, as the
+    library does.
+    """
     z = apart * scale + bias + after
     if RELU:
         z = tl.where(z < 0.0, 0.0, z)  # no number stays none
@@ -28,7 +34,9 @@ def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr
 
 @triton.jit
 def whose(channels, CHANNELS: tl.constexpr):
-    """Which channels and which share of the rows a program works on: programs beside each other share rows."""
+    """Which channels and which share of the rows a program works on: programs beside each other
+    share rows.
+    """
     blocks = tl.cdiv(channels, CHANNELS)
     program = tl.program_id(0)
     return program % blocks, program // blocks
@@ -38,19 +46,40 @@ def whose(channels, CHANNELS: tl.constexpr):
 def vectors(weight, bias, mean, inverse, channel, inside):
     """Mean, inverse deviation, scale and shift of some channels, as rows."""
     m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
-    return m, i, tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+    return (
+        m,
+        i,
+        tl.load(weight + channel, inside)[None, :],
+        tl.load(bias + channel, inside)[None, :],
+    )
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def moments(
-    x, means, squares, arrivals, running_mean, running_var, mean_out, inverse_out,
-    rows, channels, tiles, shares, momentum, epsilon,
-    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+    x,
+    means,
+    squares,
+    arrivals,
+    running_mean,
+    running_var,
+    mean_out,
+    inverse_out,
+    rows,
+    channels,
+    tiles,
+    shares,
+    momentum,
+    epsilon,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    PART: tl.constexpr,
+    STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     """Each channel's mean and inverse deviation, and the running statistics moved towards them.
 
-    A share is a mean and a sum of squares around it; its numbers are taken relative to its first one, and means relative to the first
-    share's, so that nothing cancels.
+    A share is a mean and a sum of squares around it; its numbers are taken relative to its first
+    one, and means relative to the first share's, so that nothing cancels.
     """
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
@@ -84,7 +113,9 @@ def moments(
             there = (each < shares)[:, None] & inside[None, :]
             all_of = each[:, None] * channels + channel[None, :]
             counts = tl.minimum(rows - each * tiles * ROWS, tiles * ROWS).to(tl.float32)[:, None]
-            distance = tl.load(means + all_of, there, other=0.0, cache_modifier=".cg") - near[None, :]
+            distance = (
+                tl.load(means + all_of, there, other=0.0, cache_modifier=".cg") - near[None, :]
+            )
             inner = tl.load(squares + all_of, there, other=0.0, cache_modifier=".cg")
             apart += tl.where(there, counts * distance, 0.0)
             spread += tl.where(there, inner + counts * distance * distance, 0.0)
@@ -97,15 +128,32 @@ def moments(
         old_mean = tl.load(running_mean + channel, inside)
         old_var = tl.load(running_var + channel, inside)
         tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean), inside)
-        tl.store(running_var + channel, old_var + momentum * (variance * rows / (rows - 1.0) - old_var), inside)
+        tl.store(
+            running_var + channel,
+            old_var + momentum * (variance * rows / (rows - 1.0) - old_var),
+            inside,
+        )
         tl.store(arrivals + block, 0)
 
 
 @triton.jit(do_not_specialize=COUNTS)
 def normalise(
-    x, after, weight, bias, mean, inverse, y, rows, channels, tiles,
-    RELU: tl.constexpr, AFTER: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
+    x,
+    after,
+    weight,
+    bias,
+    mean,
+    inverse,
+    y,
+    rows,
+    channels,
+    tiles,
+    RELU: tl.constexpr,
+    AFTER: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     """Result from x, last rows first: those are still in the cache."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
@@ -124,16 +172,39 @@ def normalise(
         if AFTER:
             more = tl.load(after + here + place, some, other=0.0).to(tl.float32)
         value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
-        tl.store(y + here + place, normalised(value - m, i * w, b, more, RELU, y.dtype.element_ty), some)
+        tl.store(
+            y + here + place, normalised(value - m, i * w, b, more, RELU, y.dtype.element_ty), some
+        )
 
 
 @triton.jit
 def normalise_pool(
-    x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, high, wide,
-    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """The largest of each window of what `normalise` would write, and in `taps` which of the window's places that is (the first)."""
+    x,
+    weight,
+    bias,
+    mean,
+    inverse,
+    y,
+    taps,
+    outputs,
+    channels,
+    height,
+    width,
+    high,
+    wide,
+    STRIDE: tl.constexpr,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+    RELU: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """The largest of each window of what `normalise` would write, and in `taps` which of the
+    window's places that is (the first).
+    """
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
@@ -149,7 +220,9 @@ def normalise_pool(
     for down in tl.static_range(DOWN):
         for across in tl.static_range(ACROSS):
             r, c = line + down, column + across
-            some = ((output < outputs) & (r >= 0) & (r < height) & (c >= 0) & (c < width))[:, None] & inside[None, :]
+            some = ((output < outputs) & (r >= 0) & (r < height) & (c >= 0) & (c < width))[
+                :, None
+            ] & inside[None, :]
             place = ((image + r) * width + c)[:, None] * channels + channel[None, :]
             value = tl.load(x + place, some, other=0.0).to(tl.float32)
             value = normalised(value - m, i * w, b, 0.0, RELU, y.dtype.element_ty).to(tl.float32)
@@ -164,11 +237,30 @@ def normalise_pool(
 
 @triton.jit
 def incoming(
-    dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
-    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
-):  # fmt: skip
-    """The gradient of a tile of outputs; of those that were pooled, the sum over all windows whose largest each is."""
+    dy,
+    taps,
+    start,
+    row,
+    place,
+    channel,
+    some,
+    channels,
+    height,
+    width,
+    high,
+    wide,
+    STRIDE: tl.constexpr,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+    POOL: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """The gradient of a tile of outputs; of those that were pooled, the sum over all windows whose
+    largest each is.
+    """
     if POOL:
         pixel = start.to(tl.int32) + row
         r, c = pixel // width % height + TOP, pixel % width + LEFT
@@ -178,7 +270,14 @@ def incoming(
             for before in tl.static_range((ACROSS + STRIDE - 1) // STRIDE):
                 line, column = r // STRIDE - above, c // STRIDE - before
                 down, across = r - line * STRIDE, c - column * STRIDE
-                fits = (line >= 0) & (line < high) & (column >= 0) & (column < wide) & (down < DOWN) & (across < ACROSS)
+                fits = (
+                    (line >= 0)
+                    & (line < high)
+                    & (column >= 0)
+                    & (column < wide)
+                    & (down < DOWN)
+                    & (across < ACROSS)
+                )
                 there = fits[:, None] & some
                 window = ((image + line) * wide + column)[:, None] * channels + channel[None, :]
                 tap = tl.load(taps + window, there, other=255).to(tl.int32)
@@ -191,13 +290,46 @@ def incoming(
 
 @triton.jit(do_not_specialize=COUNTS)
 def gradient_sums(
-    dy, more, x, y, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
-    rows, channels, tiles, shares, height, width, high, wide,
-    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    RELU: tl.constexpr, AFTER: tl.constexpr, MORE: tl.constexpr, POOL: tl.constexpr,
-    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """The gradients of weight and bias; in `dz`, where something was added (AFTER), the gradient of that sum."""
+    dy,
+    more,
+    x,
+    y,
+    weight,
+    bias,
+    mean,
+    inverse,
+    taps,
+    dz,
+    partial,
+    arrivals,
+    dweight,
+    dbias,
+    rows,
+    channels,
+    tiles,
+    shares,
+    height,
+    width,
+    high,
+    wide,
+    STRIDE: tl.constexpr,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+    RELU: tl.constexpr,
+    AFTER: tl.constexpr,
+    MORE: tl.constexpr,
+    POOL: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    PART: tl.constexpr,
+    STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """The gradients of weight and bias; in `dz`, where something was added (AFTER), the gradient of
+    that sum.
+    """
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
@@ -213,9 +345,27 @@ def gradient_sums(
         some = (row < rows - start)[:, None] & inside[None, :]
         value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
         gradient = incoming(
-            dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
-            STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
-        )  # fmt: skip
+            dy,
+            taps,
+            start,
+            row,
+            place,
+            channel,
+            some,
+            channels,
+            height,
+            width,
+            high,
+            wide,
+            STRIDE,
+            TOP,
+            LEFT,
+            DOWN,
+            ACROSS,
+            POOL,
+            ROWS,
+            CHANNELS,
+        )
         if MORE:
             gradient += tl.load(more + here + place, some, other=0.0).to(tl.float32)
         if RELU:
@@ -234,7 +384,9 @@ def gradient_sums(
         tl.extra.cuda.gdc_launch_dependents()
     own = partial + share * channels + channel
     tl.store(own, tl.sum(total, 0), inside)
-    tl.store(own + shares * channels, tl.sum(product, 0) * tl.load(inverse + channel, inside), inside)
+    tl.store(
+        own + shares * channels, tl.sum(product, 0) * tl.load(inverse + channel, inside), inside
+    )
     tl.debug_barrier()
     if tl.atomic_add(arrivals + block, 1) == shares - 1:
         total_of = tl.zeros((PART, CHANNELS), tl.float32)
@@ -244,7 +396,9 @@ def gradient_sums(
             there = (each < shares)[:, None] & inside[None, :]
             all_of = partial + each[:, None] * channels + channel[None, :]
             total_of += tl.load(all_of, there, other=0.0, cache_modifier=".cg")
-            product_of += tl.load(all_of + shares * channels, there, other=0.0, cache_modifier=".cg")
+            product_of += tl.load(
+                all_of + shares * channels, there, other=0.0, cache_modifier=".cg"
+            )
         tl.store(dbias + channel, tl.sum(total_of, 0), inside)
         tl.store(dweight + channel, tl.sum(product_of, 0), inside)
         tl.store(arrivals + block, 0)
@@ -252,18 +406,47 @@ def gradient_sums(
 
 @triton.jit(do_not_specialize=COUNTS)
 def gradients(
-    dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, tiles, height, width, high, wide,
-    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    RELU: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Gradient of x from that of the outputs and its sums, last rows first; RELU: whether that gradient must be masked first."""
+    dy,
+    x,
+    weight,
+    bias,
+    mean,
+    inverse,
+    taps,
+    dweight,
+    dbias,
+    dx,
+    rows,
+    channels,
+    tiles,
+    height,
+    width,
+    high,
+    wide,
+    STRIDE: tl.constexpr,
+    TOP: tl.constexpr,
+    LEFT: tl.constexpr,
+    DOWN: tl.constexpr,
+    ACROSS: tl.constexpr,
+    RELU: tl.constexpr,
+    POOL: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """Gradient of x from that of the outputs and its sums, last rows first; RELU: whether that
+    gradient must be masked first.
+    """
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
     if EARLY:
         tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
-    total, product = tl.load(dbias + channel, inside)[None, :] / rows, tl.load(dweight + channel, inside)[None, :] / rows
+    total, product = (
+        tl.load(dbias + channel, inside)[None, :] / rows,
+        tl.load(dweight + channel, inside)[None, :] / rows,
+    )
     first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
     row = tl.arange(0, ROWS)
     place = row[:, None] * channels + channel[None, :]
@@ -273,9 +456,27 @@ def gradients(
         some = (row < rows - start)[:, None] & inside[None, :]
         value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
         gradient = incoming(
-            dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
-            STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
-        )  # fmt: skip
+            dy,
+            taps,
+            start,
+            row,
+            place,
+            channel,
+            some,
+            channels,
+            height,
+            width,
+            high,
+            wide,
+            STRIDE,
+            TOP,
+            LEFT,
+            DOWN,
+            ACROSS,
+            POOL,
+            ROWS,
+            CHANNELS,
+        )
         if RELU:
             out = normalised(value - m, i * w, b, 0.0, False, x.dtype.element_ty).to(tl.float32)
             gradient = tl.where(out <= 0.0, 0.0, gradient)

@@ -1,4 +1,6 @@
-"""CUDA sources to machine code by NVRTC, which comes with PyTorch's GPU builds, kept in the user's cache folder: no compiler is needed."""
+"""CUDA sources to machine code by NVRTC, which comes with PyTorch's GPU builds, kept in the user's
+cache folder: no compiler is needed.
+"""
 
 import ctypes
 import functools
@@ -25,9 +27,18 @@ def cache_folder() -> Path:
 
 
 def library_names(folders: Iterable[str]) -> list[str]:
-    """Under which names NVRTC is looked for: as the loader finds it, then in the packages of NVIDIA in these folders."""
+    """Under which names NVRTC is looked for: as the loader finds it, then in the packages of NVIDIA
+    in these folders.
+    """
     name = f"libnvrtc.so.{CUDA}"
-    return [name, *(str(path) for folder in folders for path in sorted(Path(folder).glob(f"nvidia/*/lib/{name}")))]
+    return [
+        name,
+        *(
+            str(path)
+            for folder in folders
+            for path in sorted(Path(folder).glob(f"nvidia/*/lib/{name}"))
+        ),
+    ]
 
 
 @functools.cache
@@ -40,18 +51,27 @@ def nvrtc() -> ctypes.CDLL:
 
 
 def compile_source(source: str, options: Sequence[str]) -> bytes:
-    """A cubin of this source; `Unavailable` where NVRTC is missing, or refuses the source or an option."""
+    """A cubin of this source; `Unavailable` where NVRTC is missing, or refuses the source or an
+    option.
+    """
     library = nvrtc()
     program, size, log_size = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
-    if library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None):
+    if library.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
+    ):
         raise Unavailable("NVRTC takes no program")
     try:
         encoded = [option.encode() for option in options]
-        if library.nvrtcCompileProgram(program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)):
+        if library.nvrtcCompileProgram(
+            program, len(encoded), (ctypes.c_char_p * len(encoded))(*encoded)
+        ):
             library.nvrtcGetProgramLogSize(program, ctypes.byref(log_size))
             log = ctypes.create_string_buffer(log_size.value + 1)
             library.nvrtcGetProgramLog(program, log)
-            first = next((line for line in log.value.decode(errors="replace").splitlines() if line.strip()), "it left no message")
+            first = next(
+                (line for line in log.value.decode(errors="replace").splitlines() if line.strip()),
+                "it left no message",
+            )
             raise Unavailable(f"NVRTC does not build the kernels: {first.strip()[:200]}")
         library.nvrtcGetCUBINSize(program, ctypes.byref(size))
         image = ctypes.create_string_buffer(size.value)
@@ -69,7 +89,9 @@ def version() -> str:
 
 
 def read_cached(path: Path) -> bytes | None:
-    """What was built earlier; None where there is nothing, or not all of it: a file begins with the hash of what follows."""
+    """What was built earlier; None where there is nothing, or not all of it: a file begins with the
+    hash of what follows.
+    """
     try:
         content = path.read_bytes()
     except OSError:
@@ -88,7 +110,9 @@ def writable(folder: Path) -> bool:
 
 
 def built(name: str, options: Sequence[str]) -> bytes:
-    """The cubin of a file beside this one under these options, from the cache or from NVRTC; the key holds source, options and version."""
+    """The cubin of a file beside this one under these options, from the cache or from NVRTC; the
+    key holds source, options and version.
+    """
     source = (SOURCES / name).read_text()
     key = hashlib.sha256("\0".join([source, *options, version()]).encode()).hexdigest()
     path = cache_folder() / f"{Path(name).stem}-{key[:24]}.cubin"

@@ -1,4 +1,6 @@
-"""Kernels launched through the CUDA driver: clusters of thread blocks, which PyTorch offers no launch for, on PyTorch's own streams."""
+"""Kernels launched through the CUDA driver: clusters of thread blocks, which PyTorch offers no
+launch for, on PyTorch's own streams.
+"""
 
 import ctypes
 import functools
@@ -13,7 +15,9 @@ from multigpu.kernels.build import Unavailable, built
 MAX_DYNAMIC_SHARED_SIZE, NON_PORTABLE_CLUSTER_SIZE = 8, 14  # CUfunction_attribute
 CLUSTER_DIMENSION, PRIORITY = 4, 8  # CUlaunchAttributeID
 PORTABLE_CLUSTER = 8
-FIRST = -5  # the priority of launches: before those of ordinary streams, of which many blocks wait where these few need a place each
+# the priority of launches: before those of ordinary streams, of which many blocks wait where these
+# few need a place each
+FIRST = -5
 
 
 class Dimensions(ctypes.Structure):
@@ -61,27 +65,53 @@ def check(result: int, what: str) -> None:
     if result:
         text = ctypes.c_char_p()
         driver().cuGetErrorString(result, ctypes.byref(text))
-        raise RuntimeError(f"{what} failed: {(text.value or b'unknown error').decode()} (CUDA error {result})")
+        raise RuntimeError(
+            f"{what} failed: {(text.value or b'unknown error').decode()} (CUDA error {result})"
+        )
 
 
 class Kernel:
-    """One function of a built source on GPU number `device`, whose context PyTorch has made; `Unavailable` where it cannot be built.
-    source, name, options: a file of this package, a function in it, NVRTC's options. threads, shared_bytes: of a block. cluster: its
+    """One function of a built source on GPU number `device`, whose context PyTorch has made;
+    `Unavailable` where it cannot be built.
+    source, name, options: a file of this package, a function in it, NVRTC's options. threads,
+        shared_bytes: of a block. cluster: its
     blocks.
     """
 
-    def __init__(self, device: int, source: str, name: str, options: Sequence[str], threads: int, shared_bytes: int = 0, cluster: int = 1):
+    def __init__(
+        self,
+        device: int,
+        source: str,
+        name: str,
+        options: Sequence[str],
+        threads: int,
+        shared_bytes: int = 0,
+        cluster: int = 1,
+    ):
         self.device, self.name = device, name
         self.threads, self.shared_bytes, self.cluster = threads, shared_bytes, cluster
         image = built(source, options)
         self.module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
         with self._context():
             check(driver().cuModuleLoadData(ctypes.byref(self.module), image), f"loading {name}")
-            check(driver().cuModuleGetFunction(ctypes.byref(self.function), self.module, name.encode()), f"finding {name}")
+            check(
+                driver().cuModuleGetFunction(
+                    ctypes.byref(self.function), self.module, name.encode()
+                ),
+                f"finding {name}",
+            )
             if shared_bytes:
-                check(driver().cuFuncSetAttribute(self.function, MAX_DYNAMIC_SHARED_SIZE, shared_bytes), f"shared memory for {name}")
+                check(
+                    driver().cuFuncSetAttribute(
+                        self.function, MAX_DYNAMIC_SHARED_SIZE, shared_bytes
+                    ),
+                    f"shared memory for {name}",
+                )
             if cluster > PORTABLE_CLUSTER:
-                check(driver().cuFuncSetAttribute(self.function, NON_PORTABLE_CLUSTER_SIZE, 1), f"clusters of {cluster} for {name}")
+                check(
+                    driver().cuFuncSetAttribute(self.function, NON_PORTABLE_CLUSTER_SIZE, 1),
+                    f"clusters of {cluster} for {name}",
+                )
 
     @contextmanager
     def _context(self) -> Iterator[None]:
@@ -100,20 +130,32 @@ class Kernel:
         return Configuration(*sizes, self.shared_bytes, stream, attributes, 1 + (self.cluster > 1))
 
     def most_clusters(self) -> int:
-        """How many clusters of it the GPU holds at once; of 16 blocks 7 on 132 multiprocessors, not 8."""
+        """How many clusters of it the GPU holds at once; of 16 blocks 7 on 132 multiprocessors, not
+        8.
+        """
         count, configuration = ctypes.c_int(), self._configuration(self.cluster, 0)
         with self._context():
             check(
-                driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), self.function, ctypes.byref(configuration)),
+                driver().cuOccupancyMaxActiveClusters(
+                    ctypes.byref(count), self.function, ctypes.byref(configuration)
+                ),
                 f"asking for {self.name}",
             )
         return count.value
 
     def __call__(self, blocks: int, *arguments: Tensor | int | None) -> None:
-        """Launch it on PyTorch's current stream, also while that is being captured. Tensors go as their addresses, None as no address."""
+        """Launch it on PyTorch's current stream, also while that is being captured. Tensors go as
+        their addresses, None as no address.
+        """
         values: list[ctypes.c_void_p | ctypes.c_int] = [
-            ctypes.c_int(a) if isinstance(a, int) else ctypes.c_void_p(0 if a is None else a.data_ptr()) for a in arguments
+            ctypes.c_int(a)
+            if isinstance(a, int)
+            else ctypes.c_void_p(0 if a is None else a.data_ptr())
+            for a in arguments
         ]
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         configuration = self._configuration(blocks, torch.cuda.current_stream().cuda_stream)
-        check(driver().cuLaunchKernelEx(ctypes.byref(configuration), self.function, pointers, None), f"launching {self.name}")
+        check(
+            driver().cuLaunchKernelEx(ctypes.byref(configuration), self.function, pointers, None),
+            f"launching {self.name}",
+        )

@@ -1,6 +1,7 @@
-"""An LSTM layer as PyTorch operators: `torch.ops.multigpu.lstm` and its backward pass, written out for CPUs, as persistent kernels
-(`lstm.cu`) on GPUs that have thread block clusters of 16. Shapes: T positions, B sentences, n units; gates interleaved by unit, i g f o:
-(T, B, 4 n). The exact type is float32 where `x` has 16 bits, and `x`'s own where it has more.
+"""An LSTM layer as PyTorch operators: `torch.ops.multigpu.lstm` and its backward pass, written out
+for CPUs, as persistent kernels (`lstm.cu`) on GPUs that have thread block clusters of 16. Shapes: T
+positions, B sentences, n units; gates interleaved by unit, i g f o: (T, B, 4 n). The exact type is
+float32 where `x` has 16 bits, and `x`'s own where it has more.
 """
 
 from typing import Any
@@ -32,21 +33,43 @@ def by_gate(weight: Tensor) -> Tensor:
     return weight.reshape(n, 2, 2, -1).permute(2, 1, 0, 3).reshape(weight.shape)
 
 
-def check_arguments(x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, biases: tuple[Tensor, Tensor], lengths: Tensor | None) -> None:
+def check_arguments(
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    biases: tuple[Tensor, Tensor],
+    lengths: Tensor | None,
+) -> None:
     """Raises ValueError where shapes or types do not fit."""
     if x.dim() != 3 or not len(x) or not x.shape[1]:
-        raise ValueError(f"x is {tuple(x.shape)}: the LSTM takes (positions, sentences, units), none of them 0")
+        raise ValueError(
+            f"x is {tuple(x.shape)}: the LSTM takes (positions, sentences, units), none of them 0"
+        )
     batch, n = x.shape[1:]
     exact = exact_type(x.dtype)
-    wanted = {"h0": (h0, (batch, n), x.dtype), "c0": (c0, (batch, n), exact), "kernel": (kernel, (2, 4 * n, n), exact)}
-    wanted |= {name: (bias, (4 * n,), exact) for name, bias in zip(("bias", "more_bias"), biases, strict=True)}
+    wanted = {
+        "h0": (h0, (batch, n), x.dtype),
+        "c0": (c0, (batch, n), exact),
+        "kernel": (kernel, (2, 4 * n, n), exact),
+    }
+    wanted |= {
+        name: (bias, (4 * n,), exact)
+        for name, bias in zip(("bias", "more_bias"), biases, strict=True)
+    }
     if lengths is not None:
         wanted["lengths"] = lengths, (batch,), torch.int32
     for name, (tensor, shape, dtype) in wanted.items():
         if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-            raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}: it must be {dtype} {shape} beside x {tuple(x.shape)}")
+            raise ValueError(
+                f"{name} is {tensor.dtype} {tuple(tensor.shape)}: it must be {dtype} {shape} beside"
+                f" x {tuple(x.shape)}"
+            )
     if x.is_cuda and (n != UNITS or x.dtype != torch.bfloat16):
-        raise ValueError(f"the persistent LSTM on GPUs has {UNITS} units and computes in bfloat16, not {n} in {x.dtype}")
+        raise ValueError(
+            f"the persistent LSTM on GPUs has {UNITS} units and computes in bfloat16, not {n} in"
+            f" {x.dtype}"
+        )
 
 
 @torch.library.custom_op("multigpu::lstm", mutates_args=())
@@ -64,18 +87,22 @@ def lstm(
     """One layer over all positions.
 
     x: (T, B, n). h0, c0: (B, n), the second in the exact type, as the next three are.
-    kernel: (2, 4 n, n), of inputs and of outputs, gates in the order i f g o. bias, more_bias: (4 n,), added up.
+    kernel: (2, 4 n, n), of inputs and of outputs, gates in the order i f g o. bias, more_bias: (4
+        n,), added up.
     lengths: (B,) int32 on x's device, each from 1 to T: where each sentence ends; None: all at T.
     beside: how many such layers run at once on other streams, this one counted: they share the GPU.
-    products: (T, B, 4 n), never read: takes the gradient of the gates' products in place of `kernel`, which then gets none (`lstm_layer`).
+    products: (T, B, 4 n), never read: takes the gradient of the gates' products in place of
+        `kernel`, which then gets none (`lstm_layer`).
 
-    Returns y (T, B, n), zeros behind a sentence's end; h and c (B, n) at each sentence's end; and what the backward pass needs:
-    gates (T, B, 4 n), cells (T + 1, B, n), packed (2, 4 n, n).
+    Returns y (T, B, n), zeros behind a sentence's end; h and c (B, n) at each sentence's end; and
+    what the backward pass needs: gates (T, B, 4 n), cells (T + 1, B, n), packed (2, 4 n, n).
     """
     check_arguments(x, h0, c0, kernel, (bias, more_bias), lengths)
     with torch.autocast(x.device.type, enabled=False):
         # kernels read memory as it lies
-        x, h0, c0, kernel, bias, more_bias = (value.contiguous() for value in (x, h0, c0, kernel, bias, more_bias))
+        x, h0, c0, kernel, bias, more_bias = (
+            value.contiguous() for value in (x, h0, c0, kernel, bias, more_bias)
+        )
         run = lstm_launch.forward if x.is_cuda else _forward
         lengths = None if lengths is None else lengths.contiguous()
         y, c, gates, cells, packed = run(x, h0, c0, kernel, bias, more_bias, lengths, beside)
@@ -83,17 +110,32 @@ def lstm(
 
 
 @lstm.register_fake
-def _(x: Tensor, h0: Tensor, c0: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(
+    x: Tensor, h0: Tensor, c0: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     positions, batch, n = x.shape
-    y, gates, cells = x.new_empty(x.shape), x.new_empty(positions, batch, 4 * n), x.new_empty(positions + 1, batch, n)
+    y, gates, cells = (
+        x.new_empty(x.shape),
+        x.new_empty(positions, batch, 4 * n),
+        x.new_empty(positions + 1, batch, n),
+    )
     return y, x.new_empty(batch, n), c0.new_empty(batch, n), gates, cells, x.new_empty(2, 4 * n, n)
 
 
 @torch.library.custom_op("multigpu::lstm_backward", mutates_args=())
 def lstm_backward(
-    dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, lengths: Tensor | None, beside: int
+    dy: Tensor,
+    dh: Tensor,
+    dc: Tensor,
+    gates: Tensor,
+    cells: Tensor,
+    packed: Tensor,
+    lengths: Tensor | None,
+    beside: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of `lstm` for its first three results': of the products (T, B, 4 n), x, h0, and, in the exact type, c0 and bias."""
+    """Gradients of `lstm` for its first three results': of the products (T, B, 4 n), x, h0, and, in
+    the exact type, c0 and bias.
+    """
     with torch.autocast(gates.device.type, enabled=False):
         dy, dh, dc = dy.to(gates.dtype).contiguous(), dh.to(dc.dtype).contiguous(), dc.contiguous()
         if lengths is not None:  # a sentence's last state is its output at its end
@@ -103,14 +145,27 @@ def lstm_backward(
             dh = torch.zeros_like(dh)
         run = lstm_launch.backward if dy.is_cuda else _backward
         dproducts, dh0, dc0, dbias = run(dy, dh, dc, gates, cells, packed, beside)
-        return dproducts, (dproducts.flatten(0, 1) @ packed[0]).view_as(dy), dh0.to(dy.dtype), dc0, by_gate(dbias)
+        return (
+            dproducts,
+            (dproducts.flatten(0, 1) @ packed[0]).view_as(dy),
+            dh0.to(dy.dtype),
+            dc0,
+            by_gate(dbias),
+        )
 
 
 @lstm_backward.register_fake
-def _(dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _(
+    dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     batch, n = dh.shape
     exact = dc.new_empty(batch, n), dc.new_empty(4 * n)
-    return gates.new_empty(gates.shape), gates.new_empty(dy.shape), gates.new_empty(batch, n), *exact
+    return (
+        gates.new_empty(gates.shape),
+        gates.new_empty(dy.shape),
+        gates.new_empty(batch, n),
+        *exact,
+    )
 
 
 @torch.library.custom_op("multigpu::lstm_kernel_gradient", mutates_args=())
@@ -122,7 +177,11 @@ def lstm_kernel_gradient(dproducts: Tensor, x: Tensor, h0: Tensor, y: Tensor) ->
         before = torch.cat((h0[None], y[:-1]))  # what each position's products took
         found = x.new_empty(2, 4 * n, n, dtype=exact_type(x.dtype))
         for half, values in zip(found, (x, before), strict=True):
-            half.view(2, 2, n, n).copy_(_product(flat, values.reshape(positions * batch, n)).view(n, 2, 2, n).permute(2, 1, 0, 3))
+            half.view(2, 2, n, n).copy_(
+                _product(flat, values.reshape(positions * batch, n))
+                .view(n, 2, 2, n)
+                .permute(2, 1, 0, 3)
+            )
         return found
 
 
@@ -146,7 +205,9 @@ def _differentiate(ctx, dy, dh, dc, *_):  # type: ignore[no-untyped-def]
     dy = torch.zeros_like(y) if dy is None else dy
     dh = h0.new_zeros(h0.shape, dtype=ctx.exact) if dh is None else dh
     dc = h0.new_zeros(h0.shape, dtype=ctx.exact) if dc is None else dc
-    dproducts, dx, dh0, dc0, dbias = lstm_backward(dy, dh, dc, gates, cells, packed, lengths, ctx.beside)
+    dproducts, dx, dh0, dc0, dbias = lstm_backward(
+        dy, dh, dc, gates, cells, packed, lengths, ctx.beside
+    )
     dkernel = lstm_kernel_gradient(dproducts, x, h0, y) if ctx.needs_input_grad[3] else None
     more = dbias.clone() if ctx.needs_input_grad[5] else None
     return dx, dh0, dc0, dkernel, dbias, more, None, None, dproducts if ctx.apart else None
@@ -156,30 +217,49 @@ lstm.register_autograd(_differentiate, setup_context=_setup)
 
 
 def stand_in(lender: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A tensor of this shape that is never read: another's first number, over and over; it needs no memory of the current stream."""
+    """A tensor of this shape that is never read: another's first number, over and over; it needs no
+    memory of the current stream.
+    """
     return lender.as_strided(shape, (0,) * len(shape))
 
 
 class KernelApart(torch.autograd.Function):
-    """Makes `products` of `lstm` from a kernel: nothing forward; backward the kernel's gradient, on the stream it was made on."""
+    """Makes `products` of `lstm` from a kernel: nothing forward; backward the kernel's gradient, on
+    the stream it was made on.
+    """
 
     @staticmethod
     def forward(ctx: Any, kernel: Tensor, uses: list[Tensor], shape: torch.Size) -> Tensor:
-        """uses: holds a tensor of the result's type, whose memory is lent to it, and x, h0 and y once the layer has run. shape: x's."""
+        """uses: holds a tensor of the result's type, whose memory is lent to it, and x, h0 and y
+        once the layer has run. shape: x's.
+        """
         ctx.uses = uses
         return stand_in(uses[0], (*shape[:2], kernel.shape[1]))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        for use in (*gradients, *ctx.uses):  # memory that this stream works on is not to be given away meanwhile
+        # memory that this stream works on is not to be given away meanwhile
+        for use in (
+            *gradients,
+            *ctx.uses,
+        ):
             use.record_stream(torch.cuda.current_stream(use.device))
         return lstm_kernel_gradient(gradients[0].contiguous(), *ctx.uses), None, None
 
 
 def lstm_layer(
-    x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, biases: tuple[Tensor, Tensor], lengths: Tensor | None, beside: int, side: Any = None
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    biases: tuple[Tensor, Tensor],
+    lengths: Tensor | None,
+    beside: int,
+    side: Any = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """y, h and c of `lstm`. side: a stream on which backward computes the kernel's gradient; None: in its turn."""
+    """y, h and c of `lstm`. side: a stream on which backward computes the kernel's gradient; None:
+    in its turn.
+    """
     if side is None or not kernel.requires_grad:
         y, h, c, *_ = lstm(x, h0, c0, kernel, *biases, lengths, beside)
         return y, h, c
@@ -198,18 +278,33 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _last(y: Tensor, lengths: Tensor | None) -> Tensor:
-    return y[-1].clone() if lengths is None else y[lengths.long() - 1, torch.arange(len(lengths), device=y.device)]
+    return (
+        y[-1].clone()
+        if lengths is None
+        else y[lengths.long() - 1, torch.arange(len(lengths), device=y.device)]
+    )
 
 
 def _forward(
-    x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, bias: Tensor, more_bias: Tensor, lengths: Tensor | None, beside: int
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    more_bias: Tensor,
+    lengths: Tensor | None,
+    beside: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     positions, batch, n = x.shape
     packed = torch.stack([interleave(half) for half in kernel]).to(x.dtype)
-    products = (x @ packed[0].t() + interleave(bias + more_bias).to(x.dtype)).view(positions, batch, n, 4)
+    products = (x @ packed[0].t() + interleave(bias + more_bias).to(x.dtype)).view(
+        positions, batch, n, 4
+    )
     if lengths is not None:
         ended = torch.arange(positions, device=x.device)[:, None] >= lengths
-        products = torch.where(ended[..., None, None], products.new_tensor([-ENDED, 0.0, ENDED, -ENDED]), products)
+        products = torch.where(
+            ended[..., None, None], products.new_tensor([-ENDED, 0.0, ENDED, -ENDED]), products
+        )
     h, c = h0, c0
     gates, cells, outputs = [], [c], []
     for product in products:
@@ -220,13 +315,21 @@ def _forward(
         gates.append(torch.stack((i, g, f, o), -1).flatten(1))
         cells.append(c)
         outputs.append(h)
-    return torch.stack(outputs), c.clone(), torch.stack(gates).to(x.dtype), torch.stack(cells).to(x.dtype), packed
+    return (
+        torch.stack(outputs),
+        c.clone(),
+        torch.stack(gates).to(x.dtype),
+        torch.stack(cells).to(x.dtype),
+        packed,
+    )
 
 
 def _backward(
     dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the products, (T, B, 4 n), of the first state and of the bias (interleaved), written out."""
+    """Gradients of the products, (T, B, 4 n), of the first state and of the bias (interleaved),
+    written out.
+    """
     batch, n = dh.shape
     dgates = []
     for t in reversed(range(len(gates))):
@@ -234,7 +337,12 @@ def _backward(
         squashed = torch.tanh(cells[t + 1])
         dh = dh + dy[t]
         dc = dc + dh * o * (1 - squashed**2)
-        parts = dc * g * i * (1 - i), dc * i * (1 - g**2), dc * cells[t] * f * (1 - f), dh * squashed * o * (1 - o)
+        parts = (
+            dc * g * i * (1 - i),
+            dc * i * (1 - g**2),
+            dc * cells[t] * f * (1 - f),
+            dh * squashed * o * (1 - o),
+        )
         dgates.append(torch.stack(parts, -1).flatten(1).to(gates.dtype))
         dc, dh = dc * f, (dgates[-1] @ packed[1]).to(dc.dtype)
     found = torch.stack(dgates[::-1])

@@ -1,4 +1,6 @@
-"""The persistent LSTM's kernels on one GPU: whether they can run there, how a batch is shared out among clusters, their launches."""
+"""The persistent LSTM's kernels on one GPU: whether they can run there, how a batch is shared out
+among clusters, their launches.
+"""
 
 import functools
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from multigpu.kernels.driver import Kernel
 
 CLUSTER = 16
 FORWARD = ((16, 1), (24, 1), (16, 2), (24, 2), (32, 2))
-"""Rows of one product and how many such parts a cluster has, from the fewest rows: fewer rows make a shorter step."""
+"""Rows of one product and how many such parts a cluster has, from the fewest rows: fewer rows make
+a shorter step.
+"""
 BACKWARD = ((16, 1), (16, 2), (16, 3), (16, 4))
 CAPABILITY = (9, 0)
 ACQUIRE = '-DWAIT_SCOPE=".acquire.cluster"'
@@ -20,11 +24,20 @@ ACQUIRE = '-DWAIT_SCOPE=".acquire.cluster"'
 
 def options(kind: str, rows: int = 16, parts: int = 1) -> tuple[str, ...]:
     """NVRTC's options for one kernel of `lstm.cu`."""
-    return "--gpu-architecture=sm_90a", "--std=c++17", f"-D{kind}", f"-DROWS={rows}", f"-DPARTS={parts}", ACQUIRE
+    return (
+        "--gpu-architecture=sm_90a",
+        "--std=c++17",
+        f"-D{kind}",
+        f"-DROWS={rows}",
+        f"-DPARTS={parts}",
+        ACQUIRE,
+    )
 
 
 def forward_bytes(rows: int, parts: int) -> int:
-    """Shared memory of a block of `lstm_forward`: operands, pieces on their way, input products, barriers."""
+    """Shared memory of a block of `lstm_forward`: operands, pieces on their way, input products,
+    barriers.
+    """
     ahead = 2 if rows * parts >= 64 else 3
     return parts * (2 * 1024 * rows + 2 * 2 * 32 * rows + ahead * rows // 8 * 2048 + 2 * 8)
 
@@ -38,14 +51,18 @@ def backward_bytes(rows: int, parts: int) -> int:
 def forward_kernel(device: int, rows: int, parts: int) -> Kernel:
     """`lstm_forward` for clusters of `rows * parts` rows."""
     choices = options("FORWARD", rows, parts)
-    return Kernel(device, "lstm.cu", "lstm_forward", choices, 384, forward_bytes(rows, parts), CLUSTER)
+    return Kernel(
+        device, "lstm.cu", "lstm_forward", choices, 384, forward_bytes(rows, parts), CLUSTER
+    )
 
 
 @functools.cache
 def backward_kernel(device: int, rows: int, parts: int) -> Kernel:
     """`lstm_backward` for clusters of `rows * parts` rows."""
     choices = options("BACKWARD", rows, parts)
-    return Kernel(device, "lstm.cu", "lstm_backward", choices, 256, backward_bytes(rows, parts), CLUSTER)
+    return Kernel(
+        device, "lstm.cu", "lstm_backward", choices, 256, backward_bytes(rows, parts), CLUSTER
+    )
 
 
 @functools.cache
@@ -58,23 +75,35 @@ def prepare_kernel(device: int, name: str) -> Kernel:
 def clusters(device: int) -> int:
     """How many clusters this GPU holds at once, as its driver says."""
     largest = FORWARD[-1], BACKWARD[-1]
-    return min(forward_kernel(device, *largest[0]).most_clusters(), backward_kernel(device, *largest[1]).most_clusters())
+    return min(
+        forward_kernel(device, *largest[0]).most_clusters(),
+        backward_kernel(device, *largest[1]).most_clusters(),
+    )
 
 
 def missing(cuda_version: str | None, capability: tuple[int, int]) -> str | None:
-    """Why no GPU of this capability under this version of CUDA runs the kernels; None if one may."""
+    """Why no GPU of this capability under this version of CUDA runs the kernels; None if one
+    may.
+    """
     if cuda_version is None:
         return "this PyTorch is built without CUDA"
     if int(cuda_version.split(".")[0]) < CUDA:
-        return f"PyTorch is built for CUDA {cuda_version}, and the kernels need CUDA {CUDA}'s compiler"
+        return (
+            f"PyTorch is built for CUDA {cuda_version}, and the kernels need CUDA {CUDA}'s compiler"
+        )
     if capability != CAPABILITY:
-        return f"the kernels are written for compute capability 9.0 (H100, H200), and this GPU has {capability[0]}.{capability[1]}"
+        return (
+            "the kernels are written for compute capability 9.0 (H100, H200), and this GPU has"
+            f" {capability[0]}.{capability[1]}"
+        )
     return None
 
 
 @functools.cache
 def unavailable(device: int) -> str | None:
-    """Why this GPU cannot run the persistent LSTM, in one clause; None where it can. Builds its kernels the first time."""
+    """Why this GPU cannot run the persistent LSTM, in one clause; None where it can. Builds its
+    kernels the first time.
+    """
     reason = missing(torch.version.cuda, torch.cuda.get_device_capability(device))
     if reason is not None:
         return reason
@@ -93,18 +122,33 @@ def devices() -> list[torch.device]:
 
 
 def library_instead(device: torch.device) -> str | None:
-    """Why the library runs a stack whose cells were to be persistent on this device, in one clause; None where they are (CPUs: always)."""
-    return unavailable(torch.cuda.current_device() if device.index is None else device.index) if device.type == "cuda" else None
+    """Why the library runs a stack whose cells were to be persistent on this device, in one clause;
+    None where they are (CPUs: always).
+    """
+    return (
+        unavailable(torch.cuda.current_device() if device.index is None else device.index)
+        if device.type == "cuda"
+        else None
+    )
 
 
 def split(batch: int, shapes: tuple[tuple[int, int], ...], most: int) -> tuple[int, int]:
-    """Rows and parts with which `most` clusters take this batch at once, the fewest that do; else the most there are, in several waves."""
+    """Rows and parts with which `most` clusters take this batch at once, the fewest that do; else
+    the most there are, in several waves.
+    """
     fitting = [(rows, parts) for rows, parts in shapes if -(-batch // (rows * parts)) <= most]
     return fitting[0] if fitting else shapes[-1]
 
 
 def forward(
-    x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, bias: Tensor, more_bias: Tensor, lengths: Tensor | None, beside: int
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    more_bias: Tensor,
+    lengths: Tensor | None,
+    beside: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """y, c, gates, cells and packed of `lstm`, all arguments contiguous."""
     positions, batch, n = x.shape
@@ -112,40 +156,92 @@ def forward(
     with torch.cuda.device(device):
         for_inputs, for_forward = x.new_empty(4 * n, n), x.new_empty(4 * n, n)
         packed, shift = x.new_empty(2, 4 * n, n), bias.new_empty(4 * n)
-        prepare_kernel(device, "lstm_pack")(2048, kernel, bias, more_bias, for_inputs, packed[0], for_forward, packed[1], shift)
+        prepare_kernel(device, "lstm_pack")(
+            2048, kernel, bias, more_bias, for_inputs, packed[0], for_forward, packed[1], shift
+        )
         gates = torch.mm(x.view(-1, n), for_inputs.t()).view(positions, batch, 4 * n)
         if lengths is not None:
             prepare_kernel(device, "lstm_pad")(positions * batch, gates, lengths, batch)
         rows, parts = split(batch, FORWARD, max(1, clusters(device) // beside))
         used = -(-batch // (rows * parts))
-        y, cells, c = torch.empty_like(x), x.new_empty(positions + 1, batch, n), torch.empty_like(c0)
+        y, cells, c = (
+            torch.empty_like(x),
+            x.new_empty(positions + 1, batch, n),
+            torch.empty_like(c0),
+        )
         exchange = x.new_empty(used * 2 * parts * n * rows)
         run = forward_kernel(device, rows, parts)
-        run(CLUSTER * used, gates, for_forward, shift, h0, c0, y, cells, c, exchange, positions, batch)
+        run(
+            CLUSTER * used,
+            gates,
+            for_forward,
+            shift,
+            h0,
+            c0,
+            y,
+            cells,
+            c,
+            exchange,
+            positions,
+            batch,
+        )
     return y, c, gates, cells, packed
 
 
 def backward(
     dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the products, of the first state and of the bias (interleaved), all arguments contiguous."""
+    """Gradients of the products, of the first state and of the bias (interleaved), all arguments
+    contiguous.
+    """
     positions, batch, n = dy.shape
     device = dy.get_device()
     with torch.cuda.device(device):
         rows, parts = split(batch, BACKWARD, max(1, clusters(device) // beside))
         used = -(-batch // (rows * parts))
-        dgates, dh0, dc0, sums = torch.empty_like(gates), torch.empty_like(dh), torch.empty_like(dc), dc.new_empty(8 * used, 4 * n)
+        dgates, dh0, dc0, sums = (
+            torch.empty_like(gates),
+            torch.empty_like(dh),
+            torch.empty_like(dc),
+            dc.new_empty(8 * used, 4 * n),
+        )
         run = backward_kernel(device, rows, parts)
-        run(CLUSTER * used, gates, packed[1], cells, dy, dh, dc, dgates, dh0, dc0, sums, positions, batch)
+        run(
+            CLUSTER * used,
+            gates,
+            packed[1],
+            cells,
+            dy,
+            dh,
+            dc,
+            dgates,
+            dh0,
+            dc0,
+            sums,
+            positions,
+            batch,
+        )
     return dgates, dh0, dc0, sums.sum(0)
 
 
 def persistent_lines() -> Iterator[str]:
-    """Whether this machine's GPUs run the persistent LSTM, and whether what is built for it can be kept."""
+    """Whether this machine's GPUs run the persistent LSTM, and whether what is built for it can be
+    kept.
+    """
     reasons = {library_instead(device) for device in devices()}
     for reason in sorted(filter(None, reasons)):
-        yield f"persistent  the library's LSTM runs where recurrence 'persistent' is asked for: {reason}"
+        yield (
+            "persistent  the library's LSTM runs where recurrence 'persistent' is asked for:"
+            f" {reason}"
+        )
     if None in reasons:
         folder = build.cache_folder()
-        kept = f"kept in {folder}" if build.writable(folder) else f"built anew by every process, since {folder} cannot be written"
-        yield f"persistent  recurrence 'persistent' runs, its kernels built by NVRTC {build.version()} and {kept}"
+        kept = (
+            f"kept in {folder}"
+            if build.writable(folder)
+            else f"built anew by every process, since {folder} cannot be written"
+        )
+        yield (
+            "persistent  recurrence 'persistent' runs, its kernels built by NVRTC"
+            f" {build.version()} and {kept}"
+        )

@@ -8,7 +8,9 @@ from multigpu.kernels import build
 
 
 def tried_lines() -> Iterator[str]:
-    """Whether a CUDA graph can be captured, and Triton and NVRTC build a kernel: each is tried on the first GPU."""
+    """Whether a CUDA graph can be captured, and Triton and NVRTC build a kernel: each is tried on
+    the first GPU.
+    """
 
     def graph() -> None:
         value = torch.zeros(8, device="cuda")
@@ -24,7 +26,11 @@ def tried_lines() -> Iterator[str]:
         if float(double(torch.ones(8, device="cuda")).sum()) != 24:
             raise RuntimeError("a kernel computed something else")
 
-    tries = {"CUDA graphs": graph, "Triton": triton, "NVRTC": lambda: build.compile_source('extern "C" __global__ void nothing() {}', [])}
+    tries = {
+        "CUDA graphs": graph,
+        "Triton": triton,
+        "NVRTC": lambda: build.compile_source('extern "C" __global__ void nothing() {}', []),
+    }
     for name, attempt in tries.items():
         try:
             attempt()

@@ -1,10 +1,13 @@
-"""The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so that a notebook never imports torch.
+"""The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so
+that a notebook never imports torch.
 
-Workers that use PyTorch are forked from it, which has imported what they need and touches no GPU: a start, or a restart after a fault,
-costs milliseconds. Those that use TensorFlow are commands of their own, since the two frameworks bring different CUDA libraries.
+Workers that use PyTorch are forked from it, which has imported what they need and touches no GPU: a
+start, or a restart after a fault, costs milliseconds. Those that use TensorFlow are commands of
+their own, since the two frameworks bring different CUDA libraries.
 
-The store by which the processes of a launch find each other listens on one named address, and their words in it are JSON: torch's own
-rendezvous listens on all interfaces and unpickles what it reads there, so that whoever reached the port could run code.
+The store by which the processes of a launch find each other listens on one named address, and their
+words in it are JSON: torch's own rendezvous listens on all interfaces and unpickles what it reads
+    there, so that whoever reached the port could run code.
 """
 
 import importlib
@@ -35,26 +38,46 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from multigpu.hosts.launching import LOOPBACK
 from multigpu.measure.plan import MAX_STARTS
-from multigpu.measure.process import STARTED_AT, end_with_parent, import_for_good, tensorflow_environment
+from multigpu.measure.process import (
+    STARTED_AT,
+    end_with_parent,
+    import_for_good,
+    tensorflow_environment,
+)
 
 BACKEND = "multigpu"  # the name of this rendezvous in torch's launcher
 PATIENCE = timedelta(seconds=120)  # for agents of other hosts to come
 
 
 def serve_store(address: str, port: int = 0) -> dist.TCPStore:
-    """A store that listens on this address of this host alone (port 0: any that is free). An OSError: there is none, or another listens."""
+    """A store that listens on this address of this host alone (port 0: any that is free). An
+    OSError: there is none, or another listens.
+    """
     listener = socket.create_server((address, port), backlog=128)
     port = listener.getsockname()[1]
-    return dist.TCPStore(address, port, is_master=True, wait_for_workers=False, timeout=PATIENCE, master_listen_fd=listener.detach())
+    return dist.TCPStore(
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=PATIENCE,
+        master_listen_fd=listener.detach(),
+    )
 
 
 class OneAddress(RendezvousHandler):
-    """The agents of a launch, one a host: known from the start, and numbered. Host 0's holds the store, for its workers too."""
+    """The agents of a launch, one a host: known from the start, and numbered. Host 0's holds the
+    store, for its workers too.
+    """
 
     def __init__(self, params: RendezvousParameters) -> None:
         address, _, port = params.endpoint.rpartition(":")
         self.address, self.port = address, int(port)
-        self.host, self.hosts, self.run_id = int(params.config["host"]), params.max_nodes, params.run_id
+        self.host, self.hosts, self.run_id = (
+            int(params.config["host"]),
+            params.max_nodes,
+            params.run_id,
+        )
         self.store: dist.Store | None = None
         self.rounds = 0
 
@@ -66,7 +89,9 @@ class OneAddress(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """The store, for one start of the workers: what an earlier start left in it is out of sight."""
+        """The store, for one start of the workers: what an earlier start left in it is out of
+        sight.
+        """
         if self.store is None and self.host == 0:
             served = serve_store(self.address, self.port)
             self.store, self.port = served, served.port
@@ -74,7 +99,9 @@ class OneAddress(RendezvousHandler):
             self.store = dist.TCPStore(self.address, self.port, is_master=False, timeout=PATIENCE)
         self.rounds += 1
         own = dist.PrefixStore(f"agents/{self.run_id}/{self.rounds}", self.store)
-        return RendezvousInfo(own, self.host, self.hosts, RendezvousStoreInfo(self.address, self.port))
+        return RendezvousInfo(
+            own, self.host, self.hosts, RendezvousStoreInfo(self.address, self.port)
+        )
 
     def is_closed(self) -> bool:
         return False
@@ -97,7 +124,8 @@ rendezvous_handler_registry.register(BACKEND, OneAddress)
 
 def forked(module: str, path: str) -> None:
     """What a forked worker does: the same as `python -m module path`."""
-    # the agent's own handlers would only raise in Python, which a worker inside a collective never returns to
+    # the agent's own handlers would only raise in Python, which a worker inside a collective never
+    # returns to
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -111,11 +139,15 @@ def main() -> None:
     """Entry point: `python -m multigpu.measure.agent PLAN`."""
     end_with_parent()
     logging.getLogger("torch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
-    # the agent asks whether there are GPUs: answered by the CUDA runtime, no process forked from this one could use them
+    warnings.filterwarnings(
+        "ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning
+    )
+    # the agent asks whether there are GPUs: answered by the CUDA runtime, no process forked from
+    # this one could use them
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     path = Path(sys.argv[1])
-    plan = json.loads(path.read_text())  # of any kind: what is done with its items is the workers' business
+    # of any kind: what is done with its items is the workers' business
+    plan = json.loads(path.read_text())
     logs = Path(plan["scratch"]) / "logs"
     logs.mkdir(exist_ok=True)
     hosts = plan["hosts"]
@@ -127,22 +159,26 @@ def main() -> None:
         rdzv_backend=BACKEND,
         rdzv_endpoint=plan["rendezvous"] or f"{LOOPBACK}:0",
         rdzv_configs={"host": plan["host"]},
-        # every Run may end a launch so often; on several hosts none restarts without the others: host 0's launcher starts all again
+        # every Run may end a launch so often; on several hosts none restarts without the others:
+        # host 0's launcher starts all again
         max_restarts=MAX_STARTS * len(plan["items"]) + 1 if hosts == 1 else 0,
         start_method="fork",
         monitor_interval=0.1,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
     )
-    if hasattr(config, "shutdown_timeout"):  # newer than torch 2.11: how long a terminated worker may take to go
+    # newer than torch 2.11: how long a terminated worker may take to go
+    if hasattr(config, "shutdown_timeout"):
         config.shutdown_timeout = 5
     try:
         module = f"multigpu.measure.{plan['program']}"
         if plan["framework"] == "tensorflow":
-            os.environ |= tensorflow_environment(sys.path, os.environ)  # too late for this process, in time for its workers
+            # too late for this process, in time for its workers
+            os.environ |= tensorflow_environment(sys.path, os.environ)
             elastic_launch(config, sys.executable)("-m", module, str(path))
         else:
             for name in (module, *pkgutil.resolve_name(plan["experiment"]).modules):
-                # PyTorch's compiler is imported before the fork on CPUs alone until it is shown beside a GPU that it asks CUDA nothing
+                # PyTorch's compiler is imported before the fork on CPUs alone until it is shown
+                # beside a GPU that it asks CUDA nothing
                 if name != "torch._dynamo" or not os.path.exists("/dev/nvidiactl"):
                     import_for_good(name)
             os.environ[STARTED_AT] = str(psutil.Process().create_time())

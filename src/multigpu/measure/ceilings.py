@@ -1,11 +1,12 @@
-"""What a machine can do at best, measured: matrix products, memory, links. The limits that figures are compared with.
-`python -m multigpu ceilings` writes `data/runs/<machine>/ceilings.json`; a few seconds on eight GPUs. Random data: on zeros
-matrix products run faster than real ones ever do.
+"""What a machine can do at best, measured: matrix products, memory, links. The limits that figures
+are compared with. `python -m multigpu ceilings` writes `data/runs/<machine>/ceilings.json`; a few
+seconds on eight GPUs. Random data: on zeros matrix products run faster than real ones ever do.
 """
 
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from multigpu.measure.held import turn
@@ -18,8 +19,10 @@ PRODUCT, COPY_BYTES, LINK_BYTES, REPEATS = 8192, 2**32, 2**28, 20
 
 class Ceilings(Data):
     """Medians of `REPEATS` timings on each device. FLOP/s and bytes/s.
-    matmul: precision -> one value a device. memory: bytes read plus written by a copy within the device.
-    host_to_device, device_to_host: pinned memory, one device at a time. links: [from][to], one way, one pair at a time.
+    matmul: precision -> one value a device. memory: bytes read plus written by a copy within the
+        device.
+    host_to_device, device_to_host: pinned memory, one device at a time. links: [from][to], one way,
+        one pair at a time.
     """
 
     machine: str
@@ -41,11 +44,16 @@ def ceilings_path(records: Path, machine: str) -> Path:
 
 def read_ceilings(records: Path) -> list[Ceilings]:
     """The ceilings of every machine that has some."""
-    return [Ceilings.model_validate_json(path.read_text()) for path in sorted(records.glob("*/ceilings.json"))]
+    return [
+        Ceilings.model_validate_json(path.read_text())
+        for path in sorted(records.glob("*/ceilings.json"))
+    ]
 
 
 def measure_ceilings(records: Path) -> Path:
-    """Measure this machine's ceilings in a process of their own; a ValueError: there is no GPU, a RuntimeError says how it failed."""
+    """Measure this machine's ceilings in a process of their own; a ValueError: there is no GPU, a
+    RuntimeError says how it failed.
+    """
     if not gpu_count():
         raise ValueError("ceilings are measured on GPUs, and this machine has none")
     with turn():
@@ -64,7 +72,10 @@ def main() -> None:
         with torch.cuda.device(device):
             times = []
             for _ in range(REPEATS + 3):
-                first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                first, last = (
+                    torch.cuda.Event(enable_timing=True),
+                    torch.cuda.Event(enable_timing=True),
+                )
                 first.record()
                 action()
                 last.record()
@@ -82,18 +93,28 @@ def main() -> None:
             torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
             a, b = (torch.randn(PRODUCT, PRODUCT, device=on, dtype=kind) for _ in range(2))
             out = torch.empty_like(a)
-            values.append(2 * PRODUCT**3 / seconds(device, lambda a=a, b=b, out=out: torch.mm(a, b, out=out)))  # type: ignore[misc]
+            product_s = seconds(device, partial(torch.mm, a, b, out=out))
+            values.append(2 * PRODUCT**3 / product_s)
         source = torch.randint(255, (COPY_BYTES,), dtype=torch.uint8, device=on)
         target = torch.empty_like(source)
-        memory.append(2 * COPY_BYTES / seconds(device, lambda s=source, t=target: t.copy_(s)))  # type: ignore[misc]
+        copy_s = seconds(device, partial(target.copy_, source))
+        memory.append(2 * COPY_BYTES / copy_s)
         host = torch.empty(LINK_BYTES, dtype=torch.uint8, pin_memory=True)
         part = target[:LINK_BYTES]
-        down.append(LINK_BYTES / seconds(device, lambda p=part, h=host: p.copy_(h, non_blocking=True)))  # type: ignore[misc]
-        up.append(LINK_BYTES / seconds(device, lambda p=part, h=host: h.copy_(p, non_blocking=True)))  # type: ignore[misc]
+        down.append(LINK_BYTES / seconds(device, partial(part.copy_, host, non_blocking=True)))
+        up.append(LINK_BYTES / seconds(device, partial(host.copy_, part, non_blocking=True)))
         del source, target, part
-    parts = [torch.empty(LINK_BYTES, dtype=torch.uint8, device=f"cuda:{device}") for device in range(count)]
+    parts = [
+        torch.empty(LINK_BYTES, dtype=torch.uint8, device=f"cuda:{device}")
+        for device in range(count)
+    ]
     for i in range(count):
-        links.append([0.0 if i == j else LINK_BYTES / seconds(i, lambda i=i, j=j: parts[j].copy_(parts[i])) for j in range(count)])  # type: ignore[misc]
+        links.append(
+            [
+                0.0 if i == j else LINK_BYTES / seconds(i, partial(parts[j].copy_, parts[i]))
+                for j in range(count)
+            ]
+        )
     found = Ceilings(
         machine=this_machine().name,
         gpu=this_machine().gpus[0],

@@ -1,5 +1,6 @@
-"""What a kind of experiment adds to the one sweep (`measure.sweep`): how a process opens a point, what that measures, and its Record.
-An experiment is an object in a module that imports no framework; a plan names it by its path, so that launcher and workers find the same.
+"""What a kind of experiment adds to the one sweep (`measure.sweep`): how a process opens a point,
+what that measures, and its Record. An experiment is an object in a module that imports no
+framework; a plan names it by its path, so that launcher and workers find the same.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 
 class Due(Data):
-    """One point to measure, by the launch of this number. run: what names its devices and framework. timeout_s: building included."""
+    """One point to measure, by the launch of this number. run: what names its devices and
+    framework. timeout_s: building included.
+    """
 
     run: Any
     repeat: int = 0
@@ -48,8 +51,10 @@ class Due(Data):
 
 @dataclass(frozen=True)
 class Seat:
-    """A process's place in a launch. rank: of its replica (0 where one process dispatches for all). stage: told what begins.
-    shared: a folder in memory, the same for all replicas. startup_s: that the process took. hosts: `gathering`, the other hosts' programs.
+    """A process's place in a launch. rank: of its replica (0 where one process dispatches for all).
+    stage: told what begins.
+    shared: a folder in memory, the same for all replicas. startup_s: that the process took. hosts:
+        `gathering`, the other hosts' programs.
     """
 
     rank: int
@@ -63,11 +68,14 @@ AnyItem = TypeVar("AnyItem", bound=Due)
 
 
 class Experiment(Generic[AnyItem]):
-    """One kind of experiment: what processes of a launch ask of it, and from `check` on what the launcher does.
+    """One kind of experiment: what processes of a launch ask of it, and from `check` on what the
+    launcher does.
 
-    path: "module:NAME" of such an object. watched: whether its Records say what else the machine did. cyclic: whether a closed session may
-    leave tensors in cycles, which only a collection frees. modules: imported once before workers are forked; torch._dynamo among them where
-    there are optimizers, the first of which would import it, a second and a half of each worker.
+    path: "module:NAME" of such an object. watched: whether its Records say what else the machine
+        did. cyclic: whether a closed session may
+    leave tensors in cycles, which only a collection frees. modules: imported once before workers
+    are forked; torch._dynamo among them where there are optimizers, the first of which would import
+    it, a second and a half of each worker.
     """
 
     path: ClassVar[str]
@@ -82,7 +90,9 @@ class Experiment(Generic[AnyItem]):
         raise NotImplementedError
 
     def measure(self, item: AnyItem, parts: list[dict[str, Any]], total_s: float) -> Any:
-        """The Measurement that all replicas' numbers make, by rank; a DidNotTrain says why the steps were no training."""
+        """The Measurement that all replicas' numbers make, by rank; a DidNotTrain says why the
+        steps were no training.
+        """
         raise NotImplementedError
 
     def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
@@ -97,21 +107,27 @@ class Experiment(Generic[AnyItem]):
         """Hear of every Record of a plan, those of earlier starts too; in the first process."""
 
     def passed_over(self, plan: Plan, item: AnyItem) -> tuple[str, str] | None:
-        """Why this point is not started now, as a word to be counted and a reason; no Record is written. None: it is."""
+        """Why this point is not started now, as a word to be counted and a reason; no Record is
+        written. None: it is.
+        """
         return None
 
     def finished(self, item: AnyItem) -> None:
         """Clear away what a point that has its Record needs no more."""
 
     def check(self, item: AnyItem, company: Company | Spread | None) -> None:
-        """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for and what there is."""
+        """Refuse (ValueError) what cannot run here, or on these hosts, naming what was asked for
+        and what there is.
+        """
 
     def launch_of(self, item: AnyItem) -> Any:
         """What items share that one launch can measure; launches are in its order."""
         raise NotImplementedError
 
     def ordered(self, items: Sequence[AnyItem], launch_id: str) -> list[AnyItem]:
-        """The items as a launch measures them: in their order, grouped by devices, since a new group costs as much as a short Run."""
+        """The items as a launch measures them: in their order, grouped by devices, since a new
+        group costs as much as a short Run.
+        """
         counts = list(dict.fromkeys(item.run.devices for item in items))
         return sorted(items, key=lambda item: counts.index(item.run.devices))
 
@@ -127,7 +143,9 @@ class Experiment(Generic[AnyItem]):
 
 
 def input_fields(run: Any, status: Status) -> dict[str, str]:
-    """Label and fingerprint of what a Run reads; "" where that cannot be read (of a measured Run: an error)."""
+    """Label and fingerprint of what a Run reads; "" where that cannot be read (of a measured Run:
+    an error).
+    """
     try:
         source = open_source(run)
         return {"input_label": printable(source.label), "input_fingerprint": source.fingerprint}

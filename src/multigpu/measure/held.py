@@ -1,4 +1,6 @@
-"""What a launch holds of its machine: its turn, and folders, of which none is left of one that was killed. Imports no framework."""
+"""What a launch holds of its machine: its turn, and folders, of which none is left of one that was
+killed. Imports no framework.
+"""
 
 import contextlib
 import fcntl
@@ -16,7 +18,9 @@ from pathlib import Path
 from typing import IO
 
 LOCK_VARIABLE = "MULTIGPU_LOCK"
-"""Names another file than the machine's, for sweeps that are known not to meet: in containers with GPUs of their own, say."""
+"""Names another file than the machine's, for sweeps that are known not to meet: in containers with
+GPUs of their own, say.
+"""
 HELD_VARIABLE = "MULTIGPU_TURN"
 """In the environment of a process that has its turn, and of all that it starts: whose it is."""
 
@@ -27,7 +31,9 @@ def memory_root() -> Path:
 
 
 def _opened() -> IO[str]:
-    """The file by which sweeps here know of each other, made where it is missing. Who may not write there takes it and leaves no word."""
+    """The file by which sweeps here know of each other, made where it is missing. Who may not write
+    there takes it and leaves no word.
+    """
     path = os.environ.get(LOCK_VARIABLE) or memory_root() / "multigpu-machine.lock"
     with contextlib.suppress(FileExistsError):
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
@@ -45,14 +51,19 @@ def holder(text: str) -> str:
         told = json.loads(text)
         since = datetime.fromtimestamp(told["since"]).astimezone()
         minutes = (time.time() - told["since"]) / 60
-        return f"process {told['pid']} ({told['command']}) since {since:%H:%M:%S}, for {minutes:.0f} minutes"
+        return (
+            f"process {told['pid']} ({told['command']}) since {since:%H:%M:%S}, for {minutes:.0f}"
+            " minutes"
+        )
     except (ValueError, KeyError, TypeError, OSError, OverflowError):
         return "a process that did not say which"
 
 
 @contextlib.contextmanager
 def turn() -> Iterator[None]:
-    """This machine for one sweep, and all that the sweep starts, until it is left. Waits, with a sentence, while another sweep has it."""
+    """This machine for one sweep, and all that the sweep starts, until it is left. Waits, with a
+    sentence, while another sweep has it.
+    """
     if HELD_VARIABLE in os.environ:
         yield
         return
@@ -60,7 +71,10 @@ def turn() -> Iterator[None]:
         _take(lock)
         if lock.writable():
             lock.truncate(0)
-            json.dump({"pid": os.getpid(), "since": time.time(), "command": " ".join(sys.argv)[:200]}, lock)
+            json.dump(
+                {"pid": os.getpid(), "since": time.time(), "command": " ".join(sys.argv)[:200]},
+                lock,
+            )
             lock.flush()
         os.environ[HELD_VARIABLE] = str(os.getpid())
         try:
@@ -79,8 +93,9 @@ def _take(lock: IO[str]) -> None:
         if not patience:
             lock.seek(0)
             print(
-                f"multigpu: another sweep measures on this machine: {holder(lock.read())}. This one waits until that has ended; Ctrl-C ends"
-                " the wait, and `measure --share` measures side by side.",
+                f"multigpu: another sweep measures on this machine: {holder(lock.read())}. This one"
+                " waits until that has ended; Ctrl-C ends the wait, and `measure --share` measures"
+                " side by side.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -89,9 +104,9 @@ def _take(lock: IO[str]) -> None:
 
 
 def scratch_folder(prefix: str) -> AbstractContextManager[Path]:
-    """A new folder for what a launch notes on its way; those of launchers that were killed are removed first.
-    A launcher holds a lock on its folders as long as it lives: whether the process is alive that a folder's name tells could not be asked
-    of one in another container.
+    """A new folder for what a launch notes on its way; those of launchers that were killed are
+    removed first. A launcher holds a lock on its folders as long as it lives: whether the process
+    is alive that a folder's name tells could not be asked of one in another container.
     """
     return _folder(Path(tempfile.gettempdir()), prefix)
 

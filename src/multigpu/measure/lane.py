@@ -1,4 +1,6 @@
-"""A lane: the part of one machine that measures Runs while other parts measure others. Imports no framework."""
+"""A lane: the part of one machine that measures Runs while other parts measure others. Imports no
+framework.
+"""
 
 import json
 import os
@@ -11,11 +13,14 @@ from pydantic import Field
 
 from multigpu.schema import Data
 
-LANE_VARIABLE = "MULTIGPU_LANE"  # tells a process that it has a part of a machine: JSON of the whole `machine` and of the `lane`
+# tells a process that it has a part of a machine: JSON of the whole `machine` and of the `lane`
+LANE_VARIABLE = "MULTIGPU_LANE"
 
 
 class Lane(Data):
-    """What a process may use of its machine. gpus: their numbers there. neighbours: lanes that measure at the same time; 0: alone."""
+    """What a process may use of its machine. gpus: their numbers there. neighbours: lanes that
+    measure at the same time; 0: alone.
+    """
 
     gpus: list[int]
     cores: int = Field(ge=1)
@@ -36,20 +41,26 @@ class Place:
 
 
 def this_lane(environment: Mapping[str, str] = os.environ) -> Lane | None:
-    """The lane of this process, or of those with this environment; None: the whole machine is its own."""
+    """The lane of this process, or of those with this environment; None: the whole machine is its
+    own.
+    """
     text = environment.get(LANE_VARIABLE)
     return Lane.model_validate(json.loads(text)["lane"]) if text else None
 
 
 def visible_gpus(text: str | None, found: int) -> list[str]:
-    """The names of the GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them (`text`; None: it is not set)."""
+    """The names of the GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them (`text`;
+    None: it is not set).
+    """
     if text is None:
         return [str(number) for number in range(found)]
     return [name.strip() for name in text.split(",") if name.strip() not in ("", "-1")][:found]
 
 
 def in_order(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu")) -> list[int]:
-    """The cores so that those of one socket, and within it the hardware threads of one core, are neighbours."""
+    """The cores so that those of one socket, and within it the hardware threads of one core, are
+    neighbours.
+    """
 
     def place(core: int) -> tuple[int, int, int]:
         folder = root / f"cpu{core}" / "topology"
@@ -64,12 +75,19 @@ def in_order(cores: Iterable[int], root: Path = Path("/sys/devices/system/cpu"))
 
 
 def places(count: int, devices: int, gpus: list[str] | None, cores: Iterable[int]) -> list[Place]:
-    """So many lanes of `devices` adjacent GPUs (None: on CPUs) and an equal share of the cores each; a ValueError: there are too few."""
+    """So many lanes of `devices` adjacent GPUs (None: on CPUs) and an equal share of the cores
+    each; a ValueError: there are too few.
+    """
     order = in_order(cores)
     if gpus is not None and count * devices > len(gpus):
-        raise ValueError(f"{count} lanes of {devices} GPUs need {count * devices} and this machine has {len(gpus)}: choose fewer lanes")
+        raise ValueError(
+            f"{count} lanes of {devices} GPUs need {count * devices} and this machine has"
+            f" {len(gpus)}: choose fewer lanes"
+        )
     if not 1 <= count <= len(order):
-        raise ValueError(f"{count} lanes cannot share {len(order)} cores: choose 1 to {len(order)} lanes")
+        raise ValueError(
+            f"{count} lanes cannot share {len(order)} cores: choose 1 to {len(order)} lanes"
+        )
     share, found = len(order) // count, []
     for number in range(count):
         names = list(enumerate(gpus or ()))[number * devices : (number + 1) * devices]

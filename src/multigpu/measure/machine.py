@@ -1,4 +1,6 @@
-"""The machine a Run ran on: what it is (once a Record) and how it was just then (clocks, power, temperature)."""
+"""The machine a Run ran on: what it is (once a Record) and how it was just then (clocks, power,
+temperature).
+"""
 
 import contextlib
 import hashlib
@@ -20,16 +22,29 @@ from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
 from multigpu.schema import Data
 
 # Environment variables that change what is measured; a Record keeps those that are set.
-TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)")
+TELLING = re.compile(
+    r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE"
+    r"|XLA_|NVSHMEM_)"
+)
 PATH = re.compile(r"/[^\s:,=]+")
-PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "ray")
+PACKAGES = (
+    "torch",
+    "tensorflow",
+    "tensorflow-cpu",
+    "numpy",
+    "nvidia-nccl-cu13",
+    "nvidia-cudnn-cu13",
+    "nvidia-nccl-cu12",
+    "ray",
+)
 
 EMPTY_TREE = hashlib.sha1(b"tree 0\0").hexdigest()
 
 
 class Machine(Data):
     """What does not change while a sweep runs; links: as the driver says.
-    hosts, processes_per_host, network: of several hosts that are one machine (`hosts.cluster`); all else is of one of them.
+    hosts, processes_per_host, network: of several hosts that are one machine (`hosts.cluster`); all
+        else is of one of them.
     """
 
     name: str
@@ -59,7 +74,9 @@ class DeviceState(Data):
 
 
 class EnergyWindow(Data):
-    """One GPU between two readings of its counter of energy, in joules since the driver was loaded; what this replica did meanwhile."""
+    """One GPU between two readings of its counter of energy, in joules since the driver was loaded;
+    what this replica did meanwhile.
+    """
 
     window_s: float
     start_j: float
@@ -81,25 +98,38 @@ def find_nvml() -> Any:
 
 
 def gpu_count() -> int:
-    """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured), without importing a framework."""
+    """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured), without importing a
+    framework.
+    """
     nvml = find_nvml()
-    return len(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), nvml.nvmlDeviceGetCount() if nvml else 0))
+    return len(
+        visible_gpus(
+            os.environ.get("CUDA_VISIBLE_DEVICES"), nvml.nvmlDeviceGetCount() if nvml else 0
+        )
+    )
 
 
 def gpu_handle(index: int) -> Any:
-    """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID begins with. None without NVML, and
-    where CUDA_VISIBLE_DEVICES names it otherwise, or none or several: another GPU's meters must not speak for it.
+    """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID
+    begins with. None without NVML, and where CUDA_VISIBLE_DEVICES names it otherwise, or none or
+    several: another GPU's meters must not speak for it.
     """
     if (nvml := find_nvml()) is None:
         return None
     count = nvml.nvmlDeviceGetCount()
-    name = dict(enumerate(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), count))).get(index, "")
+    name = dict(enumerate(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), count))).get(
+        index, ""
+    )
     if name.isdecimal():
         return nvml.nvmlDeviceGetHandleByIndex(int(name)) if int(name) < count else None
     if not name.startswith("GPU-"):
         return None
     handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
-    meant = [handle for handle in handles if nvml.nvmlDeviceGetUUID(handle).lower().startswith(name.lower())]
+    meant = [
+        handle
+        for handle in handles
+        if nvml.nvmlDeviceGetUUID(handle).lower().startswith(name.lower())
+    ]
     return meant[0] if len(meant) == 1 else None
 
 
@@ -112,10 +142,14 @@ def _cpu_model() -> str:
 
 
 def peers(i: int, j: int, how: str) -> bool | None:
-    """Whether the driver says that GPU i has this access to GPU j's memory ("NVLINK", "READ"); None where it does not answer."""
+    """Whether the driver says that GPU i has this access to GPU j's memory ("NVLINK", "READ"); None
+    where it does not answer.
+    """
     try:
         nvml = find_nvml()
-        status = nvml.nvmlDeviceGetP2PStatus(gpu_handle(i), gpu_handle(j), getattr(nvml, f"NVML_P2P_CAPS_INDEX_{how}"))
+        status = nvml.nvmlDeviceGetP2PStatus(
+            gpu_handle(i), gpu_handle(j), getattr(nvml, f"NVML_P2P_CAPS_INDEX_{how}")
+        )
         return bool(status == nvml.NVML_P2P_STATUS_OK)
     except Exception:
         return None
@@ -123,9 +157,13 @@ def peers(i: int, j: int, how: str) -> bool | None:
 
 @cache
 def this_machine() -> Machine:
-    """This host, or the hosts that are one machine if the launcher said so; a process in a lane is told of the whole machine."""
+    """This host, or the hosts that are one machine if the launcher said so; a process in a lane is
+    told of the whole machine.
+    """
     if told := os.environ.get(LANE_VARIABLE):
-        return Machine.model_validate(json.loads(told)["machine"]).model_copy(update={"environment": telling_environment()})
+        return Machine.model_validate(json.loads(told)["machine"]).model_copy(
+            update={"environment": telling_environment()}
+        )
     text = os.environ.get(CLUSTER_VARIABLE)
     return as_machine(this_host(), Cluster.model_validate_json(text)) if text else this_host()
 
@@ -137,38 +175,59 @@ def cores_here() -> int:
 
 
 def threads_for(processes: int, host_cores: int | None = None) -> int:
-    """Threads of each of so many processes: they share a host's cores (a lane's) evenly, or the `host_cores` of them that they may use."""
+    """Threads of each of so many processes: they share a host's cores (a lane's) evenly, or the
+    `host_cores` of them that they may use.
+    """
     machine, here = this_machine(), cores_here()
     cores = min(here, host_cores or here)
     return max(1, cores // min(processes, machine.processes_per_host or processes))
 
 
 def confine(host_cores: int | None) -> None:
-    """Keep this process, and all that it starts from now on, to the first so many of the cores that it may use (None: all of them)."""
+    """Keep this process, and all that it starts from now on, to the first so many of the cores that
+    it may use (None: all of them).
+    """
     if host_cores is None:
         return
     this_machine()  # known from now on: it counts the cores that a process may use
     cores = sorted(os.sched_getaffinity(0))[:host_cores]
-    for thread in Path("/proc/self/task").iterdir():  # a library may have made some when it was imported
+    for thread in Path(
+        "/proc/self/task"
+    ).iterdir():  # a library may have made some when it was imported
         os.sched_setaffinity(int(thread.name), cores)
 
 
 @cache
 def this_host() -> Machine:
-    """What this host is. Its name is made of what determines speed, so that equal machines share one folder of Records."""
+    """What this host is. Its name is made of what determines speed, so that equal machines share
+    one folder of Records.
+    """
     nvml, count = find_nvml(), gpu_count()
     handles = [gpu_handle(i) for i in range(count)]
     # NVML cannot find every one that this process may use: a MIG device say
-    names = ["unknown GPU" if handle is None else nvml.nvmlDeviceGetName(handle) for handle in handles]
+    names = [
+        "unknown GPU" if handle is None else nvml.nvmlDeviceGetName(handle) for handle in handles
+    ]
     cores = len(os.sched_getaffinity(0))
-    words = {True: "NVLink", False: "PCIe", None: "unknown"}  # where the driver says that peer access over NVLink works, and where not
+    # where the driver says that peer access over NVLink works, and where not
+    words = {
+        True: "NVLink",
+        False: "PCIe",
+        None: "unknown",
+    }
     name = f"{count}x-{slug(names[0])}" if names else f"{cores}x-cpu-{slug(_cpu_model())[:40]}"
     return Machine(
         name=name,
         gpus=names,
-        gpu_memory_gib=[0.0 if handle is None else round(nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30, 1) for handle in handles],
+        gpu_memory_gib=[
+            0.0 if handle is None else round(nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30, 1)
+            for handle in handles
+        ],
         driver=nvml.nvmlSystemGetDriverVersion() if nvml else "",
-        links=[["self" if i == j else words[peers(i, j, "NVLINK")] for j in range(count)] for i in range(count)],
+        links=[
+            ["self" if i == j else words[peers(i, j, "NVLINK")] for j in range(count)]
+            for i in range(count)
+        ],
         cpu=_cpu_model(),
         cores=cores,
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
@@ -185,7 +244,9 @@ def telling_environment() -> dict[str, str]:
 
 @cache
 def this_boot() -> str:
-    """Which start of this host it is: a few letters of what the kernel drew at random then; "" where it does not say."""
+    """Which start of this host it is: a few letters of what the kernel drew at random then; ""
+    where it does not say.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
@@ -193,7 +254,9 @@ def this_boot() -> str:
 
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
-    """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot tell which GPU it is."""
+    """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot
+    tell which GPU it is.
+    """
     if (handle := gpu_handle(index)) is None:
         return None
     nvml = find_nvml()
@@ -207,7 +270,9 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
 
 
 def total_energy_j(index: int) -> float | None:
-    """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s are not trustworthy."""
+    """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s
+    are not trustworthy.
+    """
     if (handle := gpu_handle(index)) is None:
         return None
     nvml = find_nvml()
@@ -228,7 +293,9 @@ def versions() -> dict[str, str]:
 
 
 def framework_version(framework: str, installed: Mapping[str, str] | None = None) -> str:
-    """The version that enters a Record's key, "none" if the framework is missing; of what is `installed` (None: of this computer)."""
+    """The version that enters a Record's key, "none" if the framework is missing; of what is
+    `installed` (None: of this computer).
+    """
     found = versions() if installed is None else installed
     names = ("torch",) if framework == "torch" else ("tensorflow", "tensorflow-cpu")
     return next((found[name] for name in names if name in found), "none")
@@ -236,24 +303,44 @@ def framework_version(framework: str, installed: Mapping[str, str] | None = None
 
 @cache
 def source_state() -> tuple[str, bool]:
-    """(commit, whether the tracked tree was clean); where git is absent, what the environment says, else ("unknown", False)."""
+    """(commit, whether the tracked tree was clean); where git is absent, what the environment says,
+    else ("unknown", False).
+    """
     try:
         here = Path(__file__).parent
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=here, capture_output=True, text=True).stdout
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+        ).stdout
         return commit, not changed.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("MULTIGPU_COMMIT", "unknown"), os.environ.get("MULTIGPU_CLEAN", "") == "1"
+        return os.environ.get("MULTIGPU_COMMIT", "unknown"), os.environ.get(
+            "MULTIGPU_CLEAN", ""
+        ) == "1"
 
 
 @cache
 def source_tree(folder: Path = Path(__file__).parents[1]) -> str:
-    """What git calls the tree of this package's sources as they lie here: `git rev-parse COMMIT:src/multigpu`, without git."""
+    """What git calls the tree of this package's sources as they lie here: `git rev-parse
+    COMMIT:src/multigpu`, without git.
+    """
     entries = b""
     for path in sorted(folder.iterdir(), key=lambda path: path.name + "/" * path.is_dir()):
-        if path.is_dir() and path.name != "__pycache__" and (inner := source_tree(path)) != EMPTY_TREE:
+        if (
+            path.is_dir()
+            and path.name != "__pycache__"
+            and (inner := source_tree(path)) != EMPTY_TREE
+        ):
             entries += f"40000 {path.name}\0".encode() + bytes.fromhex(inner)
         elif path.is_file():
             mode, content = "100755" if os.access(path, os.X_OK) else "100644", path.read_bytes()
-            entries += f"{mode} {path.name}\0".encode() + hashlib.sha1(b"blob %d\0" % len(content) + content).digest()
+            entries += (
+                f"{mode} {path.name}\0".encode()
+                + hashlib.sha1(b"blob %d\0" % len(content) + content).digest()
+            )
     return hashlib.sha1(b"tree %d\0" % len(entries) + entries).hexdigest()

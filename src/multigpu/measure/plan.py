@@ -1,4 +1,6 @@
-"""What a launch is told to do, and what is known of it meanwhile: in files, so that launcher and workers need no common memory."""
+"""What a launch is told to do, and what is known of it meanwhile: in files, so that launcher and
+workers need no common memory.
+"""
 
 import contextlib
 import json
@@ -17,25 +19,33 @@ Fault = tuple[Status, str]  # of a Run that cannot be measured, and why
 Noted = Literal["fault", "echo"]
 """A cause; or what a replica said that lost another: told if there is nothing better in the end."""
 
-MAX_STARTS = 2  # a Run that was started so often without leaving a Record or a reason is given up as failed
-FRAMES = 3  # so many of a stack's innermost calls are told: a library's, its wrapper's and whose call it was
+MAX_STARTS = (
+    2  # a Run that was started so often without leaving a Record or a reason is given up as failed
+)
+# so many of a stack's innermost calls are told: a library's, its wrapper's and whose call it was
+FRAMES = 3
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.+)')
-STACK_LINE = re.compile(r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Python frame>|\.\.\.$|Extension modules: ')
+STACK_LINE = re.compile(
+    r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Python frame>|\.\.\.$|Extension modules: '
+)
 """Lines of a dumped stack, which a process leaves when it is told to end: no words of its own."""
 
 
 class Plan(Data):
     """One launch.
 
-    experiment: of what kind its items are, by the path of an `Experiment`. program: "worker" for one process a device, "solo" for one that
-        dispatches for all, or whose sessions start the others. workers: processes of the launch on each host.
-    records: their root. scratch: a folder for progress, stacks and logs. memory: one of memory-backed files, where replicas share what
-        lives on the host.
-    hook: "module:function" called as f(stage, run, rank) in every process (rank 0 where one dispatches for all) at the stages "build",
-        "warm-up", "step" and "timed"; a way to plant delays and faults. environment: what else processes find in theirs.
+    experiment: of what kind its items are, by the path of an `Experiment`. program: "worker" for
+        one process a device, "solo" for one that dispatches for all, or whose sessions start the
+        others. workers: processes of the launch on each host.
+    records: their root. scratch: a folder for progress, stacks and logs. memory: one of
+        memory-backed files, where replicas share what lives on the host.
+    hook: "module:function" called as f(stage, run, rank) in every process (rank 0 where one
+        dispatches for all) at the stages "build", "warm-up", "step" and "timed"; a way to plant
+        delays and faults. environment: what else processes find in theirs.
     until_s: when it is to end, in seconds of the epoch (None: when all is measured).
-    hosts: on which the launch runs (`hosts.launching`); host: the number of this one; address: of this one, as the others reach it;
-        rendezvous: "address:port" at which their agents meet; gathering: and at which host 0's program hears those of the other hosts.
+    hosts: on which the launch runs (`hosts.launching`); host: the number of this one; address: of
+        this one, as the others reach it; rendezvous: "address:port" at which their agents meet;
+        gathering: and at which host 0's program hears those of the other hosts.
     """
 
     experiment: str
@@ -63,7 +73,10 @@ class Plan(Data):
     @classmethod
     def _of_its_kind(cls, items: list[Any], found: ValidationInfo) -> list[Due]:
         kind = pkgutil.resolve_name(found.data["experiment"]).item
-        return [item if isinstance(item, Due) else kind.model_validate_json(json.dumps(item)) for item in items]
+        return [
+            item if isinstance(item, Due) else kind.model_validate_json(json.dumps(item))
+            for item in items
+        ]
 
     @property
     def kind(self) -> Experiment[Any]:
@@ -71,7 +84,9 @@ class Plan(Data):
         return found
 
     def key(self, item: Due) -> str:
-        found: str = self.kind.store.kind.key_for(item.asked, item.repeat, self.machine, self.framework_version)
+        found: str = self.kind.store.kind.key_for(
+            item.asked, item.repeat, self.machine, self.framework_version
+        )
         return found
 
     def find(self, item: Due) -> Any:
@@ -81,8 +96,10 @@ class Plan(Data):
 
 
 class Journal:
-    """The files by which launches, restarts and the watching notebook know how far a plan is, in its scratch: stacks, and `progress`. That
-    holds an event a line: an item's "start" and "done", what its workers `note`, and the "end" after which nothing can be measured.
+    """The files by which launches, restarts and the watching notebook know how far a plan is, in
+    its scratch: stacks, and `progress`. That
+    holds an event a line: an item's "start" and "done", what its workers `note`, and the "end"
+        after which nothing can be measured.
     """
 
     def __init__(self, scratch: Path) -> None:
@@ -102,12 +119,19 @@ class Journal:
         self.report(kind, key=key, status=fault[0], reason=fault[1])
 
     def noted(self, kind: Noted) -> dict[str, Fault]:
-        """What this host's workers noted of Runs, by key: of each the first, since the first replica to fail knows the cause best."""
-        return {event["key"]: (event["status"], event["reason"]) for event in reversed(self.events()) if event["event"] == kind}
+        """What this host's workers noted of Runs, by key: of each the first, since the first
+        replica to fail knows the cause best.
+        """
+        return {
+            event["key"]: (event["status"], event["reason"])
+            for event in reversed(self.events())
+            if event["event"] == kind
+        }
 
     def end(self, why: str, until: str) -> None:
         """Leave word why nothing can be measured any more, and what must be before it can."""
-        with contextlib.suppress(OSError):  # this disk may be full too; then the launcher finds out by itself
+        # this disk may be full too; then the launcher finds out by itself
+        with contextlib.suppress(OSError):
             self.report("end", why=why, until=until)
 
     @property
@@ -119,7 +143,9 @@ class Journal:
         return self.scratch / f"{key}.{rank}.stacks"
 
     def hung(self) -> dict[str, dict[int, str]]:
-        """Which of this host's replicas did not finish in time, and where they stood: key -> rank -> calls, innermost first."""
+        """Which of this host's replicas did not finish in time, and where they stood: key -> rank
+        -> calls, innermost first.
+        """
         found: dict[str, dict[int, str]] = {}
         for file in self.scratch.glob("*.stacks"):
             if "Timeout" in (stacks := file.read_text()):
@@ -132,20 +158,37 @@ class Journal:
         if fault := self.noted("fault").get(key):
             return fault
         if stood := self.hung().get(key):
-            return "timeout", f"replicas {', '.join(map(str, stood))} did not finish in time{_told(stood)}"[:300]
-        starts = [event["at"] for event in self.events() if event["event"] == "start" and event["key"] == key]
+            return (
+                "timeout",
+                f"replicas {', '.join(map(str, stood))} did not finish in time{_told(stood)}"[:300],
+            )
+        starts = [
+            event["at"]
+            for event in self.events()
+            if event["event"] == "start" and event["key"] == key
+        ]
         if len(starts) < MAX_STARTS:
             return None
         died = f"its workers died {len(starts)} times"
         if echo := self.noted("echo").get(key):
             return echo[0], f"{died}: {echo[1]}"
         words = self._dying_words(starts[-1])
-        return "failed", f"{died} without a message" + (f"; last on standard error: {words}" if words else "")
+        return "failed", f"{died} without a message" + (
+            f"; last on standard error: {words}" if words else ""
+        )
 
     def _dying_words(self, since: float) -> str:
-        """The last line on standard error since then of the worker that fell silent first, asked by one that was started again."""
-        starts = sorted((self.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime)[:-1]
-        logs = sorted(starts[-1].glob("*/stderr.log"), key=lambda log: log.stat().st_mtime) if starts else []
+        """The last line on standard error since then of the worker that fell silent first, asked by
+        one that was started again.
+        """
+        starts = sorted(
+            (self.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime
+        )[:-1]
+        logs = (
+            sorted(starts[-1].glob("*/stderr.log"), key=lambda log: log.stat().st_mtime)
+            if starts
+            else []
+        )
         for log in logs:
             # the kernel's stamp of a file is up to a tick older than the clock
             if log.stat().st_mtime > since - 0.1:
@@ -156,16 +199,25 @@ class Journal:
 
 
 def stood_at(stacks: str) -> str:
-    """The innermost calls of the main thread, which is the last in what `faulthandler` writes; "" where it was cut off before them."""
+    """The innermost calls of the main thread, which is the last in what `faulthandler` writes; ""
+    where it was cut off before them.
+    """
     main = stacks.rpartition("(most recent call first):")[2]
-    return " < ".join(f"{call} ({Path(file).name}:{line})" for file, line, call in FRAME.findall(main)[:FRAMES])
+    return " < ".join(
+        f"{call} ({Path(file).name}:{line})" for file, line, call in FRAME.findall(main)[:FRAMES]
+    )
 
 
 def _told(stood: dict[int, str]) -> str:
-    """Where replicas stood, in words: few that stand together before many, for the others often wait for them."""
+    """Where replicas stood, in words: few that stand together before many, for the others often
+    wait for them.
+    """
     places: dict[str, list[str]] = {}
     for rank, place in stood.items():
         if place:
             places.setdefault(place, []).append(str(rank))
     groups = sorted(places.items(), key=lambda group: len(group[1]))
-    return "".join(f"{'; ' if index else ': '}{', '.join(ranks)} in {place}" for index, (place, ranks) in enumerate(groups))
+    return "".join(
+        f"{'; ' if index else ': '}{', '.join(ranks)} in {place}"
+        for index, (place, ranks) in enumerate(groups)
+    )

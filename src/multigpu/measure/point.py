@@ -1,4 +1,6 @@
-"""What one measurement is, which of them one launch can make, and which this machine has made already. Imports no framework."""
+"""What one measurement is, which of them one launch can make, and which this machine has made
+already. Imports no framework.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,8 +24,12 @@ class Point:
     timeout_s: float = 300.0
 
 
-def launch_of(point: Point | Due) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
-    """What points must share to be measured by one launch: what is settled when its processes start. A profiler may leave one slower."""
+def launch_of(
+    point: Point | Due,
+) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
+    """What points must share to be measured by one launch: what is settled when its processes
+    start. A profiler may leave one slower.
+    """
     run = point.run
     return (
         point.launch,
@@ -37,8 +43,9 @@ def launch_of(point: Point | Due) -> tuple[int, str, str, str, int, int, bool, t
 
 
 def _fixed_devices(run: Run) -> tuple[str, int]:
-    """The kind and number of devices that a process of the Run keeps until it ends; 0: any number. One of TensorFlow fixes its stand-ins
-    for GPUs when it starts; GPUs it sees all, but a second group of collectives of another size aborts it, which tf.distribute may make.
+    """The kind and number of devices that a process of the Run keeps until it ends; 0: any number.
+    One of TensorFlow fixes its stand-ins for GPUs when it starts; GPUs it sees all, but a second
+    group of collectives of another size aborts it, which tf.distribute may make.
     """
     if run.framework != "tensorflow":
         return "", 0
@@ -49,7 +56,9 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
 
 
 def key_here(run: Run, repeat: int) -> str:
-    """The key under which measuring this on this machine finds its Record or writes it, by the framework and the timer that are here."""
+    """The key under which measuring this on this machine finds its Record or writes it, by the
+    framework and the timer that are here.
+    """
     return Record.key_for(run, repeat, this_machine().name, framework_version(run.framework))
 
 
@@ -59,6 +68,14 @@ def records_here(points: Iterable[Point], store: RecordStore) -> list[Record]:
     return [record for record in found if record is not None]
 
 
-def known_points(points: Iterable[Point], store: RecordStore, retry: Sequence[str] = ()) -> set[tuple[str, int]]:
-    """(digest, repeat) of the points that have a Record already and are not to be measured again."""
-    return {(record.run.digest, record.repeat) for record in records_here(points, store) if record.status not in retry}
+def known_points(
+    points: Iterable[Point], store: RecordStore, retry: Sequence[str] = ()
+) -> set[tuple[str, int]]:
+    """(digest, repeat) of the points that have a Record already and are not to be measured
+    again.
+    """
+    return {
+        (record.run.digest, record.repeat)
+        for record in records_here(points, store)
+        if record.status not in retry
+    }

@@ -1,9 +1,10 @@
-"""A network of a launch's own, which nothing outside reaches: for libraries that can only listen on all interfaces of a machine.
+"""A network of a launch's own, which nothing outside reaches: for libraries that can only listen on
+all interfaces of a machine.
 
     python -m multigpu.measure.private_network PROGRAM ARGUMENTS...
 
-becomes PROGRAM in a Linux network namespace that has a loopback and nothing else. Needs root, or a kernel that lets users make
-namespaces of their own. Imports no framework.
+becomes PROGRAM in a Linux network namespace that has a loopback and nothing else. Needs root, or a
+kernel that lets users make namespaces of their own. Imports no framework.
 """
 
 import contextlib
@@ -19,7 +20,9 @@ from functools import cache
 from pathlib import Path
 
 OPEN_PORTS = "MULTIGPU_OPEN_PORTS"
-"""Set to 1 by a user: libraries may listen on all interfaces of this machine where no private network can be made."""
+"""Set to 1 by a user: libraries may listen on all interfaces of this machine where no private
+network can be made.
+"""
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
@@ -38,7 +41,9 @@ def _raise_loopback() -> None:
 
 
 def enter() -> None:
-    """Move this process, which must have one thread only, and all that it starts into a network of its own; an OSError: it may not."""
+    """Move this process, which must have one thread only, and all that it starts into a network of
+    its own; an OSError: it may not.
+    """
     user, group = os.geteuid(), os.getegid()
     try:
         _unshare(CLONE_NEWNET)
@@ -60,28 +65,39 @@ def why_not() -> str | None:
 
 
 def prefix() -> list[str]:
-    """The words before a command that is to run in a network of its own; the process that they start becomes the command."""
+    """The words before a command that is to run in a network of its own; the process that they
+    start becomes the command.
+    """
     return [sys.executable, "-I", "-S", str(Path(__file__).resolve())]
 
 
 def allowed(what: str, obstacle: str) -> ValueError | None:
-    """None where a user allows that something listens on all interfaces of this machine, else the refusal."""
+    """None where a user allows that something listens on all interfaces of this machine, else the
+    refusal.
+    """
     if os.environ.get(OPEN_PORTS) == "1":
         return None
     return ValueError(
-        f"{what} would listen on every interface of this machine, {obstacle}: set {OPEN_PORTS}=1 where you trust all that reach it"
+        f"{what} would listen on every interface of this machine, {obstacle}: set {OPEN_PORTS}=1"
+        " where you trust all that reach it"
     )
 
 
 def check_private(what: str) -> None:
-    """Refuse (ValueError) what would listen on all interfaces of this machine, without a network of its own or the user's leave."""
-    if (reason := why_not()) and (refusal := allowed(what, f"and no private network can be made here ({reason})")):
+    """Refuse (ValueError) what would listen on all interfaces of this machine, without a network of
+    its own or the user's leave.
+    """
+    if (reason := why_not()) and (
+        refusal := allowed(what, f"and no private network can be made here ({reason})")
+    ):
         raise refusal
 
 
 @contextlib.contextmanager
 def inside(what: str) -> Iterator[None]:
-    """This thread, and what it starts, in a network of its own; where only root may, it stays or refuses (ValueError), as `allowed`."""
+    """This thread, and what it starts, in a network of its own; where only root may, it stays or
+    refuses (ValueError), as `allowed`.
+    """
     try:
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     except OSError:
@@ -89,7 +105,9 @@ def inside(what: str) -> Iterator[None]:
     try:
         _unshare(CLONE_NEWNET)
     except (OSError, AttributeError) as error:  # AttributeError: a system that knows no namespaces
-        if refusal := allowed(what, f"and only root on Linux can give it a network of its own ({error})"):
+        if refusal := allowed(
+            what, f"and only root on Linux can give it a network of its own ({error})"
+        ):
             raise refusal from None
         yield
         return

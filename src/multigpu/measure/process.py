@@ -1,4 +1,6 @@
-"""Ties between processes: children that end with their parent, and what they find in their environment."""
+"""Ties between processes: children that end with their parent, and what they find in their
+environment.
+"""
 
 import contextlib
 import ctypes
@@ -18,15 +20,24 @@ import psutil
 
 PR_SET_PDEATHSIG = 1
 NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
-"""Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn and matplotlib, half its start."""
-WITH_KERAS = {"TF_USE_LEGACY_KERAS": "0"}  # of those that train a user's Keras model, whose file may say `tf.keras`
-STOPPED_S = 5.0  # so long a process of a launch that somebody stopped (SIGSTOP) may take to be continued
+"""Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn
+and matplotlib, half its start.
+"""
+# of those that train a user's Keras model, whose file may say `tf.keras`
+WITH_KERAS = {"TF_USE_LEGACY_KERAS": "0"}
+STOPPED_S = (
+    5.0  # so long a process of a launch that somebody stopped (SIGSTOP) may take to be continued
+)
 STARTED_AT = "MULTIGPU_STARTED_AT"
-"""In the environment of a forked worker: when its start began, in seconds of the epoch, with what was imported for it before the fork."""
+"""In the environment of a forked worker: when its start began, in seconds of the epoch, with what
+was imported for it before the fork.
+"""
 
 
 def import_for_good(name: str) -> Any:
-    """The module. On hosts without GPUs no collection of garbage, with which every Run ends, looks through what is imported by then."""
+    """The module. On hosts without GPUs no collection of garbage, with which every Run ends, looks
+    through what is imported by then.
+    """
     if name not in sys.modules:
         collecting = gc.isenabled()
         gc.disable()  # of what is imported nothing is garbage
@@ -40,9 +51,15 @@ def import_for_good(name: str) -> Any:
     return sys.modules[name]
 
 
-def ask(what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None) -> str:
-    """What `python -m module` prints when it is given this text; a RuntimeError says in what it failed, and its last words."""
-    done = subprocess.run([sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment)
+def ask(
+    what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None
+) -> str:
+    """What `python -m module` prints when it is given this text; a RuntimeError says in what it
+    failed, and its last words.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment
+    )
     if done.returncode:
         raise RuntimeError(f"{what} failed: {last_words(done.stderr)}")
     return done.stdout
@@ -55,7 +72,9 @@ def last_words(text: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to kill this process when the thread that started it ends, even one that is killed with -9 (Linux only)."""
+    """Ask the kernel to kill this process when the thread that started it ends, even one that is
+    killed with -9 (Linux only).
+    """
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
@@ -65,7 +84,9 @@ def end_with_parent() -> None:
 
 
 def end_in_order(processes: Iterable[subprocess.Popen[Any]], patience_s: float = 0.0) -> None:
-    """End those that still run: politely, which lets them end what they have started, and surely after so many seconds, or at once."""
+    """End those that still run: politely, which lets them end what they have started, and surely
+    after so many seconds, or at once.
+    """
     left = [process for process in processes if process.poll() is None]
     for process in left if patience_s else ():
         process.terminate()
@@ -79,14 +100,18 @@ def end_in_order(processes: Iterable[subprocess.Popen[Any]], patience_s: float =
 
 
 class StoppedProcesses:
-    """Those of a launch that somebody stopped: they neither answer nor end, and all others would wait for them."""
+    """Those of a launch that somebody stopped: they neither answer nor end, and all others would
+    wait for them.
+    """
 
     def __init__(self) -> None:
         self.since: dict[psutil.Process, float] = {}
         self.looked_s = 0.0
 
     def kill(self, roots: Sequence[int]) -> list[int]:
-        """Kill what was stopped `STOPPED_S` ago among these processes and all that they started, and tell which; a look a second."""
+        """Kill what was stopped `STOPPED_S` ago among these processes and all that they started,
+        and tell which; a look a second.
+        """
         now = time.monotonic()
         if now < self.looked_s + 1:
             return []
@@ -94,7 +119,11 @@ class StoppedProcesses:
         for root in roots:
             with contextlib.suppress(psutil.Error):  # one has ended meanwhile
                 own = psutil.Process(root)
-                found += [each for each in (own, *own.children(recursive=True)) if each.status() == psutil.STATUS_STOPPED]
+                found += [
+                    each
+                    for each in (own, *own.children(recursive=True))
+                    if each.status() == psutil.STATUS_STOPPED
+                ]
         self.since = {each: self.since.get(each, now) for each in found}
         over = [each for each, since in self.since.items() if now - since >= STOPPED_S]
         for each in over:
@@ -106,27 +135,48 @@ DATA = "--xla_gpu_cuda_data_dir"
 
 
 def library_folders(site: Iterable[str | Path]) -> list[Path]:
-    """Folders with shared libraries of the `nvidia` packages in these folders of packages (as `sys.path`), in the order to search them.
-    A generation's common folder comes last: CUDA 12 and 13 both have a libcusparse.so.12, and TensorFlow needs CUDA 12's. It stays, since
-    PyTorch's cuDNN opens libraries from it. Asked for files: an `nvidia/__init__.py` of CUDA 12 would hide the others from an import.
+    """Folders with shared libraries of the `nvidia` packages in these folders of packages (as
+    `sys.path`), in the order to search them.
+    A generation's common folder comes last: CUDA 12 and 13 both have a libcusparse.so.12, and
+        TensorFlow needs CUDA 12's. It stays, since
+    PyTorch's cuDNN opens libraries from it. Asked for files: an `nvidia/__init__.py` of CUDA 12
+    would hide the others from an import.
     """
     roots = list(dict.fromkeys(Path(folder).resolve() / "nvidia" for folder in site))
-    found = [folder for root in roots for folder in sorted(root.glob("*/lib")) if any(folder.glob("*.so*"))]
+    found = [
+        folder
+        for root in roots
+        for folder in sorted(root.glob("*/lib"))
+        if any(folder.glob("*.so*"))
+    ]
     return sorted(found, key=lambda folder: bool(re.fullmatch(r"cu\d+", folder.parent.name)))
 
 
-def tensorflow_environment(site: Iterable[str | Path], environment: Mapping[str, str]) -> dict[str, str]:
-    """What `environment` lacks for a TensorFlow process to find these libraries; empty where there are none, or nothing is lacking.
+def tensorflow_environment(
+    site: Iterable[str | Path], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """What `environment` lacks for a TensorFlow process to find these libraries; empty where there
+    are none, or nothing is lacking.
 
-    TensorFlow 2.21 opens libraries of CUDA 12 (packages nvidia-*-cu12, the extra `tensorflow-gpu`), and cuDNN and NCCL, which are those of
-    a PyTorch built for CUDA 13. The loader reads LD_LIBRARY_PATH when a process starts; what is set there stays, in front. XLA_FLAGS gains
-    the folder of CUDA's compiler (nvidia-cuda-nvcc-cu12), unless it names one.
+    TensorFlow 2.21 opens libraries of CUDA 12 (packages nvidia-*-cu12, the extra `tensorflow-gpu`),
+    and cuDNN and NCCL, which are those of a PyTorch built for CUDA 13. The loader reads
+    LD_LIBRARY_PATH when a process starts; what is set there stays, in front. XLA_FLAGS gains the
+    folder of CUDA's compiler (nvidia-cuda-nvcc-cu12), unless it names one.
     """
     site, changes = list(site), {}
     kept, flags = environment.get("LD_LIBRARY_PATH", ""), environment.get("XLA_FLAGS", "")
-    if lacking := [str(folder) for folder in library_folders(site) if str(folder) not in kept.split(os.pathsep)]:
+    if lacking := [
+        str(folder) for folder in library_folders(site) if str(folder) not in kept.split(os.pathsep)
+    ]:
         changes["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [kept, *lacking]))
-    compiler = next((path for folder in site if (path := Path(folder).resolve() / "nvidia" / "cuda_nvcc").is_dir()), None)
+    compiler = next(
+        (
+            path
+            for folder in site
+            if (path := Path(folder).resolve() / "nvidia" / "cuda_nvcc").is_dir()
+        ),
+        None,
+    )
     if compiler and DATA not in flags:
         changes["XLA_FLAGS"] = " ".join(filter(None, [flags, f"{DATA}={compiler}"]))
     return changes

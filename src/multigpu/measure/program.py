@@ -1,4 +1,6 @@
-"""How a process of a launch measures a plan: deciding, training, watching for hangs, and writing Records. Imports no framework."""
+"""How a process of a launch measures a plan: deciding, training, watching for hangs, and writing
+Records. Imports no framework.
+"""
 
 import contextlib
 import faulthandler
@@ -25,25 +27,46 @@ from multigpu.measure.process import STARTED_AT, end_with_parent
 from multigpu.measure.session import Session, load_hook
 from multigpu.measure.surroundings import Watch
 
-MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}  # names of the classes, of PyTorch, TensorFlow and Python
+# names of the classes, of PyTorch, TensorFlow and Python
+MEMORY_ERRORS = {
+    "OutOfMemoryError",
+    "ResourceExhaustedError",
+    "MemoryError",
+}
 MEMORY_WORDS = ("can't allocate memory", "out of memory", "oom when allocating")
-LOST_PEER = ("connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "remote process", "nccl", "gloo")
-"""Words in the errors of a collective whose other end is gone: an echo of a death elsewhere, not a cause."""
+LOST_PEER = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "remote process",
+    "nccl",
+    "gloo",
+)
+"""Words in the errors of a collective whose other end is gone: an echo of a death elsewhere, not a
+cause.
+"""
 
 CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")  # what a replica says of itself alone
 
 
 class Stuck(Exception):
-    """A replica did not answer in time: it may wait in a collective for ever, so the whole launch must restart."""
+    """A replica did not answer in time: it may wait in a collective for ever, so the whole launch
+    must restart.
+    """
 
 
 def is_echo(reason: str, status: Status = "failed") -> bool:
-    """Whether this failure only says that another replica has gone. A cause is none, whoever raised it: NCCL's own memory may be full."""
+    """Whether this failure only says that another replica has gone. A cause is none, whoever raised
+    it: NCCL's own memory may be full.
+    """
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
 
 
 def status_of(error: BaseException) -> Fault:
-    """The status and the sentence for a Record of a Run that ended with `error`, decided without importing its framework."""
+    """The status and the sentence for a Record of a Run that ended with `error`, decided without
+    importing its framework.
+    """
     text = printable(" ".join(str(error).split()))
     status = _status(error, text.lower())
     text = f"{type(error).__name__}: {text}" if status == "failed" else text
@@ -61,7 +84,9 @@ def _status(error: BaseException, text: str) -> Status:
 
 
 def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
-    """The action's result, or its failure as a status and a sentence; no traceback is kept, for it would keep tensors alive."""
+    """The action's result, or its failure as a status and a sentence; no traceback is kept, for it
+    would keep tensors alive.
+    """
     try:
         return action(), None
     except Exception as error:
@@ -71,12 +96,22 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
 
 
 class Program:
-    """One process of a launch, alone or one of many (`worker.Worker`). hosts: what a session must know of the launch's other hosts."""
+    """One process of a launch, alone or one of many (`worker.Worker`). hosts: what a session must
+    know of the launch's other hosts.
+    """
 
     def __init__(self, plan: Plan, rank: int = 0, **hosts: Any) -> None:
-        self.plan, self.rank, self.hosts, self.journal, self.kind = plan, rank, hosts, Journal(plan.scratch), plan.kind
+        self.plan, self.rank, self.hosts, self.journal, self.kind = (
+            plan,
+            rank,
+            hosts,
+            Journal(plan.scratch),
+            plan.kind,
+        )
         self.hook = load_hook(plan.hook)
-        self.startup_s = time.time() - float(os.environ.get(STARTED_AT) or psutil.Process().create_time())
+        self.startup_s = time.time() - float(
+            os.environ.get(STARTED_AT) or psutil.Process().create_time()
+        )
         self.watch: Watch | None = None
         self.session: Session | None = None
 
@@ -87,7 +122,9 @@ class Program:
                 self.attempt(index)
 
     def decide(self, index: int) -> bool:
-        """Whether this item is to be measured now, from what is on the disk; what is not is reported."""
+        """Whether this item is to be measured now, from what is on the disk; what is not is
+        reported.
+        """
         item = self.plan.items[index]
         key = self.plan.key(item)
         known = self.plan.find(item)
@@ -95,20 +132,36 @@ class Program:
             self.kind.learn(item, known)
         elif fault := self.journal.fault(key):
             known = self.write(item, *fault)
-        if over := (known.status, known.reason) if known is not None else self.kind.passed_over(self.plan, item):
+        if (
+            over := (known.status, known.reason)
+            if known is not None
+            else self.kind.passed_over(self.plan, item)
+        ):
             self.journal.report("done", index=index, status=over[0], reason=over[1])
             return False
         if self.kind.watched:
-            devices = item.run.chosen_devices[: this_machine().processes_per_host] if item.run.device_type == "cuda" else ()
+            devices = (
+                item.run.chosen_devices[: this_machine().processes_per_host]
+                if item.run.device_type == "cuda"
+                else ()
+            )
             self.watch = Watch(devices, os.getppid())
         self.journal.report("start", index=index, key=key, at=time.time(), label=item.label)
         return True
 
     def attempt(self, index: int) -> bool:
-        """Measure one item. Returns whether this process may go on as it is; it ends where only a restart helps, and after a time-out."""
+        """Measure one item. Returns whether this process may go on as it is; it ends where only a
+        restart helps, and after a time-out.
+        """
         item, began = self.plan.items[index], time.perf_counter()
         shared = self.shared_folder(index)
-        seat = Seat(self.rank, shared, self.startup_s, lambda name: self.hook(name, item.run, self.rank), self.hosts)
+        seat = Seat(
+            self.rank,
+            shared,
+            self.startup_s,
+            lambda name: self.hook(name, item.run, self.rank),
+            self.hosts,
+        )
         with open(self.journal.stack_file(self.plan.key(item), self.rank), "w") as stacks:
             faulthandler.dump_traceback_later(item.timeout_s, exit=True, file=stacks)
             try:
@@ -141,7 +194,9 @@ class Program:
         return Path(tempfile.mkdtemp(dir=self.plan.memory))
 
     def agreed(self, index: int, stage: str, fault: Fault | None) -> Fault | None:
-        """What keeps the item's replicas from going on, given this process's fault; after one that may have harmed a GPU, it ends."""
+        """What keeps the item's replicas from going on, given this process's fault; after one that
+        may have harmed a GPU, it ends.
+        """
         if fault and fault[0] not in CAUSES and self.plan.items[index].run.device_type == "cuda":
             self.give_up(index, fault)
         return fault
@@ -160,21 +215,31 @@ class Program:
         gc.collect()
 
     def give_up(self, index: int, fault: Fault) -> None:
-        """Leave the reason and exit: the launcher restarts all processes, and the first then writes the Record."""
-        self.journal.note(self.plan.key(self.plan.items[index]), fault, "echo" if is_echo(fault[1], fault[0]) else "fault")
+        """Leave the reason and exit: the launcher restarts all processes, and the first then writes
+        the Record.
+        """
+        self.journal.note(
+            self.plan.key(self.plan.items[index]),
+            fault,
+            "echo" if is_echo(fault[1], fault[0]) else "fault",
+        )
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
 
     def refuse(self, index: int, fault: Fault) -> bool:
-        """Write why this item cannot be measured, as all replicas know; each may go on, but not as it is."""
+        """Write why this item cannot be measured, as all replicas know; each may go on, but not as
+        it is.
+        """
         if self.rank == 0:
             self.write(self.plan.items[index], *fault)
             self.journal.report("done", index=index, status=fault[0], reason=fault[1])
         return False
 
     def conclude(self, index: int, parts: list[dict[str, Any]], total_s: float) -> None:
-        """Write what all replicas know, by rank, as one Record. What fails on the way would fail again, so it is what the Record says."""
+        """Write what all replicas know, by rank, as one Record. What fails on the way would fail
+        again, so it is what the Record says.
+        """
         _, fault = guarded(lambda: self._publish(index, parts, total_s))
         if fault and self.plan.find(self.plan.items[index]) is None:
             # whatever its kind: a memory that is full now says nothing of the Run's own
@@ -193,8 +258,12 @@ class Program:
         self.journal.report("done", index=index, status="ok", told=self.kind.told(item, measured))
         self.kind.finished(item)
 
-    def write(self, item: Due, status: Status, reason: str, measured: Any = None, **more: Any) -> Any:
-        """The Record of this item, written; where the disk does not take it, no other would be kept either, and the launch ends."""
+    def write(
+        self, item: Due, status: Status, reason: str, measured: Any = None, **more: Any
+    ) -> Any:
+        """The Record of this item, written; where the disk does not take it, no other would be kept
+        either, and the launch ends.
+        """
         store = self.kind.store(self.plan.records)
         record = store.kind(
             key=self.plan.key(item),
@@ -213,22 +282,31 @@ class Program:
         except FileExistsError:
             raise
         except OSError as error:
-            self.journal.end(f"a Record cannot be written to {store.root}: {error.strerror}", "there is room")
+            self.journal.end(
+                f"a Record cannot be written to {store.root}: {error.strerror}", "there is room"
+            )
             os._exit(1)
         self.kind.learn(item, record)
         return record
 
 
 def run_program(program: Callable[[Plan], None]) -> None:
-    """What each program's `main` does: read the plan that the command line names and carry it out."""
+    """What each program's `main` does: read the plan that the command line names and carry it
+    out.
+    """
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
     journal = Journal(plan.scratch)
     if journal.ended:  # which the launcher has not seen yet
         os._exit(1)
-    if (here := this_machine().name) != plan.machine:  # no Record of another machine is made under this one's keys
-        journal.end(f"a process of the launch finds itself on {here}, and not on {plan.machine}", "its GPUs are there again")
+    if (
+        here := this_machine().name
+    ) != plan.machine:  # no Record of another machine is made under this one's keys
+        journal.end(
+            f"a process of the launch finds itself on {here}, and not on {plan.machine}",
+            "its GPUs are there again",
+        )
         os._exit(1)
     confine(plan.items[0].run.host_cores)  # the same for all items of a launch
     program(plan)

@@ -1,4 +1,6 @@
-"""What every engine's session offers to the programs that measure, and how its numbers become a Record's measurement."""
+"""What every engine's session offers to the programs that measure, and how its numbers become a
+Record's measurement.
+"""
 
 import math
 import pkgutil
@@ -23,13 +25,17 @@ Stage = Callable[[str], None]
 
 
 class Session(Protocol):
-    """One process's side of one Run, from its building (when it is made) to the numbers it contributes to the Record."""
+    """One process's side of one Run, from its building (when it is made) to the numbers it
+    contributes to the Record.
+    """
 
     def warm_up(self) -> None:
         """The first step, whose bytes are counted, and the rest of the warm-up."""
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps; what this process knows of each of its replicas, as plain numbers, by rank."""
+        """The timed steps; what this process knows of each of its replicas, as plain numbers, by
+        rank.
+        """
         ...
 
     def close(self) -> None:
@@ -37,11 +43,22 @@ class Session(Protocol):
 
 
 def open_session(
-    run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage, **hosts: Any
+    run: Run,
+    rank: int,
+    threads: int,
+    shared: Path,
+    timeout_s: float,
+    startup_s: float,
+    stage: Stage,
+    **hosts: Any,
 ) -> Session:
-    """The session of the Run's framework, imported now and not before: two never meet in one process. threads: of each replica."""
+    """The session of the Run's framework, imported now and not before: two never meet in one
+    process. threads: of each replica.
+    """
     # a process for each device of a TensorFlow Run is started by its session
-    module = "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
+    module = (
+        "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
+    )
     if workloads()[run.workload].checked:
         module = "checked"
     if find_placement(run.placement).compute == "stage":
@@ -56,14 +73,16 @@ def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
 
 
 def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
-    """The loss of each step over all replicas: shares of the joined mean add up, means of their own are averaged."""
+    """The loss of each step over all replicas: shares of the joined mean add up, means of their own
+    are averaged.
+    """
     scale = 1.0 if find_placement(run.placement).semantics.facts.loss_is_shared else 1 / run.devices
     return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
 
 
 def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
-    """How far each variable moved, by name; flat ones, which need not, are left out. Devices' own variables of one name have an entry each,
-    else one that moved would hide one that stood still.
+    """How far each variable moved, by name; flat ones, which need not, are left out. Devices' own
+    variables of one name have an entry each, else one that moved would hide one that stood still.
     """
     row = find_placement(run.placement)
     flat = {variable.name for variable in run.description.variables if variable.flat}
@@ -73,42 +92,63 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
         for name, distance in part["distance"].items():
             if name not in flat:
                 called = f"{name} (device {rank})" if own else name
-                found[called] = math.hypot(found.get(called, 0.0), distance)  # pieces of one variable
+                # pieces of one variable
+                found[called] = math.hypot(found.get(called, 0.0), distance)
     return found
 
 
 def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
-    """Whether replicas, or copies of one part of a model, that must hold equal variables do; None: there are none."""
+    """Whether replicas, or copies of one part of a model, that must hold equal variables do; None:
+    there are none.
+    """
     row = find_placement(run.placement)
     if row.variables == "replica" and run.semantics.agree_after(run.warmup_steps + run.timed_steps):
         return all(part["prints"] == parts[0]["prints"] for part in parts)
     if row.compute in PARTITIONED and run.copies > 1:
-        return all(part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts))
+        return all(
+            part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts)
+        )
     return None
 
 
-HELD_GIB = 0.05  # what a GPU may have allocated before a Run begins and still tell the Run's own peak
+HELD_GIB = (
+    0.05  # what a GPU may have allocated before a Run begins and still tell the Run's own peak
+)
 
 
 def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
-    """How far all variables moved over how far they were from zero; copies count once, by the first."""
+    """How far all variables moved over how far they were from zero; copies count once, by the
+    first.
+    """
     row = find_placement(run.placement)
-    masters = parts[:1] if row.variables == "replica" else parts[: run.degree] if row.compute in PARTITIONED else parts
+    masters = (
+        parts[:1]
+        if row.variables == "replica"
+        else parts[: run.degree]
+        if row.compute in PARTITIONED
+        else parts
+    )
     start = sum(part["start_square"] for part in masters) ** 0.5
     return sum(d**2 for part in masters for d in part["distance"].values()) ** 0.5 / start
 
 
 def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measurement:
-    """The Record's measurement from every replica's numbers; a DidNotTrain says why the steps were no training."""
+    """The Record's measurement from every replica's numbers; a DidNotTrain says why the steps were
+    no training.
+    """
     first, losses, agree = parts[0], joined_losses(run, parts), _agree(run, parts)
-    skipped = first.get("skipped")  # until the timed steps and until their end; the same on all replicas that merge
+    # until the timed steps and until their end; the same on all replicas that merge
+    skipped = first.get("skipped")
     left_out = max((part["skipped"][1] for part in parts if part.get("skipped")), default=0)
     # stale variables are the first ones more than once
     stale = find_placement(run.placement).semantics.steps
     if fault := training_fault(losses[stale:], distances_moved(run, parts), agree, left_out):
         raise DidNotTrain(fault)
     # of one step, or cycle of steps, over all replicas, by kind; uncounted: why there are none
-    counted, uncounted = dict(sum((Counter(part["moved"]) for part in parts), Counter[str]())), first.get("uncounted")
+    counted, uncounted = (
+        dict(sum((Counter(part["moved"]) for part in parts), Counter[str]())),
+        first.get("uncounted"),
+    )
     predicted = step_bytes(run, first["lookups"], first.get("gradient_rows"))
     wall_s, events = max(part["wall_s"] for part in parts), [part["event_s"] for part in parts]
     flags = clock_flags(wall_s, events)
@@ -116,7 +156,9 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         flags.append(f"moved bytes were not counted: {uncounted}")
     elif counted != predicted:
         flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
-    if (held := max(part.get("held_gib", 0.0) for part in parts)) > HELD_GIB:  # the peak counts what the process held before
+    if (
+        held := max(part.get("held_gib", 0.0) for part in parts)
+    ) > HELD_GIB:  # the peak counts what the process held before
         flags.append(f"{held:.2f}{HELD_FLAG}")
     flags += sorted({part["substituted"] for part in parts if part.get("substituted")})
     if left_out:
@@ -145,5 +187,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],
         energy=[part["energy"] for part in parts if part.get("energy")],
         equivalence=first.get("equivalence"),
-        trace=joined([part["trace"] for part in parts], run.traced_from) if run.traced_steps else None,
+        trace=joined([part["trace"] for part in parts], run.traced_from)
+        if run.traced_steps
+        else None,
     )

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-with warnings.catch_warnings(action="ignore"):  # tqdm says where ipywidgets is not installed; its plain bar does
+# tqdm says where ipywidgets is not installed; its plain bar does
+with warnings.catch_warnings(action="ignore"):
     from tqdm.auto import tqdm
 
 
@@ -26,13 +27,20 @@ class Bar(Protocol):
     def close(self) -> None: ...
 
 
-AGAIN = ("failed", "timeout")  # statuses of Runs that may end otherwise when they are measured again
-LEFT = "left for a longer budget"  # counted like a status: points that were not reached, where the same command goes on
+# statuses of Runs that may end otherwise when they are measured again
+AGAIN = (
+    "failed",
+    "timeout",
+)
+# counted like a status: points that were not reached, where the same command goes on
+LEFT = "left for a longer budget"
 
 
 @dataclass
 class Summary:
-    """What a sweep did: statuses counted, those that are not ok with their reasons, what was measured again and why, and its cost."""
+    """What a sweep did: statuses counted, those that are not ok with their reasons, what was
+    measured again and why, and its cost.
+    """
 
     statuses: Counter[str] = field(default_factory=Counter)
     troubles: list[str] = field(default_factory=list)
@@ -49,21 +57,41 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """1 where a Run did not end as it might have: one that does not fit, or that does not exist, is a finding."""
+        """1 where a Run did not end as it might have: one that does not fit, or that does not
+        exist, is a finding.
+        """
         return int(any(self.statuses[status] for status in AGAIN))
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{n} {status}" for status, n in sorted(self.statuses.items())) or "nothing to measure"
+        counts = (
+            ", ".join(f"{n} {status}" for status, n in sorted(self.statuses.items()))
+            or "nothing to measure"
+        )
         again = " ".join(f"--retry {status}" for status in AGAIN if self.statuses[status])
-        hint = [f"what did not end well is measured again by the same command with {again}"] if again else []
-        return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles, *self.notes, *hint])
+        hint = (
+            [f"what did not end well is measured again by the same command with {again}"]
+            if again
+            else []
+        )
+        return "\n".join(
+            [
+                f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s",
+                *self.troubles,
+                *self.notes,
+                *hint,
+            ]
+        )
 
 
 @contextlib.contextmanager
 def followed(total: int, progress: bool, bar: Bar | None = None) -> Iterator[tuple[Summary, Bar]]:
-    """A sweep's summary, which has its seconds in the end, and its bar over so many measurements, unless another is told."""
+    """A sweep's summary, which has its seconds in the end, and its bar over so many measurements,
+    unless another is told.
+    """
     summary, began = Summary(), time.monotonic()
-    shown: Bar = tqdm(total=total, unit="run", disable=not progress, smoothing=0.1) if bar is None else bar
+    shown: Bar = (
+        tqdm(total=total, unit="run", disable=not progress, smoothing=0.1) if bar is None else bar
+    )
     try:
         yield summary, shown
     finally:

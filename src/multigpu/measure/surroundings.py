@@ -1,4 +1,6 @@
-"""What else a machine did around one Run: load of its cores, other processes on its GPUs, clocks and temperature. Imports no framework."""
+"""What else a machine did around one Run: load of its cores, other processes on its GPUs, clocks
+and temperature. Imports no framework.
+"""
 
 import contextlib
 import os
@@ -22,11 +24,15 @@ SLOWED = {
     "HwThermalSlowdown": "heat",
     "HwPowerBrakeSlowdown": "power brake",
 }
-"""NVML's reasons for a low clock that are no property of the work: the power limit is one, and not among them."""
+"""NVML's reasons for a low clock that are no property of the work: the power limit is one, and not
+among them.
+"""
 
 
 class GpuLook(Data):
-    """One GPU at one moment. others: processes on it that are not this launch's, as NVML tells. slowed: why its clock is held down."""
+    """One GPU at one moment. others: processes on it that are not this launch's, as NVML tells.
+    slowed: why its clock is held down.
+    """
 
     sm_clock_mhz: int
     temperature_c: int
@@ -35,8 +41,10 @@ class GpuLook(Data):
 
 
 class Surroundings(Data):
-    """Around one Run, building included. before, after: its GPUs, by rank; empty where NVML has nothing to say.
-    cores: that its processes may use. before_cores, during_cores: how many of them others used, on average, just before and while it ran.
+    """Around one Run, building included. before, after: its GPUs, by rank; empty where NVML has
+    nothing to say.
+    cores: that its processes may use. before_cores, during_cores: how many of them others used, on
+        average, just before and while it ran.
     """
 
     cores: int
@@ -53,15 +61,23 @@ class Surroundings(Data):
             found.append(f"disturbed: others used {self.during_cores:.1f} of {self.cores} cores")
         for rank, look in enumerate(self.after):
             if others := max([look.others, *(one.others for one in self.before[rank : rank + 1])]):
-                found.append(f"disturbed: {others} other process{'es' if others > 1 else ''} on the GPU of rank {rank}")
+                found.append(
+                    f"disturbed: {others} other process{'es' if others > 1 else ''} on the GPU of"
+                    f" rank {rank}"
+                )
             if look.slowed:
                 why = ", ".join(look.slowed)
-                found.append(f"throttled: GPU of rank {rank} at {look.sm_clock_mhz} MHz and {look.temperature_c} °C ({why})")
+                found.append(
+                    f"throttled: GPU of rank {rank} at {look.sm_clock_mhz} MHz and"
+                    f" {look.temperature_c} °C ({why})"
+                )
         return found
 
 
 class Watch:
-    """From its making until `seen`: what others than the tree of processes below `root` did here."""
+    """From its making until `seen`: what others than the tree of processes below `root` did
+    here.
+    """
 
     def __init__(self, devices: tuple[int, ...], root: int) -> None:
         self.devices, self.root = devices, root
@@ -80,16 +96,28 @@ class Watch:
         return []
 
     def _count(self) -> tuple[float, float, float]:
-        """Now, seconds that this process's cores were busy since they started, and those of them that the tree used."""
+        """Now, seconds that this process's cores were busy since they started, and those of them
+        that the tree used.
+        """
         cores = os.sched_getaffinity(0)
         every = psutil.cpu_times(percpu=True)
-        busy = sum(_busy(times) for core, times in enumerate(every) if core in cores or len(every) <= max(cores))
+        busy = sum(
+            _busy(times)
+            for core, times in enumerate(every)
+            if core in cores or len(every) <= max(cores)
+        )
         return time.monotonic(), busy, sum(map(_used, self._tree()))
 
     def seen(self) -> Surroundings:
         during_cores = _others(self.start, self._count())
         cores, before_cores = len(os.sched_getaffinity(0)), self.before_cores
-        return Surroundings(cores=cores, before_cores=before_cores, during_cores=during_cores, before=self.before, after=self._looks())
+        return Surroundings(
+            cores=cores,
+            before_cores=before_cores,
+            during_cores=during_cores,
+            before=self.before,
+            after=self._looks(),
+        )
 
 
 def _others(start: tuple[float, float, float], end: tuple[float, float, float]) -> float:
@@ -124,11 +152,18 @@ def gpu_look(index: int, tree: list[psutil.Process]) -> GpuLook | None:
         there = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
     with contextlib.suppress(nvml.NVMLError):
         slowed = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-    # in a container NVML names processes as the host does: then as many as there may be of this launch's own are taken for them
+    # in a container NVML names processes as the host does: then as many as there may be of this
+    # launch's own are taken for them
     others = len(there - own) if there & own else max(0, len(there) - max(0, len(own) - 1))
     return GpuLook(
         sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         others=others,
-        slowed=sorted({word for name, word in SLOWED.items() if slowed & getattr(nvml, f"nvmlClocksThrottleReason{name}", 0)}),
+        slowed=sorted(
+            {
+                word
+                for name, word in SLOWED.items()
+                if slowed & getattr(nvml, f"nvmlClocksThrottleReason{name}", 0)
+            }
+        ),
     )

@@ -1,4 +1,6 @@
-"""The one sweep: measure points of any experiment that have no Record yet, one launch for many, followed by a bar. Imports no framework."""
+"""The one sweep: measure points of any experiment that have no Record yet, one launch for many,
+followed by a bar. Imports no framework.
+"""
 
 import contextlib
 import os
@@ -16,7 +18,13 @@ from multigpu.measure import private_network
 from multigpu.measure.experiment import AnyItem, Experiment
 from multigpu.measure.held import memory_folder, scratch_folder, turn
 from multigpu.measure.lane import this_lane
-from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
+from multigpu.measure.machine import (
+    Machine,
+    cores_here,
+    framework_version,
+    source_state,
+    this_machine,
+)
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
 from multigpu.measure.point import Point
 from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses, end_in_order, last_words
@@ -26,10 +34,17 @@ from multigpu.record import RecordStore
 from multigpu.store import Store
 
 ENDING_S = 20.0
-"""For a launch to end by itself once all is measured: torch's agent waits for ever for a worker that was killed as it ended."""
+"""For a launch to end by itself once all is measured: torch's agent waits for ever for a worker
+that was killed as it ended.
+"""
 
-# NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
-SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+# NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host
+# out of service
+SAFE = {
+    "NCCL_NVLS_ENABLE": "0",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+}
 
 
 def make_plan(
@@ -43,7 +58,9 @@ def make_plan(
     environment: Mapping[str, str] | None = None,
     machine: Machine | None = None,
 ) -> tuple[Plan, int]:
-    """The plan of one launch without what has a Record of no status in `retry`, and how many were left out. machine: if not this one."""
+    """The plan of one launch without what has a Record of no status in `retry`, and how many were
+    left out. machine: if not this one.
+    """
     run = items[0].run
     plan = Plan(
         experiment=kind.path,
@@ -65,8 +82,14 @@ def make_plan(
     for item in kind.ordered(items, plan.launch_id):
         known = plan.find(item)
         if known is None or known.status in retry:
-            missing.append(item.model_copy(update={"attempt": store.next_attempt(plan.machine, plan.key(item))}))
-    workers = 1 if plan.program == "solo" else max((item.run.devices for item in missing), default=1)
+            missing.append(
+                item.model_copy(
+                    update={"attempt": store.next_attempt(plan.machine, plan.key(item))}
+                )
+            )
+    workers = (
+        1 if plan.program == "solo" else max((item.run.devices for item in missing), default=1)
+    )
     return plan.model_copy(update={"items": missing, "workers": workers}), len(items) - len(missing)
 
 
@@ -83,18 +106,23 @@ def sweep(
     budget_s: float | None = None,
     stop: Event | None = None,
 ) -> Summary:
-    """Measure every item that has no Record yet; whatever happens on the way, what was measured stays.
+    """Measure every item that has no Record yet; whatever happens on the way, what was measured
+    stays.
 
     Args:
         environment: what else processes find in theirs, beside what a Run wants there.
-        company: the hosts of this launch, of which this one is the first, or that are made on this one.
+        company: the hosts of this launch, of which this one is the first, or that are made on this
+            one.
         bar: told of what is done in place of one of this sweep's own.
-        budget_s: seconds for all of it, of which each launch may use an equal share of what is left.
+        budget_s: seconds for all of it, of which each launch may use an equal share of what is
+            left.
         stop: set by another thread where this one is to end as by Ctrl-C.
 
     Raises:
-        ValueError: an item cannot run here, its input cannot be read, or Records cannot be written; nothing was started.
-        RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
+        ValueError: an item cannot run here, its input cannot be read, or Records cannot be written;
+            nothing was started.
+        RuntimeError: the launcher itself died; what it had measured is kept and the same call goes
+            on from there.
     """
     kind.check_all(items, company)
     store.check_writable(this_machine().name)
@@ -107,7 +135,9 @@ def sweep(
             machine = company.machine(first.devices) if company else None
             more = {**(environment or {}), **getattr(first, "environment", {})}
             with scratch_folder("multigpu-sweep-") as scratch, memory_folder() as memory:
-                plan, reused = make_plan(kind, chosen, store.root.resolve(), scratch, memory, retry, hook, more, machine)
+                plan, reused = make_plan(
+                    kind, chosen, store.root.resolve(), scratch, memory, retry, hook, more, machine
+                )
                 summary.reused += reused
                 shown.update(reused)
                 if not plan.items:
@@ -125,53 +155,96 @@ def sweep(
 
 
 def disturbed(plan: Plan, summary: Summary) -> Plan | None:
-    """What this launch measured while others disturbed it or a GPU was throttled, to be measured once more as a new attempt; both stay.
-    None where there is nothing of the kind, and in a lane: beside others everything would be told as disturbed.
+    """What this launch measured while others disturbed it or a GPU was throttled, to be measured
+    once more as a new attempt; both stay. None where there is nothing of the kind, and in a lane:
+    beside others everything would be told as disturbed.
     """
     if not plan.kind.watched or ((lane := this_lane(plan.environment)) and lane.neighbours):
         return None
     items = []
     for item in plan.items:
         record = plan.find(item)
-        if record and record.launch_id.startswith(plan.launch_id) and record.surroundings and (why := record.surroundings.disturbances):
+        if (
+            record
+            and record.launch_id.startswith(plan.launch_id)
+            and record.surroundings
+            and (why := record.surroundings.disturbances)
+        ):
             items.append(item.model_copy(update={"attempt": record.attempt + 1}))
             summary.notes.append(f"measured again: {item.label}: {'; '.join(why)}")
     if not items:
         return None
     scratch = plan.scratch / "again"  # what the journal knows of the first attempt is over
     scratch.mkdir()
-    return plan.model_copy(update={"items": items, "scratch": scratch, "launch_id": uuid.uuid4().hex[:12]})
+    return plan.model_copy(
+        update={"items": items, "scratch": scratch, "launch_id": uuid.uuid4().hex[:12]}
+    )
 
 
 def launch_environment() -> dict[str, str]:
     """What every process of a launch finds in its environment."""
     commit, clean = source_state()
-    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    told = {"PYTHONPATH": os.pathsep.join(paths), "MULTIGPU_COMMIT": commit, "MULTIGPU_CLEAN": "1" if clean else "0"}
-    # workers set their own thread counts; the default of one that launchers impose would starve host placements
+    paths = [
+        str(Path(__file__).resolve().parents[2]),
+        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+    ]
+    told = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "MULTIGPU_COMMIT": commit,
+        "MULTIGPU_CLEAN": "1" if clean else "0",
+    }
+    # workers set their own thread counts; the default of one that launchers impose would starve
+    # host placements
     return {"OMP_NUM_THREADS": str(cores_here())} | os.environ | SAFE | NO_KERAS | told
 
 
-def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None, stop: Event | None = None) -> None:
-    """Run one plan to its end, on several hosts again until they get through it; a RuntimeError: the launcher died, or a host was lost."""
+def launch_plan(
+    plan: Plan,
+    bar: Bar,
+    summary: Summary,
+    company: Company | Spread | None = None,
+    stop: Event | None = None,
+) -> None:
+    """Run one plan to its end, on several hosts again until they get through it; a RuntimeError:
+    the launcher died, or a host was lost.
+    """
     finished: set[int] = set()
-    for start in range(MAX_STARTS * len(plan.items) + 1 if company else 1):  # every item may end some
+    # every item may end some
+    for start in range(MAX_STARTS * len(plan.items) + 1 if company else 1):
         if company and start:
             company.settle(Journal(plan.scratch))
-        code = _launch_once(company.offer(plan) if company else plan, bar, summary, company, finished, stop)
+        code = _launch_once(
+            company.offer(plan) if company else plan, bar, summary, company, finished, stop
+        )
         if code == 0:
             return
     logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
     words = last_words("\n".join(log.read_text(errors="replace") for log in logs if log.exists()))
     done = sum(summary.statuses.values())
-    raise RuntimeError(f"the launcher ended with {code} after {done} Runs, all kept ({words}); the same command goes on from there")
+    raise RuntimeError(
+        f"the launcher ended with {code} after {done} Runs, all kept ({words}); the same command"
+        " goes on from there"
+    )
 
 
-def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int], stop: Event | None) -> int:
-    """One start of the plan's workers; the agents' exit code. finished: what was reported as done, of earlier starts too."""
+def _launch_once(
+    plan: Plan,
+    bar: Bar,
+    summary: Summary,
+    company: Company | Spread | None,
+    finished: set[int],
+    stop: Event | None,
+) -> int:
+    """One start of the plan's workers; the agents' exit code. finished: what was reported as done,
+    of earlier starts too.
+    """
     journal, stopped, over_s = Journal(plan.scratch), StoppedProcesses(), time.monotonic()
     seen = len(journal.events())
-    environment = launch_environment() | ({} if company else libraries_environment(LOOPBACK)) | plan.environment
+    environment = (
+        launch_environment()
+        | ({} if company else libraries_environment(LOOPBACK))
+        | plan.environment
+    )
     agents: list[subprocess.Popen[Any]] = []
     with open(plan.scratch / "agent.log", "w") as log:
         try:
@@ -185,11 +258,17 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                 seen += len(new)
                 for event in new:
                     _show(event, plan, bar, summary, finished)
-                kept = f"{sum(summary.statuses.values())} Runs were measured and are kept, and the same command goes on from there"
+                kept = (
+                    f"{sum(summary.statuses.values())} Runs were measured and are kept, and the"
+                    " same command goes on from there"
+                )
                 if end := next((event for event in new if event["event"] == "end"), None):
                     raise RuntimeError(f"{end['why']}; {kept} once {end['until']}")
                 for killed in stopped.kill([agent.pid for agent in agents]):
-                    note = f"process {killed} was stopped from outside for {STOPPED_S:g} s: it was ended"
+                    note = (
+                        f"process {killed} was stopped from outside for {STOPPED_S:g} s: it was"
+                        " ended"
+                    )
                     if killed in (agent.pid for agent in agents):
                         raise RuntimeError(f"{note}, and with it its launch; {kept}")
                     summary.notes.append(note)
@@ -206,12 +285,16 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
 
 
 def _hidden(plan: Plan) -> list[str]:
-    """The words that give an agent a network of its own, where what it starts would listen on all interfaces of this one host."""
+    """The words that give an agent a network of its own, where what it starts would listen on all
+    interfaces of this one host.
+    """
     everywhere = any(listens_everywhere(item.run) for item in plan.items)
     return private_network.prefix() if everywhere and private_network.why_not() is None else []
 
 
-def _show(event: Mapping[str, Any], plan: Plan, bar: Bar, summary: Summary, finished: set[int]) -> None:
+def _show(
+    event: Mapping[str, Any], plan: Plan, bar: Bar, summary: Summary, finished: set[int]
+) -> None:
     if event["event"] == "start":
         bar.set_description(event["label"])
     # a restarted launch passes over what is done and says so again
@@ -223,7 +306,9 @@ def _show(event: Mapping[str, Any], plan: Plan, bar: Bar, summary: Summary, fini
     if "told" in event:
         bar.set_postfix_str(event["told"])
     elif event["status"] != "ok" and event["reason"]:
-        summary.troubles.append(f"{event['status']}: {plan.items[event['index']].label}: {event['reason']}")
+        summary.troubles.append(
+            f"{event['status']}: {plan.items[event['index']].label}: {event['reason']}"
+        )
 
 
 def measure(
@@ -236,15 +321,33 @@ def measure(
     company: Company | Spread | None = None,
     bar: Bar | None = None,
 ) -> Summary:
-    """As `sweep`. tensorboard: a folder for TensorBoard's logs, one folder a Run in it; of TensorFlow in one process only."""
+    """As `sweep`. tensorboard: a folder for TensorBoard's logs, one folder a Run in it; of
+    TensorFlow in one process only.
+    """
     environment = {}
     if tensorboard:
         for point in points:
             if (point.run.framework, point.run.processes) != ("tensorflow", "one"):
-                raise ValueError(f"TensorBoard logs need framework=tensorflow and processes=one, which {point.run.label()} has not")
+                raise ValueError(
+                    "TensorBoard logs need framework=tensorflow and processes=one, which"
+                    f" {point.run.label()} has not"
+                )
         try:
             tensorboard.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ValueError(f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose another folder") from None
+            raise ValueError(
+                f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose"
+                " another folder"
+            ) from None
         environment["MULTIGPU_TENSORBOARD"] = str(tensorboard.resolve())
-    return sweep(TIMED, [item_of(point) for point in points], store, retry, progress, hook, environment, company, bar)
+    return sweep(
+        TIMED,
+        [item_of(point) for point in points],
+        store,
+        retry,
+        progress,
+        hook,
+        environment,
+        company,
+        bar,
+    )

@@ -1,5 +1,6 @@
-"""Runs whose steps are timed, as an experiment: which of them share a launch, in which order, and their Records. Imports no framework.
-Runs that differ in their batch alone are a ladder: above a batch that did not fit none is tried, since it cannot fit either.
+"""Runs whose steps are timed, as an experiment: which of them share a launch, in which order, and
+their Records. Imports no framework. Runs that differ in their batch alone are a ladder: above a
+batch that did not fit none is tried, since it cannot fit either.
 """
 
 import random
@@ -20,11 +21,14 @@ from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Measurement, RecordStore
 from multigpu.run import Run
 
-PASSED_OVER = "passed_over"  # of a point that was not started, because another showed that it would fail; no Record is written
+# of a point that was not started, because another showed that it would fail; no Record is written
+PASSED_OVER = "passed_over"
 
 
 class Item(Due):
-    """One Run to measure. smaller: batches of the plan's Runs that differ in nothing else: where one did not fit, this is passed over."""
+    """One Run to measure. smaller: batches of the plan's Runs that differ in nothing else: where
+    one did not fit, this is passed over.
+    """
 
     run: Run
     smaller: tuple[int, ...] = ()
@@ -41,13 +45,27 @@ class Timed(Experiment[Item]):
         run = item.run
         # one process for all replicas has all threads
         threads = threads_for(1 if is_solo(run) else run.devices, run.host_cores)
-        return open_session(run, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage, **seat.hosts)
+        return open_session(
+            run,
+            seat.rank,
+            threads,
+            seat.shared,
+            item.timeout_s,
+            seat.startup_s,
+            seat.stage,
+            **seat.hosts,
+        )
 
     def measure(self, item: Item, parts: list[dict[str, Any]], total_s: float) -> Measurement:
         return measurement(item.run, parts, total_s)
 
     def fields(self, item: Item, status: Status) -> dict[str, Any]:
-        own = {"run": item.run, "timing_version": TIMING_VERSION, "lane": this_lane(), "boot": this_boot()}
+        own = {
+            "run": item.run,
+            "timing_version": TIMING_VERSION,
+            "lane": this_lane(),
+            "boot": this_boot(),
+        }
         return own | input_fields(item.run, status)
 
     def told(self, item: Item, measured: Measurement) -> str:
@@ -64,8 +82,9 @@ class Timed(Experiment[Item]):
         return launch_of(item)
 
     def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
-        """Interleaved at random, so that a drift of the machine does not look like a placement; grouped by devices, in a shuffled order,
-        since a new group costs as much as a short Run; ladders from below.
+        """Interleaved at random, so that a drift of the machine does not look like a placement;
+        grouped by devices, in a shuffled order, since a new group costs as much as a short Run;
+        ladders from below.
         """
         found, order = list(items), random.Random(launch_id)
         order.shuffle(found)
@@ -91,7 +110,9 @@ def is_solo(run: Any) -> bool:
 
 
 def listens_everywhere(run: Any) -> bool:
-    """Whether a Run's processes listen on all interfaces of their host, whatever they are told: TensorFlow's servers do."""
+    """Whether a Run's processes listen on all interfaces of their host, whatever they are told:
+    TensorFlow's servers do.
+    """
     return run.framework == "tensorflow" and run.processes == "per_device"
 
 
@@ -106,37 +127,57 @@ def check_there(run: Any, company: Company | Spread | None) -> None:
 
 
 def check_devices(run: Any) -> None:
-    """Refuse (ValueError) what this machine cannot run, naming how many devices were asked for and how many there are."""
+    """Refuse (ValueError) what this machine cannot run, naming how many devices were asked for and
+    how many there are.
+    """
     available = gpu_count()
     if run.device_type == "cuda" and run.devices > available:
         allowed = f"at most {available} or " if available else ""
-        raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: choose {allowed}device_type 'cpu'")
+        raise ValueError(
+            f"{run.devices} GPUs were asked for and this machine has {available}: choose"
+            f" {allowed}device_type 'cpu'"
+        )
     check_host(run, run.devices, available)
     if listens_everywhere(run):
         private_network.check_private(f"TensorFlow over several processes ({run.label()})")
 
 
 def ladder_of(item: Item) -> str:
-    """A name that Runs have in common when they differ in their batch alone; each repeat climbs by itself."""
+    """A name that Runs have in common when they differ in their batch alone; each repeat climbs by
+    itself.
+    """
     return f"{item.run.model_copy(update={'batch_size': 0}).digest}|{item.repeat}"
 
 
 def ascending(items: Sequence[Item]) -> list[Item]:
-    """The items in their order, but where several stand on one ladder the smaller batch takes the earlier place; each knows those below."""
+    """The items in their order, but where several stand on one ladder the smaller batch takes the
+    earlier place; each knows those below.
+    """
     rungs: dict[str, list[Item]] = {}
     for item in items:
         rungs.setdefault(ladder_of(item), []).append(item)
     for own in rungs.values():
         batches = sorted({item.run.batch_size for item in own})
-        own[:] = [item.model_copy(update={"smaller": tuple(b for b in batches if b < item.run.batch_size)}) for item in own]
+        own[:] = [
+            item.model_copy(
+                update={"smaller": tuple(b for b in batches if b < item.run.batch_size)}
+            )
+            for item in own
+        ]
         own.sort(key=lambda item: item.run.batch_size, reverse=True)
     return [rungs[ladder_of(item)].pop() for item in items]
 
 
 def full_at(plan: Plan, item: Item) -> int | None:
-    """The smallest batch below the item's own that a Record says did not fit; None: none is known."""
+    """The smallest batch below the item's own that a Record says did not fit; None: none is
+    known.
+    """
     for batch in item.smaller:
-        record = plan.find(item.model_copy(update={"run": item.run.model_copy(update={"batch_size": batch}), "attempt": 0}))
+        record = plan.find(
+            item.model_copy(
+                update={"run": item.run.model_copy(update={"batch_size": batch}), "attempt": 0}
+            )
+        )
         if record is not None and record.status == "out_of_memory":
             return batch
     return None

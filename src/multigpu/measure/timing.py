@@ -1,4 +1,6 @@
-"""The clock of a Run, without a framework: warm-up and measurement are one loop, run twice; and which steps after them are traced."""
+"""The clock of a Run, without a framework: warm-up and measurement are one loop, run twice; and
+which steps after them are traced.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ if TYPE_CHECKING:
     from multigpu.run import Run
 
 TIMING_VERSION = 1
-"""Enters every Record's key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+"""Enters every Record's key. Raise it whenever what a figure means changes, so that old and new
+never share a table.
+"""
 
-DISAGREEMENT = 0.01  # the host's clock and the device's events may differ by this share of the window before a Record is flagged
+# the host's clock and the device's events may differ by this share of the window before a Record is
+# flagged
+DISAGREEMENT = 0.01
 
 
 class TimedDevice(Protocol):
@@ -30,8 +36,10 @@ class TimedDevice(Protocol):
 @dataclass(frozen=True)
 class Window:
     """One stretch of steps on one replica.
-    wall_s: host time from the barrier before the first step to the one after the device finished the last. event_s: by the device's marks,
-    before the first step and after each. step_time_s: between them. results: what each step returned.
+    wall_s: host time from the barrier before the first step to the one after the device finished
+        the last. event_s: by the device's marks,
+    before the first step and after each. step_time_s: between them. results: what each step
+    returned.
     """
 
     wall_s: float
@@ -50,8 +58,9 @@ def run_window(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Window:
     """Run steps `first` .. `first + count - 1` and time them.
-    The device is drained and all replicas meet before the clock starts, and again before it stops, so that neither work queued earlier nor
-    work still running, here or on a slower replica, escapes it. Between steps nothing is read back.
+    The device is drained and all replicas meet before the clock starts, and again before it stops,
+    so that neither work queued earlier nor work still running, here or on a slower replica, escapes
+    it. Between steps nothing is read back.
     """
     device.synchronise()
     barrier()
@@ -69,19 +78,27 @@ def run_window(
 
 
 def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:
-    """Reasons to distrust a measurement: the slowest replica's events may not differ from the wall clock by more than 1%."""
+    """Reasons to distrust a measurement: the slowest replica's events may not differ from the wall
+    clock by more than 1%.
+    """
     difference = abs(max(event_time_s) - wall_s) / wall_s
     return [f"clocks disagree by {100 * difference:.1f}%"] if difference > DISAGREEMENT else []
 
 
 LEARNED = 1e-6
-"""Below this share of the first loss a batch counts as learned by heart: cross-entropy in fp32 ends at 1e-7, where probabilities are 1."""
+"""Below this share of the first loss a batch counts as learned by heart: cross-entropy in fp32 ends
+at 1e-7, where probabilities are 1.
+"""
 
 
-def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None, left_out: int = 0) -> str | None:
-    """Why these steps were no training, or None. Training moves every variable, and no two consecutive steps on a moving model give the
-    same loss to the last bit, as long as there is something to learn (`LEARNED`).
-    losses: of every step, warm-up first, joined over replicas. moved: by variable, how far from its start. left_out: steps whose update was
+def training_fault(
+    losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None, left_out: int = 0
+) -> str | None:
+    """Why these steps were no training, or None. Training moves every variable, and no two
+    consecutive steps on a moving model give the same loss to the last bit, as long as there is
+    something to learn (`LEARNED`).
+    losses: of every step, warm-up first, joined over replicas. moved: by variable, how far from its
+        start. left_out: steps whose update was
     left out because a gradient overflowed: they leave the loss as it was.
     """
     bad = [index for index, loss in enumerate(losses) if not abs(loss) < float("inf")]
@@ -90,7 +107,8 @@ def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_ag
     still = [name for name, distance in moved.items() if not 0 < distance < float("inf")]
     if still:
         return f"{len(still)} of {len(moved)} variables did not move, {still[0]!r} among them"
-    # a small batch that is repeated can be learned to the last bit, after which there is nothing left to change
+    # a small batch that is repeated can be learned to the last bit, after which there is nothing
+    # left to change
     repeated = sum(a == b for a, b in pairwise(losses) if abs(a) > LEARNED * abs(losses[0]))
     if repeated > len(losses) // 10 + left_out:
         return f"{repeated} of {len(losses)} steps left the loss exactly as it was"
@@ -100,12 +118,16 @@ def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_ag
 
 
 def before_window(run: Run, first: int) -> int:
-    """The step that warms the profiler up, just before the first traced one; `first` unless the Run chooses its window."""
+    """The step that warms the profiler up, just before the first traced one; `first` unless the Run
+    chooses its window.
+    """
     return first if run.traced_from is None else max(first, run.traced_from - 1)
 
 
 def advance(run: Run, step: Callable[[int], Any], first: int) -> int:
-    """Train on, neither timed nor traced, from step `first` to the one before the Run's window, and say which that is."""
+    """Train on, neither timed nor traced, from step `first` to the one before the Run's window, and
+    say which that is.
+    """
     last = before_window(run, first)
     for index in range(first, last):
         step(index)
@@ -114,4 +136,6 @@ def advance(run: Run, step: Callable[[int], Any], first: int) -> int:
 
 def most_steps(run: Run) -> int:
     """Steps that the Run takes at most, traced ones and those before their window among them."""
-    return before_window(run, run.warmup_steps + run.timed_steps) + (run.traced_steps + 1 if run.traced_steps else 1)
+    return before_window(run, run.warmup_steps + run.timed_steps) + (
+        run.traced_steps + 1 if run.traced_steps else 1
+    )

@@ -1,4 +1,6 @@
-"""What a profiler saw of a few steps, small enough for a Record (`measure.traced` makes it of what the profiler says). No framework."""
+"""What a profiler saw of a few steps, small enough for a Record (`measure.traced` makes it of what
+the profiler says). No framework.
+"""
 
 from typing import Any, Literal
 
@@ -6,10 +8,14 @@ from multigpu.schema import Data
 
 Phase = Literal["pull", "forward", "backward", "forward_backward", "merge", "update"]
 PHASES: tuple[Phase, ...] = ("pull", "forward", "backward", "forward_backward", "merge", "update")
-"""In the order of a step. pull: variables and rows travel to the replica. forward_backward: the two, where the border is unknown."""
+"""In the order of a step. pull: variables and rows travel to the replica. forward_backward: the
+two, where the border is unknown.
+"""
 
 Kind = Literal["compute", "collective", "host_to_device", "device_to_host", "device_to_device"]
-"""What a device does. collective: a kernel of the communication library, its waiting included. Copies within a device are compute."""
+"""What a device does. collective: a kernel of the communication library, its waiting included.
+Copies within a device are compute.
+"""
 
 COPIES: tuple[Kind, ...] = ("host_to_device", "device_to_host", "device_to_device")
 TOP_KERNELS = 12
@@ -18,13 +24,17 @@ Missing = dict[Phase, str]  # why a phase is not known
 
 
 class StepTrace(Data):
-    """One step of one replica. Times in seconds on the host's clock, from the first start over all replicas.
+    """One step of one replica. Times in seconds on the host's clock, from the first start over all
+    replicas.
 
-    start_s, end_s: of all that its device (or the host for it) did. host_s: how long the host was in the step's call.
+    start_s, end_s: of all that its device (or the host for it) did. host_s: how long the host was
+        in the step's call.
     phases: (start, end) of each, gaps included.
-    kernels: on a CPU, outermost operations of the framework. launches: calls that started kernels and copies; a captured step has one.
-    busy_s: the device did anything. communication_s: collectives, and copies to or from elsewhere. exposed_s: the part of these during
-        which it computed nothing; exposed_copies_s: of that, copies alone. communication: their stretches, small gaps closed.
+    kernels: on a CPU, outermost operations of the framework. launches: calls that started kernels
+        and copies; a captured step has one.
+    busy_s: the device did anything. communication_s: collectives, and copies to or from elsewhere.
+        exposed_s: the part of these during which it computed nothing; exposed_copies_s: of that,
+            copies alone. communication: their stretches, small gaps closed.
     """
 
     start_s: float
@@ -56,7 +66,9 @@ class CopyTotals(Data):
 
 
 class KernelTotals(Data):
-    """A kernel by its shortened name, over all replicas and traced steps. min_s, max_s: of single calls; None in older Records."""
+    """A kernel by its shortened name, over all replicas and traced steps. min_s, max_s: of single
+    calls; None in older Records.
+    """
 
     name: str
     calls: int
@@ -66,7 +78,8 @@ class KernelTotals(Data):
 
 
 class HostTotals(Data):
-    """What the host itself computed in one phase with one kind of operation, over all replicas and traced steps. busy_s: while at least one
+    """What the host itself computed in one phase with one kind of operation, over all replicas and
+    traced steps. busy_s: while at least one
     call ran: total_s over busy_s is how many ran side by side.
     """
 
@@ -78,11 +91,14 @@ class HostTotals(Data):
 
 
 class ReplicaTrace(Data):
-    """One replica's steps. unlinked: what its device did that could not be led back to a launch, and so is in no phase.
+    """One replica's steps. unlinked: what its device did that could not be led back to a launch,
+    and so is in no phase.
 
-    launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the device, None on CPUs. Nothing starts
-        before it is launched: a negative value is by how much the two clocks are apart at least.
-    device_time_s: sum over all that its device did in the traced steps, as nvprof's "GPU activities"; None in older Records.
+    launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the
+        device, None on CPUs. Nothing starts before it is launched: a negative value is by how much
+        the two clocks are apart at least.
+    device_time_s: sum over all that its device did in the traced steps, as nvprof's "GPU
+        activities"; None in older Records.
     """
 
     rank: int
@@ -94,8 +110,10 @@ class ReplicaTrace(Data):
 
 
 class TraceSummary(Data):
-    """What the profiler saw of the traced steps. first_step: number of the first of them; None in older Records, and where the Run asks for
-    no window. host_operations: the dearest of a process that works for all replicas; none in older Records and in PyTorch's.
+    """What the profiler saw of the traced steps. first_step: number of the first of them; None in
+    older Records, and where the Run asks for
+    no window. host_operations: the dearest of a process that works for all replicas; none in older
+        Records and in PyTorch's.
     """
 
     source: Literal["kineto", "xplane"]

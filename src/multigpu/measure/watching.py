@@ -1,5 +1,6 @@
-"""How far a Run is while it is measured: rank 0 counts its steps in a memory-mapped file, which costs the step less than a microsecond.
-`note` is a plan's hook; who watches names the file in the environment. Where kernels are launched ahead, a step counts when it is launched.
+"""How far a Run is while it is measured: rank 0 counts its steps in a memory-mapped file, which
+costs the step less than a microsecond. `note` is a plan's hook; who watches names the file in the
+environment. Where kernels are launched ahead, a step counts when it is launched.
 """
 
 import contextlib
@@ -58,7 +59,9 @@ class Watched:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watched]:
-    """The file that is named in the environment, where somebody watches already; else a new one, which is named there meanwhile."""
+    """The file that is named in the environment, where somebody watches already; else a new one,
+    which is named there meanwhile.
+    """
     before = os.environ.get(WATCHED)
     with tempfile.TemporaryDirectory(prefix="multigpu-watched-") as folder:
         found = Watched(Path(before or Path(folder, "watched")))

@@ -18,7 +18,14 @@ from multigpu.own.examine import Examination, Precision, Tried
 from multigpu.workloads.own.batches import put_together
 from multigpu.workloads.own.description import Table
 from multigpu.workloads.own.job import Job, JobError
-from multigpu.workloads.own.torch import ids_of, loss_of, own_module, tensors_of, variables_of, without_dropout
+from multigpu.workloads.own.torch import (
+    ids_of,
+    loss_of,
+    own_module,
+    tensors_of,
+    variables_of,
+    without_dropout,
+)
 
 
 def located(ids: Tensor, batch: dict[str, Tensor], padding: int | None) -> Table | None:
@@ -27,7 +34,10 @@ def located(ids: Tensor, batch: dict[str, Tensor], padding: int | None) -> Table
         return None
     count = ids.numel() // len(ids)
     for leaf, tensor in batch.items():
-        if tensor.dtype != torch.int64 or tensor.untyped_storage().data_ptr() != ids.untyped_storage().data_ptr():
+        if (
+            tensor.dtype != torch.int64
+            or tensor.untyped_storage().data_ptr() != ids.untyped_storage().data_ptr()
+        ):
             continue
         tried = [Table(leaf=leaf, ids=count, padding=padding)]
         if tensor.ndim == 2:
@@ -36,9 +46,15 @@ def located(ids: Tensor, batch: dict[str, Tensor], padding: int | None) -> Table
                 tried.append(Table(leaf=leaf, column=first, ids=1, padding=padding))
             else:
                 last = first + int(ids.shape[1]) - int(tensor.shape[1])
-                tried.append(Table(leaf=leaf, stretch=(first, last or None), ids=count, padding=padding))
+                tried.append(
+                    Table(leaf=leaf, stretch=(first, last or None), ids=count, padding=padding)
+                )
         for table in tried:
-            if (table.column or 0) < tensor.shape[-1] and ids.shape == (own := ids_of(table, batch)).shape and torch.equal(own, ids):
+            if (
+                (table.column or 0) < tensor.shape[-1]
+                and ids.shape == (own := ids_of(table, batch)).shape
+                and torch.equal(own, ids)
+            ):
                 return table
     return None
 
@@ -70,7 +86,11 @@ class Examined(Examination):
         self.module = self._made(job)
         super().__init__(job, replicas)
         self.parameters, self.tied = variables_of(self.module)
-        self.shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items() if parameter.requires_grad}
+        self.shapes = {
+            name: tuple(parameter.shape)
+            for name, parameter in self.parameters.items()
+            if parameter.requires_grad
+        }
         self.frozen = [name for name in self.parameters if name not in self.shapes]
         self.stored = {name: value.detach().clone() for name, value in self.parameters.items()}
         self.stored |= {
@@ -93,7 +113,9 @@ class Examined(Examination):
     def store(self, path: Path) -> None:
         torch.save(self.stored, path)
 
-    def step(self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32") -> Tried:
+    def step(
+        self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32"
+    ) -> Tried:
         usual = torch.get_default_dtype()
         if precision == "fp64":
             torch.set_default_dtype(torch.float64)
@@ -119,11 +141,19 @@ class Examined(Examination):
                 loss = loss_of(self.job, module, put_together(self.structure, batch))
             random = not torch.equal(before, torch.get_rng_state())
             if not loss.requires_grad:
-                raise JobError(f"the loss depends on no parameter that is trained: nothing can be learned ({self.job.made_at})")
+                raise JobError(
+                    "the loss depends on no parameter that is trained: nothing can be learned"
+                    f" ({self.job.made_at})"
+                )
             value = self.checked(float(loss.detach()))
             loss.backward()
         gradients = {
-            name: None if p.grad is None else (p.grad.to_dense() if p.grad.is_sparse else p.grad).numpy() for name, p in parameters.items()
+            name: (
+                None
+                if p.grad is None
+                else (p.grad.to_dense() if p.grad.is_sparse else p.grad).numpy()
+            )
+            for name, p in parameters.items()
         }
         module.zero_grad()
         return Tried(value, sum(kept.values()), asked, gradients, random)
@@ -133,14 +163,31 @@ class Examined(Examination):
 
         def recurrent(layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
             first = inputs[0]
-            positions = len(first.data) if isinstance(first, PackedSequence) else first.numel() // first.shape[-1]
-            found.append(2 * positions * sum(weight.numel() for weight in layer.parameters() if weight.ndim == 2))
+            positions = (
+                len(first.data)
+                if isinstance(first, PackedSequence)
+                else first.numel() // first.shape[-1]
+            )
+            found.append(
+                2
+                * positions
+                * sum(weight.numel() for weight in layer.parameters() if weight.ndim == 2)
+            )
 
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), FlopCounterMode(display=False) as counter, ExitStack() as hooks:
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.no_grad(),
+            FlopCounterMode(display=False) as counter,
+            ExitStack() as hooks,
+        ):
             for layer in self.module.modules():
                 if isinstance(layer, nn.RNNBase):
                     hooks.enter_context(layer.register_forward_pre_hook(recurrent))
-            loss_of(self.job, self.module, put_together(self.structure, tensors_of(arrays, torch.float32)))
+            loss_of(
+                self.job,
+                self.module,
+                put_together(self.structure, tensors_of(arrays, torch.float32)),
+            )
         return counter.get_total_flops() + sum(found)
 
     def tables(self, tried: Tried, arrays: list[np.ndarray]) -> dict[str, Table]:
@@ -150,20 +197,31 @@ class Examined(Examination):
         for name, asked in tried.asked.items():
             layer = self.module.get_submodule(name.removeprefix("model.").removesuffix(".weight"))
             assert isinstance(layer, nn.Embedding)
-            plain = layer.max_norm is None and not layer.scale_grad_by_freq and layer.weight.requires_grad
-            if len(asked) == 1 and plain and name in self.parameters and name not in self.tied.values():
+            plain = (
+                layer.max_norm is None
+                and not layer.scale_grad_by_freq
+                and layer.weight.requires_grad
+            )
+            if (
+                len(asked) == 1
+                and plain
+                and name in self.parameters
+                and name not in self.tied.values()
+            ):
                 table = located(asked[0], batch, layer.padding_idx)
                 if table is not None:
                     found[name] = table
                     continue
             self.notes.append(
-                f"the rows that {name.removeprefix('model.')} is asked for are not known before the model runs: it travels whole"
+                f"the rows that {name.removeprefix('model.')} is asked for are not known before the"
+                " model runs: it travels whole"
             )
         return found
 
     def step_s(self) -> float:
         threads = torch.get_num_threads()
-        torch.set_num_threads(max(1, cores_here() // self.replicas))  # this process's share of the cores
+        # this process's share of the cores
+        torch.set_num_threads(max(1, cores_here() // self.replicas))
         try:
             return super().step_s()
         finally:

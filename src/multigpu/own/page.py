@@ -1,4 +1,6 @@
-"""The page of a comparison: what is fastest, the table, where a step goes, the nearest published job, what was not measured and why."""
+"""The page of a comparison: what is fastest, the table, where a step goes, the nearest published
+job, what was not measured and why.
+"""
 
 from __future__ import annotations
 
@@ -23,46 +25,92 @@ if TYPE_CHECKING:
     from multigpu.own.result import Result
 
 NEAR = 4.0
-"""A published job is near whose parameters, and operations of a sample, are within so many times the user's."""
+"""A published job is near whose parameters, and operations of a sample, are within so many times
+the user's.
+"""
 
 
 def apart(own: Model, row: pd.Series) -> tuple[float, float]:
-    """How far a published row's model is in parameters and in operations of a sample, as logarithms of ratios."""
+    """How far a published row's model is in parameters and in operations of a sample, as logarithms
+    of ratios.
+    """
     model = find_model(row["workload"], row["model"])
-    operations = model.forward_flops_per_unit * (1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"]))
-    return abs(math.log(model.parameters / own.parameters)), abs(math.log(operations / own.forward_flops_per_unit))
+    operations = model.forward_flops_per_unit * (
+        1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"])
+    )
+    return abs(math.log(model.parameters / own.parameters)), abs(
+        math.log(operations / own.forward_flops_per_unit)
+    )
 
 
 def beside(result: Result) -> pd.DataFrame:
-    """Each placement's share of perfect scaling, here and of the nearest published job on as many GPUs: a row a placement and a place.
+    """Each placement's share of perfect scaling, here and of the nearest published job on as many
+    GPUs: a row a placement and a place.
 
-    Columns: name, place ("here", or model, precision, batch and machine of the job), efficiency with _low and _high, n. The nearest job
-    differs least in parameters and operations, both within `NEAR` times; of several, that of most placements. Missing: there is none.
+    Columns: name, place ("here", or model, precision, batch and machine of the job), efficiency
+        with _low and _high, n. The nearest job
+    differs least in parameters and operations, both within `NEAR` times; of several, that of most
+    placements. Missing: there is none.
     """
     run = next((run for run in result.runs if run.devices > 1), result.runs[0])
-    study = scaling(where(read_study().everywhere, framework=run.framework, devices=[1, run.devices]))
-    rows = study[study["devices"].eq(run.devices) & study["execution"].isin(USUAL) & study["efficiency_best"].notna() & study["n"].gt(1)]
+    study = scaling(
+        where(read_study().everywhere, framework=run.framework, devices=[1, run.devices])
+    )
+    rows = study[
+        study["devices"].eq(run.devices)
+        & study["execution"].isin(USUAL)
+        & study["efficiency_best"].notna()
+        & study["n"].gt(1)
+    ]
     rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
-    far = pd.DataFrame([apart(run.description, row) for _, row in rows.iterrows()], columns=["parameters", "operations"])
+    far = pd.DataFrame(
+        [apart(run.description, row) for _, row in rows.iterrows()],
+        columns=["parameters", "operations"],
+    )
     rows = rows.assign(apart=far.sum(axis=1))[(far <= math.log(NEAR)).all(axis=1)]
     if rows.empty:
-        raise Missing(f"no published job on {run.devices} GPUs has about as many parameters and operations a sample as this model")
-    job = ["apart", "machine", "model", "batch_size", "precision", "layout", "optimizer", "inputs", "scaling", "framework_version"]
+        raise Missing(
+            f"no published job on {run.devices} GPUs has about as many parameters and operations a"
+            " sample as this model"
+        )
+    job = [
+        "apart",
+        "machine",
+        "model",
+        "batch_size",
+        "precision",
+        "layout",
+        "optimizer",
+        "inputs",
+        "scaling",
+        "framework_version",
+    ]
     rows["met"] = rows.groupby(job, dropna=False)["placement"].transform("nunique")
     rows = rows.sort_values(["apart", "met", "n"], ascending=[True, False, False], kind="stable")
     there = rows.merge(rows.iloc[[0]][job], on=job).drop_duplicates("placement")
     place = "{model}, {precision}, {batch_size} per GPU, {machine}".format(**there.iloc[0])
     ends = ("", "_low", "_high")
-    there = there.assign(name=there["placement"], place=place, **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends})
+    there = there.assign(
+        name=there["placement"],
+        place=place,
+        **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends},
+    )
     here = result.frame[result.frame["name"].isin(there["name"])]
-    here = here.assign(place="here", **{f"efficiency{end}": here[f"speedup{end}"] / run.devices for end in ends})
-    return pd.concat([here, there])[["name", "place", *(f"efficiency{end}" for end in ends), "n"]].reset_index(drop=True)
+    here = here.assign(
+        place="here", **{f"efficiency{end}": here[f"speedup{end}"] / run.devices for end in ends}
+    )
+    return pd.concat([here, there])[
+        ["name", "place", *(f"efficiency{end}" for end in ends), "n"]
+    ].reset_index(drop=True)
 
 
-TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("own.html.j2")
+TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template(
+    "own.html.j2"
+)
 COLUMNS = (
-    "placement = name | which = title | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
-    " | peak_memory_gib | moved a step = moved_bytes | beside one process = equal"
+    "placement = name | which = title | devices = devices | samples/s = rate | times one device ="
+    " speedup:times interval | step = step_s:ms | peak_memory_gib | moved a step = moved_bytes |"
+    " beside one process = equal"
 )
 PRINTED = {
     "placement": "{name}",
@@ -92,17 +140,28 @@ def titled(name: str) -> str:
 
 
 def remarks(result: Result) -> list[str]:
-    """What a reader should know of the comparison: of the job, of what failed, and of what was left out."""
+    """What a reader should know of the comparison: of the job, of what failed, and of what was left
+    out.
+    """
     found = [f"{note[:1].upper()}{note[1:]}." for note in result.described.notes]
     if result.described.unchecked:
         found.append(f"Not compared with one process: {result.described.unchecked}.")
     if result.left_out:
-        found.append(f"{result.budget_s:g} s did not reach {', '.join(result.left_out)}: give a larger budget, what was measured stays.")
+        found.append(
+            f"{result.budget_s:g} s did not reach {', '.join(result.left_out)}: give a larger"
+            " budget, what was measured stays."
+        )
     found += [f"{name} failed: {why}." for name, why in result.failed.items()]
     if result.runs[0].device_type == "cpu":
         cores = f"{result.runs[0].host_cores} of this computer's cores"
-        what = "processes on a CPU" if result.described.framework == "torch" else "parts of one process on a CPU"
-        found.append(f"Devices here are {what}: one device alone has {cores}, several share all of them.")
+        what = (
+            "processes on a CPU"
+            if result.described.framework == "torch"
+            else "parts of one process on a CPU"
+        )
+        found.append(
+            f"Devices here are {what}: one device alone has {cores}, several share all of them."
+        )
     return found
 
 
@@ -113,7 +172,9 @@ def measured(result: Result) -> pd.DataFrame:
 
 
 def causes(result: Result) -> pd.DataFrame:
-    """Where a step goes, in seconds: cause, time, time_low, time_high, known_by (Missing where that is not known)."""
+    """Where a step goes, in seconds: cause, time, time_low, time_high, known_by (Missing where that
+    is not known).
+    """
     found = result.why_not_scaling()
     return found.assign(**{f"time{end}": found[f"ms{end}"] / 1e3 for end in ("", "_low", "_high")})
 
@@ -126,7 +187,16 @@ def lines(result: Result) -> list[str]:
         parts = list(text(causes(result), "{time:ms interval}  {cause}"))
     except Missing as missing:
         parts = [str(missing)]
-    return [answer(result), "", printed.to_string(index=False), "", *parts, "", *remarks(result), f"Page: {result.folder / 'index.html'}"]
+    return [
+        answer(result),
+        "",
+        printed.to_string(index=False),
+        "",
+        *parts,
+        "",
+        *remarks(result),
+        f"Page: {result.folder / 'index.html'}",
+    ]
 
 
 def shown_causes(result: Result) -> str:
@@ -138,19 +208,40 @@ def shown_causes(result: Result) -> str:
 
 
 def shown_beside(result: Result) -> str:
-    """This machine beside the published job nearest to this model, as HTML: a figure and a table; nothing where none is near."""
+    """This machine beside the published job nearest to this model, as HTML: a figure and a table;
+    nothing where none is near.
+    """
     try:
         rows = beside(result)
     except Missing:
         return ""
-    from multigpu.analysis.picture import shown  # whatever draws takes seconds to load, and few models are near
+    # whatever draws takes seconds to load, and few models are near
+    from multigpu.analysis.picture import (
+        shown,
+    )
     from multigpu.analysis.plots import dots
 
-    title, caption = "Of perfect scaling, here and on a published machine", "From one device at its best; 95% intervals over repeats."
-    picture = dots(rows, "efficiency", "name", title, caption, hue="place", form="percent", xlabel="of perfect scaling", line_at=1)
+    title, caption = (
+        "Of perfect scaling, here and on a published machine",
+        "From one device at its best; 95% intervals over repeats.",
+    )
+    picture = dots(
+        rows,
+        "efficiency",
+        "name",
+        title,
+        caption,
+        hue="place",
+        form="percent",
+        xlabel="of perfect scaling",
+        line_at=1,
+    )
     columns = "placement = name | of perfect scaling = efficiency:percent interval | n"
     nearest = f"Nearest in parameters and operations of a sample: {rows['place'].iloc[-1]}."
-    return f"<h2>Your machine beside ours</h2>{shown(picture, 'beside')}{table(rows, columns, by='place', note=nearest)}"
+    return (
+        "<h2>Your machine beside"
+        f" ours</h2>{shown(picture, 'beside')}{table(rows, columns, by='place', note=nearest)}"
+    )
 
 
 def page(result: Result, whole: bool = True) -> str:
@@ -162,7 +253,13 @@ def page(result: Result, whole: bool = True) -> str:
         answer=answer(result),
         machine=result.records[0].machine.name,
         run=run,
-        table=str(table(measured(result), COLUMNS, note="Samples/s of all devices; in brackets the 95% interval over repeats.")),
+        table=str(
+            table(
+                measured(result),
+                COLUMNS,
+                note="Samples/s of all devices; in brackets the 95% interval over repeats.",
+            )
+        ),
         causes=shown_causes(result),
         beside=shown_beside(result),
         remarks=remarks(result),

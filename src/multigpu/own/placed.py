@@ -53,9 +53,10 @@ class Placed:
         return f"{self.name}, {self.rate:rate interval}{gain}"
 
     def wrap(self, module: Any) -> Any:
-        """The user's module under this placement: of PyTorch, for a loop of their own that `torchrun` starts (`own.wrap_torch`); of Keras,
-        or what makes it, a model that `fit` trains so on joined batches, to be compiled under `model.distribute_strategy.scope()`.
-        A ValueError says what can be had where this cannot.
+        """The user's module under this placement: of PyTorch, for a loop of their own that
+        `torchrun` starts (`own.wrap_torch`); of Keras, or what makes it, a model that `fit` trains
+        so on joined batches, to be compiled under `model.distribute_strategy.scope()`. A ValueError
+        says what can be had where this cannot.
         """
         library = importlib.import_module(f"multigpu.own.wrap_{self.run.framework}")
         return library.wrapped(self.run, self.described, self.folder, module)
@@ -69,5 +70,7 @@ def no_more(part: Estimate, whole: Estimate) -> Estimate:
 def less(own: Estimate, base: Estimate) -> Estimate:
     """What one takes more than another; nothing, with its upper bound, where it takes less."""
     value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
-    low, high = (math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half))
+    low, high = (
+        math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half)
+    )
     return Estimate(max(0.0, value), low, high, own.keys | base.keys)

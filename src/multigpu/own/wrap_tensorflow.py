@@ -1,4 +1,6 @@
-"""A user's Keras model under a placement that TensorFlow's own strategies carry out, for `model.fit`."""
+"""A user's Keras model under a placement that TensorFlow's own strategies carry out, for
+`model.fit`.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -27,22 +29,37 @@ class Own(Devices):
 
 
 def wrapped(run: Run, described: Described, folder: Path, module: Any) -> keras.Model:
-    """The model, or what makes one, under the placement's strategy, with its values and not compiled; a ValueError: it cannot be had."""
+    """The model, or what makes one, under the placement's strategy, with its values and not
+    compiled; a ValueError: it cannot be had.
+    """
     row = find_placement(run.placement)
-    served = [name for name, one in placements().items() if any(e.strategy and e.processes == run.processes for e in one.engines)]
+    served = [
+        name
+        for name, one in placements().items()
+        if any(e.strategy and e.processes == run.processes for e in one.engines)
+    ]
     if row.name not in served:
-        raise ValueError(f"placement {row.name!r} is no strategy of tf.distribute, in which model.fit trains: choose {', '.join(served)}")
+        raise ValueError(
+            f"placement {row.name!r} is no strategy of tf.distribute, in which model.fit trains:"
+            f" choose {', '.join(served)}"
+        )
     try:
         strategy = strategy_of(row, Own(run))
-    except (Unsupported, RuntimeError) as error:  # TensorFlow fixes its devices at the first operation
+    except (
+        Unsupported,
+        RuntimeError,
+    ) as error:  # TensorFlow fixes its devices at the first operation
         raise ValueError(
-            f"{run.devices} devices cannot be had: {error}; give wrap a function that makes the model, before anything computes"
+            f"{run.devices} devices cannot be had: {error}; give wrap a function that makes the"
+            " model, before anything computes"
         ) from None
     given = isinstance(module, keras.Model)
     with strategy.scope():
         made = keras.models.clone_model(module) if given else module()
     if not isinstance(made, keras.Model):
-        raise ValueError(f"wrap was given {module!r}: give a Keras model, or a function or class that makes one")
+        raise ValueError(
+            f"wrap was given {module!r}: give a Keras model, or a function or class that makes one"
+        )
     if given:
         made.set_weights(module.get_weights())
     return made

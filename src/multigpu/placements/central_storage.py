@@ -5,8 +5,21 @@ PLACEMENT = Placement(
     title="Central storage",
     look=Look(24, "central storage", "#b8653a", "$\u25d0$"),
     source="tf.distribute.experimental.CentralStorageStrategy; 001: parameter_server on the CPU",
-    summary="Variables live in host memory; every device reads them there and sends its gradients back; the host sums and updates.",
+    summary=(
+        "Variables live in host memory; every device reads them there and sends its gradients back;"
+        " the host sums and updates."
+    ),
     variables="host",
-    engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="central_storage"),),
-    refusals={"eager": OUTSIDE_A_GRAPH, "xla": "variables in host memory cannot be read from inside a compiled tower"},
+    engines=(
+        Engine(
+            framework="tensorflow",
+            processes="one",
+            executions=("graph",),
+            strategy="central_storage",
+        ),
+    ),
+    refusals={
+        "eager": OUTSIDE_A_GRAPH,
+        "xla": "variables in host memory cannot be read from inside a compiled tower",
+    },
 )

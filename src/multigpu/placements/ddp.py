@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Replicated, overlapped all-reduce",
     look=Look(1, "ddp", "#0072b2", "o"),
     source="torch DistributedDataParallel; 004's one process a GPU; 001's horovod",
-    summary="Every device holds all variables; gradients are summed by bucketed all-reduce while backward still runs.",
+    summary=(
+        "Every device holds all variables; gradients are summed by bucketed all-reduce while"
+        " backward still runs."
+    ),
     variables="replica",
     merge="all_reduce",
     overlap=True,

@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Variables and embeddings on the CPU, update on GPUs",
     look=Look(23, "Exp1", "#aa3377", "v"),
     source="000: Exp1",
-    summary="Variables live in host memory; devices pull them; one GPU a variable merges its gradients, updates it and writes it back.",
+    summary=(
+        "Variables live in host memory; devices pull them; one GPU a variable merges its gradients,"
+        " updates it and writes it back."
+    ),
     variables="host",
     update="sharded",
     engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),

@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Variables sharded over GPUs, embeddings on the CPU",
     look=Look(16, "Exp3", "#cc79a7", "<"),
     source="000: Exp3",
-    summary="Dense variables live on GPUs; tables live in host memory, where rows are gathered, and are updated on one GPU each.",
+    summary=(
+        "Dense variables live on GPUs; tables live in host memory, where rows are gathered, and are"
+        " updated on one GPU each."
+    ),
     variables="sharded",
     embeddings="host",
     engines=(NOT_CAPTURED, DISPATCHED, IN_GRAPH),

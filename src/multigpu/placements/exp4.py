@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Variables and embeddings sharded over GPUs",
     look=Look(15, "Exp4", "#009e73", "s"),
     source="000: Exp4",
-    summary="Each variable lives on one GPU (greedy least load), which sends it to the others, sums their gradients and updates it.",
+    summary=(
+        "Each variable lives on one GPU (greedy least load), which sends it to the others, sums"
+        " their gradients and updates it."
+    ),
     variables="sharded",
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

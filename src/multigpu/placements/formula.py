@@ -1,7 +1,10 @@
-"""What a step moves as a formula: `traffic.predicted_bytes`, asked of one variable on a few replicas at a time.
-P: replicas; V and T: bytes of all dense variables and of all tables that are looked up by row, S = V + T; E: bytes of the rows that all
-replicas look up in a step and I of their ids; E_own and I_own: the parts that a table's own device looks up itself, which do not travel
-(a P-th where all look up as many). Gradients are dense, as PyTorch's engine sends them.
+"""What a step moves as a formula: `traffic.predicted_bytes`, asked of one variable on a few
+replicas at a time.
+P: replicas; V and T: bytes of all dense variables and of all tables that are looked up by row, S =
+    V + T; E: bytes of the rows that all
+replicas look up in a step and I of their ids; E_own and I_own: the parts that a table's own device
+looks up itself, which do not travel (a P-th where all look up as many). Gradients are dense, as
+PyTorch's engine sends them.
 """
 
 from collections.abc import Mapping
@@ -22,7 +25,9 @@ QUANTITIES = {
     "E_other": r"(E - E_{\mathrm{own}})",
     "I_other": r"(I - I_{\mathrm{own}})",
 }
-"""Of each quantity, how it is written; `_other` is all of it but the own part, `_laid` the same, filled up for P cuts."""
+"""Of each quantity, how it is written; `_other` is all of it but the own part, `_laid` the same,
+filled up for P cuts.
+"""
 
 NOTHING: Powers = (0, 0, 0)
 COEFFICIENTS: dict[Powers, str] = {
@@ -41,7 +46,9 @@ ASKED = range(2, 9)
 """Replicas: a collective among one moves nothing."""
 DENSE = Variable("dense", (6720,), "dense", Init("constant", 0.0))
 TABLE = Variable("table", (1680, 100), "embedding", Init("constant", 0.0))
-"""The variables that are asked about, of 4 bytes an element: cut over so many replicas neither needs filling up."""
+"""The variables that are asked about, of 4 bytes an element: cut over so many replicas neither
+needs filling up.
+"""
 
 
 def times(coefficient: Powers, replicas: int) -> int:
@@ -50,13 +57,21 @@ def times(coefficient: Powers, replicas: int) -> int:
 
 
 def formula(placement: Placement) -> Formula:
-    """Bytes that one step (or cycle) moves over all replicas, by kinds that move some; a ValueError where the variables' devices decide."""
+    """Bytes that one step (or cycle) moves over all replicas, by kinds that move some; a ValueError
+    where the variables' devices decide.
+    """
     row, homes = placement, {placement.variables, placement.embeddings}
     if row.travels == "activations":
-        raise ValueError(f"{row.name}: what it moves depends on where a model is cut, which `partition.partition_bytes` works out")
+        raise ValueError(
+            f"{row.name}: what it moves depends on where a model is cut, which"
+            " `partition.partition_bytes` works out"
+        )
     apart = row.update != "host" and homes - {"host", row.update}
     if row.merge != "reduce_scatter" and homes != {"replica"} and ("replica" in homes or apart):
-        raise ValueError(f"{row.name}: no formula follows from variables at {row.variables!r} and update at {row.update!r}")
+        raise ValueError(
+            f"{row.name}: no formula follows from variables at {row.variables!r} and update at"
+            f" {row.update!r}"
+        )
     found: Formula = {}
     for kind in KINDS:
         terms = {"V": _of_whole(row, DENSE, kind), "T": _of_whole(row, TABLE, kind)}
@@ -64,41 +79,67 @@ def formula(placement: Placement) -> Formula:
             terms = {"S_laid" if row.merge == "reduce_scatter" else "S": terms["V"]}
         (own, _), (other, ids) = _of_rows(row, kind, 0), _of_rows(row, kind, 1)
         terms |= {"E": (own, 0, 0), "E_other": (other - own, 0, 0), "I_other": (ids, 0, 0)}
-        if terms := {quantity: coefficient for quantity, coefficient in terms.items() if coefficient != NOTHING}:
+        if terms := {
+            quantity: coefficient
+            for quantity, coefficient in terms.items()
+            if coefficient != NOTHING
+        }:
             found[kind] = terms
     return found
 
 
 def _of_whole(placement: Placement, variable: Variable, kind: str) -> Powers:
-    moved = [predicted_bytes(placement, [variable], [{}] * replicas).get(kind, 0) for replicas in ASKED]
+    moved = [
+        predicted_bytes(placement, [variable], [{}] * replicas).get(kind, 0) for replicas in ASKED
+    ]
     for coefficient in (NOTHING, *COEFFICIENTS):
         if moved == [times(coefficient, replicas) * variable.elements * 4 for replicas in ASKED]:
             return coefficient
     known = ", ".join(filter(None, COEFFICIENTS.values()))
-    raise ValueError(f"{placement.name}: what moves {kind} is no multiple of a variable with a coefficient of {known}")
+    raise ValueError(
+        f"{placement.name}: what moves {kind} is no multiple of a variable with a coefficient of"
+        f" {known}"
+    )
 
 
 def _of_rows(placement: Placement, kind: str, replica: int) -> tuple[int, int]:
-    """How often a row of a table of replica 0's device moves when this replica looks it up, and how often its id does."""
+    """How often a row of a table of replica 0's device moves when this replica looks it up, and how
+    often its id does.
+    """
     asked = [{TABLE.name: int(rank == replica)} for rank in range(2)]
-    with_row, without = (predicted_bytes(placement, [TABLE], each).get(kind, 0) for each in (asked, [{TABLE.name: 0}] * 2))
+    with_row, without = (
+        predicted_bytes(placement, [TABLE], each).get(kind, 0)
+        for each in (asked, [{TABLE.name: 0}] * 2)
+    )
     rows, ids = divmod(with_row - without, TABLE.shape[1] * 4)
     return rows, ids // ID_BYTES
 
 
 def latex(terms: Mapping[str, Powers]) -> str:
     """One kind's terms as a formula: `P V + E`."""
-    return " + ".join(f"{COEFFICIENTS[coefficient]} {QUANTITIES[name]}".strip() for name, coefficient in terms.items())
+    return " + ".join(
+        f"{COEFFICIENTS[coefficient]} {QUANTITIES[name]}".strip()
+        for name, coefficient in terms.items()
+    )
 
 
 PARTITIONED_LINES = {
     "sections": [
-        "between devices $2 A$ (A: activations that cross from stage to stage; as much comes back in gradients)",
+        (
+            "between devices $2 A$ (A: activations that cross from stage to stage; as much comes"
+            " back in gradients)"
+        ),
         "handed to the all-reduce $P S$ (P copies of the model, where there is more than one)",
     ],
     "split": [
-        "handed to collectives $M X$ (X: what each of a copy's M devices brings to all places where parts are joined)",
-        "handed to the all-reduce $P S$ (P copies of the model, where there is more than one; what all devices hold counts M times)",
+        (
+            "handed to collectives $M X$ (X: what each of a copy's M devices brings to all places"
+            " where parts are joined)"
+        ),
+        (
+            "handed to the all-reduce $P S$ (P copies of the model, where there is more than one;"
+            " what all devices hold counts M times)"
+        ),
     ],
 }
 """What placements move whose bytes depend on where a model is cut, by their `compute`."""
@@ -114,6 +155,11 @@ def formula_lines(placement: Placement) -> list[str]:
         "device_to_device": "between devices",
         "all_reduce": "handed to the all-reduce (where $P > 1$)",
         "all_gather": "handed to the all-gather (where $P > 1$)",
-        "reduce_scatter": r"handed to the reduce-scatter ($\lceil S \rceil$: S filled up so that it can be cut into P)",
+        "reduce_scatter": (
+            r"handed to the reduce-scatter ($\lceil S \rceil$: S filled up so that it can be cut"
+            r" into P)"
+        ),
     }
-    return [f"{names[kind]} ${latex(terms)}$" for kind, terms in formula(placement).items()] or ["nothing: $0$"]
+    return [f"{names[kind]} ${latex(terms)}$" for kind, terms in formula(placement).items()] or [
+        "nothing: $0$"
+    ]

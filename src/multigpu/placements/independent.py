@@ -6,7 +6,10 @@ PLACEMENT = Placement(
     title="Independent replicas",
     look=Look(0, "independent", "#808080", "D"),
     source="001: variable_update=independent",
-    summary="Every device trains its own model and nothing travels: the ceiling of any data-parallel placement on this host.",
+    summary=(
+        "Every device trains its own model and nothing travels: the ceiling of any data-parallel"
+        " placement on this host."
+    ),
     variables="replica",
     merge="none",
     semantics=Semantics(kind="independent"),

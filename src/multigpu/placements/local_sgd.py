@@ -8,8 +8,11 @@ PLACEMENT = Placement(
     look=Look(10, "local SGD", "#2e8b9a", "$\u25a8$"),
     title="Local updates, averaged every few steps",
     source="local SGD (Stich, 2019); federated averaging (McMahan et al., 2017)",
-    summary="Every device trains a copy of the model on its own shard, with optimiser’s states of its own. After every so many steps"
-    " (a Run’s local_steps) an all-reduce gives all of them the mean of their variables.",
+    summary=(
+        "Every device trains a copy of the model on its own shard, with optimiser’s states of its"
+        " own. After every so many steps (a Run’s local_steps) an all-reduce gives all of them the"
+        " mean of their variables."
+    ),
     variables="replica",
     merge="average",
     semantics=Semantics(kind="averaged", every=5),

@@ -1,4 +1,6 @@
-"""What a placement keeps on one device between two steps, read off its row, and which placements a model then fits under."""
+"""What a placement keeps on one device between two steps, read off its row, and which placements a
+model then fits under.
+"""
 
 from collections import Counter
 from dataclasses import astuple, dataclass
@@ -11,7 +13,9 @@ from multigpu.run import Run
 
 @dataclass(frozen=True)
 class Kept:
-    """Bytes of one device, activations aside. slots: optimiser states. buffers: where what others send arrives, and what was sent last."""
+    """Bytes of one device, activations aside. slots: optimiser states. buffers: where what others
+    send arrives, and what was sent last.
+    """
 
     weights: int
     gradients: int
@@ -24,40 +28,63 @@ class Kept:
 
 
 def kept_on(run: Run, rank: int = 0) -> Kept:
-    """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError where it cuts one model into parts."""
-    placement, variables, devices = find_placement(run.placement), run.description.variables, run.devices
+    """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError
+    where it cuts one model into parts.
+    """
+    placement, variables, devices = (
+        find_placement(run.placement),
+        run.description.variables,
+        run.devices,
+    )
     if placement.compute != "replica":
-        raise ValueError(f"placement {run.placement!r} cuts one model over its devices, and no formula here says where: choose another")
+        raise ValueError(
+            f"placement {run.placement!r} cuts one model over its devices, and no formula here says"
+            " where: choose another"
+        )
     item, slots = item_bytes(run), run.rule.slots
     if placement.variables == "cut":
         piece = 0
         for variable in variables:
             rows = -(-variable.shape[0] // devices)
-            piece += item * variable.elements // variable.shape[0] * max(0, min(rows, variable.shape[0] - rank * rows))
-        filled = item * cut_elements(placement, variables, item, devices) // devices  # states alone are of the piece itself
+            piece += (
+                item
+                * variable.elements
+                // variable.shape[0]
+                * max(0, min(rows, variable.shape[0] - rank * rows))
+            )
+        # states alone are of the piece itself
+        filled = item * cut_elements(placement, variables, item, devices) // devices
         return Kept(filled, filled, slots * piece)
     size = item * sum(variable.elements for variable in variables)
     if placement.update == "cut":
         size = item * cut_elements(placement, variables, item, devices)
         return Kept(size, size, slots * size // devices)
     if placement.variables == "replica":
-        return Kept(size, size, slots * size, (devices - 1) * size if placement.merge == "copy" else 0)
+        return Kept(
+            size, size, slots * size, (devices - 1) * size if placement.merge == "copy" else 0
+        )
     assigned = assign(placement, variables, devices)
     dense = item * sum(a.variable.elements for a in assigned if not a.by_row)
     own = item * sum(a.variable.elements for a in assigned if not a.by_row and a.update == rank)
     tables = item * sum(a.variable.elements for a in assigned if a.by_row and a.update == rank)
-    staged = dense + own if placement.staged else 0  # what is fetched ahead, and masters apart from what computes
-    return Kept(dense + tables, dense + tables, slots * (own + tables), (devices - 1) * own + staged)
+    # what is fetched ahead, and masters apart from what computes
+    staged = dense + own if placement.staged else 0
+    return Kept(
+        dense + tables, dense + tables, slots * (own + tables), (devices - 1) * own + staged
+    )
 
 
 def most_kept(run: Run) -> int:
-    """Bytes of the device that needs most, activations aside: what it keeps, and what cut variables need for a part of the step."""
+    """Bytes of the device that needs most, activations aside: what it keeps, and what cut variables
+    need for a part of the step.
+    """
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
     if placement.variables != "cut" or run.devices == 1:
         return most
-    parts: Counter[str] = Counter()  # gathered at a time: the layers of an image model; any other is one part
+    # gathered at a time: the layers of an image model; any other is one part
+    parts: Counter[str] = Counter()
     for variable in run.description.variables:
         part = variable.name.split(".")[0] if run.description.unit == "images" else ""
         parts[part] += item * cut_elements(placement, [variable], item, run.devices)

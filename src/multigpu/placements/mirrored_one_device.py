@@ -5,9 +5,14 @@ PLACEMENT = Placement(
     title="Mirrored, reduction to one device",
     look=Look(8, "mirrored, one device", "#8f5fb0", "8"),
     source="tf.distribute.MirroredStrategy with ReductionToOneDevice",
-    summary="Every device holds all variables; gradients are copied to the first device and summed there, and the sum is copied back.",
+    summary=(
+        "Every device holds all variables; gradients are copied to the first device and summed"
+        " there, and the sum is copied back."
+    ),
     variables="replica",
     merge="gpu0",
-    engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
+    engines=(
+        Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),
+    ),
     refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

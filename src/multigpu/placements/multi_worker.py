@@ -5,10 +5,19 @@ PLACEMENT = Placement(
     title="Mirrored over processes",
     look=Look(9, "multi-worker", "#3f8f6b", "*"),
     source="tf.distribute.MultiWorkerMirroredStrategy; 001: collective_all_reduce",
-    summary="One process a device, each with all variables; gradients are summed by NCCL between the processes, on CPUs by"
-    " TensorFlow's ring over gRPC.",
+    summary=(
+        "One process a device, each with all variables; gradients are summed by NCCL between the"
+        " processes, on CPUs by TensorFlow's ring over gRPC."
+    ),
     variables="replica",
     merge="all_reduce",
-    engines=(Engine(framework="tensorflow", processes="per_device", executions=("graph",), strategy="multi_worker"),),
+    engines=(
+        Engine(
+            framework="tensorflow",
+            processes="per_device",
+            executions=("graph",),
+            strategy="multi_worker",
+        ),
+    ),
     refusals={"eager": OUTSIDE_A_GRAPH, "xla": OWN_COLLECTIVE},
 )

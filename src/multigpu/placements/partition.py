@@ -1,4 +1,6 @@
-"""A model that is parallel in itself: which device has which part, and the bytes one step then moves. Framework-free arithmetic."""
+"""A model that is parallel in itself: which device has which part, and the bytes one step then
+moves. Framework-free arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,38 @@ if TYPE_CHECKING:
     from multigpu.run import Run
 
 ACTIVATION_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2}
-"""Of one element of what parts of a model send each other, by precision: the type that products run in."""
+"""Of one element of what parts of a model send each other, by precision: the type that products run
+in.
+"""
 
 EXACT_BYTES = {"fp64": 8}
 """Of one element of a loss's statistics; 4 in other precisions."""
 
 
 def bounds(size: int, parts: int, index: int) -> tuple[int, int]:
-    """Begin and end of part `index` of `size` elements in `parts` parts that differ by at most one; the first take the remainder."""
+    """Begin and end of part `index` of `size` elements in `parts` parts that differ by at most one;
+    the first take the remainder.
+    """
     share, rest = divmod(size, parts)
     begin = index * share + min(index, rest)
     return begin, begin + share + (index < rest)
 
 
 def stages_of(work: Sequence[float], devices: int) -> list[int]:
-    """The device of each section, consecutive ones together (a ValueError: too few): the largest sum of work least, then their squares."""
+    """The device of each section, consecutive ones together (a ValueError: too few): the largest
+    sum of work least, then their squares.
+    """
     if len(work) < devices:
-        raise ValueError(f"{len(work)} sections cannot be spread over {devices} devices: choose at most {len(work)}")
+        raise ValueError(
+            f"{len(work)} sections cannot be spread over {devices} devices: choose at most"
+            f" {len(work)}"
+        )
     sums = [0.0, *accumulate(work)]
 
     def cut(join: Callable[[float, float], float], limit: float) -> tuple[float, list[int]]:
-        """The least `join` of the loads of all stretches, none above `limit`, and where each ends."""
+        """The least `join` of the loads of all stretches, none above `limit`, and where each
+        ends.
+        """
 
         @cache
         def best(parts: int, end: int) -> tuple[float, list[int]]:
@@ -55,12 +68,18 @@ def stages_of(work: Sequence[float], devices: int) -> list[int]:
 
     largest, _ = cut(max, inf)
     _, ends = cut(lambda load, rest: load * load + rest, largest * (1 + 1e-12))
-    return [device for device, (begin, end) in enumerate(pairwise([0, *ends])) for _ in range(begin, end)]
+    return [
+        device
+        for device, (begin, end) in enumerate(pairwise([0, *ends]))
+        for _ in range(begin, end)
+    ]
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A tensor that one section gives and sections on other devices take: from device `start` to each of `ends`, and gradients back."""
+    """A tensor that one section gives and sections on other devices take: from device `start` to
+    each of `ends`, and gradients back.
+    """
 
     name: str
     start: int
@@ -69,23 +88,31 @@ class Crossing:
 
 
 def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Crossing]:
-    """What travels between devices when section i runs on device `places[i]`; once to each device, however many sections take it there."""
+    """What travels between devices when section i runs on device `places[i]`; once to each device,
+    however many sections take it there.
+    """
     found = []
     for section, start in zip(sections, places, strict=True):
         for name, size in section.gives.items():
-            takers = dict.fromkeys(p for s, p in zip(sections, places, strict=True) if name in s.takes and p != start)
+            takers = dict.fromkeys(
+                p for s, p in zip(sections, places, strict=True) if name in s.takes and p != start
+            )
             if takers:
                 found.append(Crossing(name, start, tuple(takers), size))
     return found
 
 
 def amount(multiples: Mapping[str, float], extents: Mapping[str, int]) -> float:
-    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, and look-ups by table)."""
+    """Elements of a tensor, or operations of a section, for a batch of these extents (rows, and
+    look-ups by table).
+    """
     return sum(count * extents.get(extent, 0) for extent, count in multiples.items())
 
 
 def section_places(model: Model, devices: int) -> list[int]:
-    """The device of each of the model's sections, balanced for one row with one look-up in each table (sides of equal lengths)."""
+    """The device of each of the model's sections, balanced for one row with one look-up in each
+    table (sides of equal lengths).
+    """
     return stages_of([sum(section.work.values()) for section in model.sections], devices)
 
 
@@ -102,21 +129,34 @@ def uncuttable(model: Model, devices: int) -> str | None:
     splitting = model.splitting
     if splitting is None:
         return f"{model.name!r} does not say how its matrices are cut"
-    smallest = min(v.shape[splitting.axes[v.name]] for v in model.variables if v.name in splitting.axes)
+    smallest = min(
+        v.shape[splitting.axes[v.name]] for v in model.variables if v.name in splitting.axes
+    )
     if smallest < devices:
-        return f"{model.name!r} has a matrix of {smallest} rows to cut, too few for {devices} devices: choose at most {smallest}"
+        return (
+            f"{model.name!r} has a matrix of {smallest} rows to cut, too few for {devices} devices:"
+            f" choose at most {smallest}"
+        )
     if splitting.equal is not None and splitting.equal % devices:
-        return f"{splitting.equal} hidden units of {model.name!r} cannot be cut into {devices} equal parts"
+        return (
+            f"{splitting.equal} hidden units of {model.name!r} cannot be cut into {devices} equal"
+            " parts"
+        )
     return None
 
 
 def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Bytes one step of a Run of a model that is parallel in itself moves, over all devices, by kind.
-    Stages: every tensor that crosses goes once to each device that takes it, and as large a gradient comes back. Parts: every device of a
-    copy hands each exchange's elements to its collective. Each device hands the gradients that it holds to an all-reduce of all copies.
+    """Bytes one step of a Run of a model that is parallel in itself moves, over all devices, by
+    kind.
+    Stages: every tensor that crosses goes once to each device that takes it, and as large a
+        gradient comes back. Parts: every device of a
+    copy hands each exchange's elements to its collective. Each device hands the gradients that it
+    holds to an all-reduce of all copies.
     """
     # of each copy of the model
-    extents = [{"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)]
+    extents = [
+        {"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)
+    ]
     item = ACTIVATION_BYTES[run.precision]
     moved: Counter[str] = Counter()
     model, degree, copies = run.description, run.degree, run.copies
@@ -129,9 +169,14 @@ def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str,
         assert model.splitting
         for exchange in model.splitting.exchanges:
             size = EXACT_BYTES.get(run.precision, 4) if exchange.exact else item
-            devices = 1 if exchange.kind == "all_gather" else degree  # each hands over its own part of what is gathered
-            moved[exchange.kind] += devices * exchange.elements * sum(own["rows"] for own in extents) * size
-        held = sum(v.elements * (1 if v.name in model.splitting.axes else degree) for v in model.variables)
+            # each hands over its own part of what is gathered
+            devices = 1 if exchange.kind == "all_gather" else degree
+            moved[exchange.kind] += (
+                devices * exchange.elements * sum(own["rows"] for own in extents) * size
+            )
+        held = sum(
+            v.elements * (1 if v.name in model.splitting.axes else degree) for v in model.variables
+        )
     if copies > 1:
         moved["all_reduce"] += copies * held * (8 if run.precision == "fp64" else 4)
     return {kind: count for kind, count in moved.items() if count}

@@ -12,12 +12,16 @@ PARTS = {"variables": "V", "embeddings": "E", "update": "U"}
 SHARES = ("sharded", "cut", "sections", "split")
 """Homes of which each GPU has a part."""
 
-PAGE = Environment(loader=PackageLoader("multigpu.placements", "."), trim_blocks=True, lstrip_blocks=True).get_template("page.md.j2")
+PAGE = Environment(
+    loader=PackageLoader("multigpu.placements", "."), trim_blocks=True, lstrip_blocks=True
+).get_template("page.md.j2")
 FIELDS = ["variables", "embeddings", "lookup", "compute", "merge", "slots", "update", "travels"]
 
 
 def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]:
-    """What lives or runs on GPU number `place` (None: the host) as (letter, part, whether it is only a share)."""
+    """What lives or runs on GPU number `place` (None: the host) as (letter, part, whether it is
+    only a share).
+    """
     parts = []
     for part, letter in PARTS.items():
         home: Home = getattr(placement, part)
@@ -33,17 +37,41 @@ def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]
 
 def in_words(placement: Placement) -> str:
     """What the picture shows, for those who cannot see it."""
-    homes = {"replica": "on every GPU", "host": "in host memory", "gpu0": "on the first GPU", "sharded": "spread over the GPUs"}
-    homes |= {"cut": "cut into a stretch for each GPU", "sections": "with their layers, spread over the GPUs", "split": "cut over the GPUs"}
-    compute = {"sections": "each GPU its layers", "split": "each GPU its part of every layer"}.get(placement.compute, "on every GPU")
-    return "; ".join(f"{part} {homes[getattr(placement, part)]}" for part in PARTS) + f"; compute {compute}"
+    homes = {
+        "replica": "on every GPU",
+        "host": "in host memory",
+        "gpu0": "on the first GPU",
+        "sharded": "spread over the GPUs",
+    }
+    homes |= {
+        "cut": "cut into a stretch for each GPU",
+        "sections": "with their layers, spread over the GPUs",
+        "split": "cut over the GPUs",
+    }
+    compute = {"sections": "each GPU its layers", "split": "each GPU its part of every layer"}.get(
+        placement.compute, "on every GPU"
+    )
+    return (
+        "; ".join(f"{part} {homes[getattr(placement, part)]}" for part in PARTS)
+        + f"; compute {compute}"
+    )
 
 
 def movement(placement: Placement) -> tuple[str, str]:
     """Between what a step moves data (none, gpus, host, both) and in which words."""
     if placement.travels == "activations":
-        how = "from stage to stage" if placement.compute == "sections" else "by collectives within the layers"
-        return "gpus", f"activations and their gradients {how}; gradients of variables by all-reduce between copies of the model"
+        how = (
+            "from stage to stage"
+            if placement.compute == "sections"
+            else "by collectives within the layers"
+        )
+        return (
+            "gpus",
+            (
+                f"activations and their gradients {how}; gradients of variables by all-reduce"
+                " between copies of the model"
+            ),
+        )
     if placement.merge == "none":
         return "none", "nothing"
     if placement.algorithm is not None:
@@ -71,7 +99,13 @@ def movement(placement: Placement) -> tuple[str, str]:
 
 def placements_page() -> str:
     """Every placement as a section, and the settings of all: Markdown (`page.md.j2`)."""
-    shown = {"held": held, "in_words": in_words, "movement": movement, "formula_lines": formula_lines, "runs_as": runs_as}
+    shown = {
+        "held": held,
+        "in_words": in_words,
+        "movement": movement,
+        "formula_lines": formula_lines,
+        "runs_as": runs_as,
+    }
     return PAGE.render(shown, placements=list(placements().values()), fields=FIELDS, gpus=3)
 
 
@@ -81,7 +115,8 @@ def runs_as(placement: Placement) -> str:
     names = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
     shapes = {"one": "one process for all devices", "per_device": "a process a device"}
     ways = [
-        f"in {names[engine.framework]} with {shapes[engine.processes]} ({', '.join(engine.executions).replace('_', ' and ')})"
+        f"in {names[engine.framework]} with {shapes[engine.processes]}"
+        f" ({', '.join(engine.executions).replace('_', ' and ')})"
         for engine in placement.engines
     ]
     return f"It exists {' and '.join(ways)}.{overlap}"

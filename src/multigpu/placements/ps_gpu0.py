@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Parameter server on the first GPU",
     look=Look(17, "server on GPU 0", "#b07a00", "P"),
     source="001: parameter_server on the GPU",
-    summary="All variables live on GPU 0, which sends them to the others, sums their gradients and updates.",
+    summary=(
+        "All variables live on GPU 0, which sends them to the others, sums their gradients and"
+        " updates."
+    ),
     variables="gpu0",
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),
 )

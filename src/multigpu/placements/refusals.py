@@ -1,4 +1,6 @@
-"""Why a placement does not run in a framework, with a shape of processes, or in a form of execution: what in the engines prevents it."""
+"""Why a placement does not run in a framework, with a shape of processes, or in a form of
+execution: what in the engines prevents it.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -10,15 +12,32 @@ FORMS = {"torch": ("compiled", "captured", "compiled_captured"), "tensorflow": (
 NOT_BUILT = "no engine is built for it"
 """Said where nothing better is known, of a placement whose row says nothing else."""
 
-HOST_IN_THE_MIDDLE = "the host gathers rows, merges or updates in the middle of every step, and a graph of device work cannot wait for it"
-ONE_POOL = "a CUDA graph records one device and takes its memory from that device's pool, while one thread works on all devices"
-ONE_PROGRAM = "torch.compile makes a program for one device, and one process holds a module a device, of which its engine compiles none"
-IN_LAYERS = "its collectives stand inside the layers and count their bytes on the host, which torch.compile refuses to trace"
-NOT_RECORDED = "neither its update nor the collectives of the groups that it makes are built to be recorded in a graph"
+HOST_IN_THE_MIDDLE = (
+    "the host gathers rows, merges or updates in the middle of every step, and a graph of device"
+    " work cannot wait for it"
+)
+ONE_POOL = (
+    "a CUDA graph records one device and takes its memory from that device's pool, while one thread"
+    " works on all devices"
+)
+ONE_PROGRAM = (
+    "torch.compile makes a program for one device, and one process holds a module a device, of"
+    " which its engine compiles none"
+)
+IN_LAYERS = (
+    "its collectives stand inside the layers and count their bytes on the host, which torch.compile"
+    " refuses to trace"
+)
+NOT_RECORDED = (
+    "neither its update nor the collectives of the groups that it makes are built to be recorded in"
+    " a graph"
+)
 
 
 class Refusal(NamedTuple):
-    """field: which part of the request cannot be had. why: what prevents it. allowed: what can be had instead. said: the sentence."""
+    """field: which part of the request cannot be had. why: what prevents it. allowed: what can be
+    had instead. said: the sentence.
+    """
 
     field: Literal["framework", "processes", "execution"]
     why: str
@@ -27,7 +46,9 @@ class Refusal(NamedTuple):
 
 
 def refusal(placement: Placement, framework: str, processes: str, execution: str) -> Refusal | None:
-    """Why this placement cannot run so, or None if it can: the first of framework, shape and form that no engine has."""
+    """Why this placement cannot run so, or None if it can: the first of framework, shape and form
+    that no engine has.
+    """
     name = f"placement {placement.name!r} does not"
     engines = [engine for engine in placement.engines if engine.framework == framework]
     if not engines:
@@ -38,39 +59,59 @@ def refusal(placement: Placement, framework: str, processes: str, execution: str
     if not shaped:
         allowed = tuple(dict.fromkeys(engine.processes for engine in engines))
         why = why_not_shaped(placement, framework, processes)
-        said = f"{name} run in {framework!r} with processes {processes!r}: {why}; it runs with {', '.join(allowed)}"
+        said = (
+            f"{name} run in {framework!r} with processes {processes!r}: {why}; it runs with"
+            f" {', '.join(allowed)}"
+        )
         return Refusal("processes", why, allowed, said)
     allowed = tuple(dict.fromkeys(form for engine in shaped for form in engine.executions))
     if execution in allowed:
         return None
     why = why_not_executed(placement, framework, processes, execution)
-    said = f"{name} run {execution!r} in {framework!r} with processes {processes!r}: {why}; it runs {', '.join(allowed)}"
+    said = (
+        f"{name} run {execution!r} in {framework!r} with processes {processes!r}: {why}; it runs"
+        f" {', '.join(allowed)}"
+    )
     return Refusal("execution", why, allowed, said)
 
 
 def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:
-    """What prevents one process for all devices ("one"), or a process a device, in a framework that has the other shape."""
+    """What prevents one process for all devices ("one"), or a process a device, in a framework that
+    has the other shape.
+    """
     one = {
         "its strategy is one over processes": framework == "tensorflow",
         "gradients merge while backward runs, in a process for each replica": placement.overlap,
-        "each replica's own process updates its stretch of all variables": placement.merge == "reduce_scatter",
-        "each replica's own process trains by itself between averages": placement.merge == "average",
-        "its all-reduce is written out in sends and receives between processes": placement.algorithm is not None,
-        "one thread would wait in the first device's part of a layer for devices that it has yet to reach": placement.compute == "split",
+        "each replica's own process updates its stretch of all variables": (
+            placement.merge == "reduce_scatter"
+        ),
+        "each replica's own process trains by itself between averages": (
+            placement.merge == "average"
+        ),
+        "its all-reduce is written out in sends and receives between processes": (
+            placement.algorithm is not None
+        ),
+        "one thread would wait in the first device's part of a layer for devices that it has yet"
+        " to reach": (placement.compute == "split"),
         "each replica's own process fetches ahead while its device computes": placement.staged,
     }
     per_device = {
-        "the loss is one over all replicas' predictions, in the process that works on all of them": placement.loss == "gpu0",
-        "one process passes a batch through the parts of the model": placement.compute in ("stage", "sections"),
-        "one process dispatches to all devices; placements over processes are multi_worker and parameter_server_async": framework
-        == "tensorflow",
+        "the loss is one over all replicas' predictions, in the process that works on all of"
+        " them": (placement.loss == "gpu0"),
+        "one process passes a batch through the parts of the model": (
+            placement.compute in ("stage", "sections")
+        ),
+        "one process dispatches to all devices; placements over processes are multi_worker and"
+        " parameter_server_async": (framework == "tensorflow"),
     }
     found = [why for why, holds in (one if processes == "one" else per_device).items() if holds]
     return found[0] if found else NOT_BUILT
 
 
 def why_not_executed(placement: Placement, framework: str, processes: str, execution: str) -> str:
-    """What prevents a form of execution in a framework and shape that the placement has otherwise."""
+    """What prevents a form of execution in a framework and shape that the placement has
+    otherwise.
+    """
     for other, forms in FORMS.items():
         if execution in forms and framework != other:
             return f"it is a form of execution of {'PyTorch' if other == 'torch' else 'TensorFlow'}"

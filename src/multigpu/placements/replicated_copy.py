@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Replicated, merged by plain copies",
     look=Look(3, "replicated, copies", "#3a92cc", ">"),
     source="001: replicated without NCCL",
-    summary="Every device holds all variables; each receives every other's gradients and adds them up itself.",
+    summary=(
+        "Every device holds all variables; each receives every other's gradients and adds them up"
+        " itself."
+    ),
     variables="replica",
     merge="copy",
     engines=(WHOLE_STEP, DISPATCHED, IN_GRAPH),

@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Replicated, merged by a ring written out",
     look=Look(4, "replicated, ring", "#7d8a2e", "$\u25d2$"),
     source="002: ring all-reduce",
-    summary="Every device holds all variables; after backward, gradients go around a ring of sends and receives, a P-th at a time.",
+    summary=(
+        "Every device holds all variables; after backward, gradients go around a ring of sends and"
+        " receives, a P-th at a time."
+    ),
     variables="replica",
     merge="all_reduce",
     algorithm="ring",

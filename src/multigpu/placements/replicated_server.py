@@ -5,7 +5,10 @@ PLACEMENT = Placement(
     title="Replicated, merged by a central server",
     look=Look(5, "replicated, server", "#d1497a", "$\u25d3$"),
     source="002: parameter server",
-    summary="Every device holds all variables; after backward, the first receives all gradients, adds them up and sends the sum back.",
+    summary=(
+        "Every device holds all variables; after backward, the first receives all gradients, adds"
+        " them up and sends the sum back."
+    ),
     variables="replica",
     merge="all_reduce",
     algorithm="central_server",

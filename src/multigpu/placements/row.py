@@ -9,19 +9,36 @@ from multigpu.placements.semantics import Semantics
 from multigpu.schema import Data
 
 Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
-"""Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by greedy least load
-(each variable whole to the device that holds the fewest elements), cut into equal stretches, one a device (`traffic.laid_out`), or the
-device of the model's stage that uses it (placements inside one model: `stage_split`)."""
+"""Where something lives: a copy on every replica's device, host memory, the first device, spread
+over the devices by greedy least load (each variable whole to the device that holds the fewest
+elements), cut into equal stretches, one a device (`traffic.laid_out`), or the device of the model's
+stage that uses it (placements inside one model: `stage_split`).
+"""
 
 Merge = Literal[
-    "all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "average", "none"
+    "all_reduce",
+    "reduce_scatter",
+    "copy",
+    "halves",
+    "host",
+    "gpu0",
+    "sharded",
+    "stage",
+    "sections",
+    "split",
+    "average",
+    "none",
 ]
-"""Where gradients are summed: in a collective (all sums to every replica, or a stretch each), on every replica after plain copies, on the
-first device of each half and then of all, at one place, or nowhere: "average" takes the mean of variables every so many steps."""
+"""Where gradients are summed: in a collective (all sums to every replica, or a stretch each), on
+every replica after plain copies, on the first device of each half and then of all, at one place, or
+nowhere: "average" takes the mean of variables every so many steps.
+"""
 
 
 class Engine(Data):
-    """One way in which a framework carries a placement out. strategy: the framework's own that does; "" where the engine does."""
+    """One way in which a framework carries a placement out. strategy: the framework's own that
+    does; "" where the engine does.
+    """
 
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"
@@ -30,7 +47,9 @@ class Engine(Data):
 
 
 class Look(NamedTuple):
-    """A placement's place in every order, from nothing shared to the host, label, colour (3:1 on white and #121212) and marker."""
+    """A placement's place in every order, from nothing shared to the host, label, colour (3:1 on
+    white and #121212) and marker.
+    """
 
     order: int
     label: str
@@ -50,29 +69,42 @@ DISPATCHED = Engine(processes="one")
 IN_GRAPH = Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))
 """TensorFlow with one process, all towers in its one graph."""
 
-OUTSIDE_A_GRAPH = "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica"
-OWN_COLLECTIVE = "compiled, the strategy would put its own collective in place of the merge that the row names"
+OUTSIDE_A_GRAPH = (
+    "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica"
+)
+OWN_COLLECTIVE = (
+    "compiled, the strategy would put its own collective in place of the merge that the row names"
+)
 KERNEL_BY_KERNEL = dict.fromkeys(
     ("compiled", "captured", "compiled_captured"),
-    "its sends and receives are tested kernel by kernel only; replicated_allreduce merges the library's way in every form",
+    "its sends and receives are tested kernel by kernel only; replicated_allreduce merges the"
+    " library's way in every form",
 )
 
 
 class Placement(Data):
     """Where each part of a training step lives and what travels between the parts.
 
-    variables, embeddings: homes of the dense variables and of the tables that are looked up by row (which live with them unless said).
-    lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the replica (whole tables do).
-    update: where it runs: at the variables' home, unless said. merge: where gradients are summed: where the update runs, unless said.
-    compute: "sections": stretches of layers, each on its own device, which all shards pass; "split": every layer, cut over the devices
-        of one copy of the model. Then everything else is so too, further devices hold further copies, and gradients of one part are
+    variables, embeddings: homes of the dense variables and of the tables that are looked up by row
+        (which live with them unless said).
+    lookup: where rows are gathered: at the table's home, unless said (then rows travel), or on the
+        replica (whole tables do).
+    update: where it runs: at the variables' home, unless said. merge: where gradients are summed:
+        where the update runs, unless said.
+    compute: "sections": stretches of layers, each on its own device, which all shards pass;
+        "split": every layer, cut over the devices of one copy of the model. Then everything else is
+            so too, further devices hold further copies, and gradients of one part are
         joined with those of the same part of other copies (`partition.py`).
-    algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and receives; None: the library's.
-    overlap: whether merging starts before backward has ended. staged: whether a replica computes with what it fetched a step before.
-    loss: on each replica over its shard, or on the first device over all replicas' predictions, which travel there (their gradients
-        back); the joined batch is then sliced there too, and the last replica takes the remainder.
+    algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and
+        receives; None: the library's.
+    overlap: whether merging starts before backward has ended. staged: whether a replica computes
+        with what it fetched a step before.
+    loss: on each replica over its shard, or on the first device over all replicas' predictions,
+        which travel there (their gradients back); the joined batch is then sliced there too, and
+        the last replica takes the remainder.
     look: on pages; None: by hash of the name (`analysis.style`).
-    refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell it from the rest of the row.
+    refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell
+        it from the rest of the row.
     """
 
     name: str
@@ -103,7 +135,13 @@ class Placement(Data):
         """What an embedding sends to a replica each step, or parts of one model each other."""
         if self.compute in ("sections", "split"):
             return "activations"
-        return "nothing" if self.embeddings == "replica" else "tables" if self.lookup == "replica" else "rows"
+        return (
+            "nothing"
+            if self.embeddings == "replica"
+            else "tables"
+            if self.lookup == "replica"
+            else "rows"
+        )
 
     @property
     def frameworks(self) -> tuple[str, ...]:
@@ -115,57 +153,89 @@ class Placement(Data):
 
     @property
     def uses_host(self) -> bool:
-        """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or updates (whoever feeds or dispatches)."""
+        """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or
+        updates (whoever feeds or dispatches).
+        """
         return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.update)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if {"sections", "split"} & {self.compute, self.variables, self.embeddings, self.update}:
-            homes = {self.compute, self.variables, self.embeddings, self.lookup, self.merge, self.update}
+            homes = {
+                self.compute,
+                self.variables,
+                self.embeddings,
+                self.lookup,
+                self.merge,
+                self.update,
+            }
             if len(homes) > 1:
-                raise ValueError(f"{self.name}: the parts of one model are all at 'sections' or all at 'split', not at {sorted(homes)}")
+                raise ValueError(
+                    f"{self.name}: the parts of one model are all at 'sections' or all at 'split',"
+                    f" not at {sorted(homes)}"
+                )
             return self
         if self.lookup not in ("replica", self.embeddings):
             raise ValueError(
-                f"{self.name}: rows can be gathered on the replica or at the table's home {self.embeddings!r}, not at {self.lookup!r}"
+                f"{self.name}: rows can be gathered on the replica or at the table's home"
+                f" {self.embeddings!r}, not at {self.lookup!r}"
             )
         updated_at = {"replica": ("replica", "cut"), "cut": ("cut",)}.get(self.variables)
         if self.update not in updated_at if updated_at else self.update in ("replica", "cut"):
             raise ValueError(
-                f"{self.name}: variables at {self.variables!r} cannot be updated at {self.update!r}: copies are updated where they are,"
-                " whole or each replica its stretch, and only they"
+                f"{self.name}: variables at {self.variables!r} cannot be updated at"
+                f" {self.update!r}: copies are updated where they are, whole or each replica its"
+                " stretch, and only they"
             )
         whole = ("all_reduce", "copy", "halves", "gpu0", "average", "none")
         at_home = {"replica": whole, "cut": ("reduce_scatter",)}.get(self.update, (self.update,))
         if self.merge not in at_home:
-            raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
+            raise ValueError(
+                f"{self.name}: with the update at {self.update!r}, gradients merge at one of"
+                f" {at_home}, not at {self.merge!r}"
+            )
         if (self.merge == "average") != (self.semantics.every > 1):
             raise ValueError(
-                f"{self.name}: variables are averaged after every so many steps, so merge {self.merge!r} cannot be every"
-                f" {self.semantics.every}"
+                f"{self.name}: variables are averaged after every so many steps, so merge"
+                f" {self.merge!r} cannot be every {self.semantics.every}"
             )
         copies = "replica" in (self.variables, self.embeddings)
         if self.staged != bool(self.semantics.steps):
-            raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
+            raise ValueError(
+                f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be"
+                f" {self.semantics.kind!r}"
+            )
         if self.staged and (self.semantics.steps != 1 or copies or self.lookup != "replica"):
             raise ValueError(
-                f"{self.name}: staging fetches whole variables one step ahead: they live elsewhere than on the replica, tables travel"
-                " whole, and semantics are stale by 1 step"
+                f"{self.name}: staging fetches whole variables one step ahead: they live elsewhere"
+                " than on the replica, tables travel whole, and semantics are stale by 1 step"
             )
-        if self.loss == "gpu0" and (copies or any(engine.processes != "one" for engine in self.engines)):
+        if self.loss == "gpu0" and (
+            copies or any(engine.processes != "one" for engine in self.engines)
+        ):
             raise ValueError(
-                f"{self.name}: a loss over all replicas' predictions has one master of each variable, and exists with one process for all"
-                " devices only"
+                f"{self.name}: a loss over all replicas' predictions has one master of each"
+                " variable, and exists with one process for all devices only"
             )
         if self.algorithm is None:
             return self
         if self.merge != "all_reduce" or self.overlap:
             how = f"with merge {self.merge!r}" + (" and overlap" if self.overlap else "")
-            raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is one of an all-reduce after backward, and cannot be used {how}")
-        if any((engine.framework, engine.processes) != ("torch", "per_device") for engine in self.engines):
-            raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is carried out in 'torch' with one process a device only")
+            raise ValueError(
+                f"{self.name}: algorithm {self.algorithm!r} is one of an all-reduce after backward,"
+                f" and cannot be used {how}"
+            )
+        if any(
+            (engine.framework, engine.processes) != ("torch", "per_device")
+            for engine in self.engines
+        ):
+            raise ValueError(
+                f"{self.name}: algorithm {self.algorithm!r} is carried out in 'torch' with one"
+                " process a device only"
+            )
         if (wire := find_algorithm(self.algorithm).wire) and not self.semantics.tolerance:
             raise ValueError(
-                f"{self.name}: algorithm {self.algorithm!r} sends {wire}, so its semantics are 'lossy', not {self.semantics.kind!r}"
+                f"{self.name}: algorithm {self.algorithm!r} sends {wire}, so its semantics are"
+                f" 'lossy', not {self.semantics.kind!r}"
             )
         return self

@@ -1,4 +1,6 @@
-"""Placements inside one model: document 003's three, written by hand, and any other by one digit a stage."""
+"""Placements inside one model: document 003's three, written by hand, and any other by one digit a
+stage.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,15 @@ if TYPE_CHECKING:
     from multigpu.stages.graph import StageGraph
 
 _WHY_NOT = (
-    "a CUDA graph of one process holds one device's memory, and a compiled program runs on one device: on one GPU take placement 'ddp'"
+    "a CUDA graph of one process holds one device's memory, and a compiled program runs on one"
+    " device: on one GPU take placement 'ddp'"
 )
 
 
 class SplitPlacement(Placement):
-    """A row that splits one model instead of its batch. split: by which rule ("digits": the Run's `stage_devices`). at_most: devices."""
+    """A row that splits one model instead of its batch. split: by which rule ("digits": the Run's
+    `stage_devices`). at_most: devices.
+    """
 
     variables: Home = "stage"
     compute: Literal["replica", "stage"] = "stage"
@@ -25,20 +30,33 @@ class SplitPlacement(Placement):
         Engine(framework="torch", processes="one", executions=("eager",)),
         Engine(framework="tensorflow", processes="one", executions=("graph", "eager")),
     )
-    refusals: dict[str, str] = dict.fromkeys(("captured", "compiled", "compiled_captured", "xla"), _WHY_NOT)
+    refusals: dict[str, str] = dict.fromkeys(
+        ("captured", "compiled", "compiled_captured", "xla"), _WHY_NOT
+    )
     split: Literal["one", "towers", "alternating", "digits"]
     at_most: int
 
 
 def by_tower(graph: StageGraph) -> dict[str, int]:
-    """One tower a device, in the order in which they appear; what joins them, and look-ups in a shared table, on the first."""
+    """One tower a device, in the order in which they appear; what joins them, and look-ups in a
+    shared table, on the first.
+    """
     places = {name: number for number, tower in enumerate(_towers(graph)) for name in tower}
     return _as_colocated(graph, places)
 
 
 def alternating(graph: StageGraph) -> dict[str, int]:
-    """Devices change from each stage of a tower to the next; every other tower begins on the second; look-ups run where the table is."""
-    return _as_colocated(graph, {name: (one + at) % 2 for one, tower in enumerate(_towers(graph)) for at, name in enumerate(tower)})
+    """Devices change from each stage of a tower to the next; every other tower begins on the
+    second; look-ups run where the table is.
+    """
+    return _as_colocated(
+        graph,
+        {
+            name: (one + at) % 2
+            for one, tower in enumerate(_towers(graph))
+            for at, name in enumerate(tower)
+        },
+    )
 
 
 def _towers(graph: StageGraph) -> list[list[str]]:
@@ -47,7 +65,9 @@ def _towers(graph: StageGraph) -> list[list[str]]:
 
 
 def _as_colocated(graph: StageGraph, places: dict[str, int]) -> dict[str, int]:
-    """`places`, and the first device for all others, with stages that share a variable on the device of the first of them."""
+    """`places`, and the first device for all others, with stages that share a variable on the
+    device of the first of them.
+    """
     return {name: places.get(group[0], 0) for group in graph.together for name in group}
 
 
@@ -71,7 +91,10 @@ _ROWS = (
         name="tower_per_gpu",
         title="One tower a GPU",
         source='003: "reasonable" placement',
-        summary="Each tower runs on a GPU of its own; the table both look words up in, and what joins the towers, live on the first.",
+        summary=(
+            "Each tower runs on a GPU of its own; the table both look words up in, and what joins"
+            " the towers, live on the first."
+        ),
         split="towers",
         at_most=2,
         look=Look(26, "one tower per GPU", "#d55e00", "^"),
@@ -80,7 +103,10 @@ _ROWS = (
         name="alternating",
         title="Devices alternate from stage to stage",
         source='003: "exaggerated" placement',
-        summary="Each stage of a tower runs on the other GPU than the stage before it, so that everything it computes is copied.",
+        summary=(
+            "Each stage of a tower runs on the other GPU than the stage before it, so that"
+            " everything it computes is copied."
+        ),
         split="alternating",
         at_most=2,
         look=Look(27, "alternating GPUs", "#aa3377", "v"),
@@ -89,7 +115,10 @@ _ROWS = (
         name="searched",
         title="Stages where a search put them",
         source="002: keep densely connected parts on one machine",
-        summary="Each stage runs where the Run's stage_devices says, one digit a stage; `multigpu stages` finds them from measured costs.",
+        summary=(
+            "Each stage runs where the Run's stage_devices says, one digit a stage; `multigpu"
+            " stages` finds them from measured costs."
+        ),
         split="digits",
         at_most=8,
         look=Look(28, "found by search", "#009e73", "s"),
@@ -97,6 +126,8 @@ _ROWS = (
 )
 
 SPLIT = MappingProxyType({row.name: row for row in _ROWS})
-"""By name. No file is named after one: a row alone does not say how to draw or to predict them, a model's graph does."""
+"""By name. No file is named after one: a row alone does not say how to draw or to predict them, a
+model's graph does.
+"""
 
 HAND_WRITTEN: Sequence[str] = ("single", "tower_per_gpu", "alternating")

@@ -6,7 +6,10 @@ PLACEMENT = Placement(
     title="Parameter server on the CPU, variables staged",
     look=Look(21, "Exp2, staged", "#e0691a", "$\u25e7$"),
     source="001: parameter_server on the CPU with staged_vars",
-    summary="As Exp2, but a device computes with what it fetched during the step before, while the next values are on their way.",
+    summary=(
+        "As Exp2, but a device computes with what it fetched during the step before, while the next"
+        " values are on their way."
+    ),
     variables="host",
     lookup="replica",
     staged=True,

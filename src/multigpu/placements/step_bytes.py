@@ -1,4 +1,6 @@
-"""The bytes of one step of a Run: its placement's, with what the Run itself says of how gradients, inputs and predictions travel."""
+"""The bytes of one step of a Run: its placement's, with what the Run itself says of how gradients,
+inputs and predictions travel.
+"""
 
 from collections.abc import Sequence
 
@@ -21,22 +23,37 @@ def item_bytes(run: Run) -> int:
 
 
 def sliced_bytes(run: Run) -> int:
-    """What slicing a joined batch on the first device moves: images out, predictions in and their gradients out, of all others."""
+    """What slicing a joined batch on the first device moves: images out, predictions in and their
+    gradients out, of all others.
+    """
     config = run.description.config
     image = config.channels * config.image_size**2 * item_bytes(run)
     prediction = config.classes * COMPUTED_BYTES.get(run.precision, 4)
     return sum(run.shard_sizes[1:]) * (image + 2 * prediction)
 
 
-def step_bytes(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None = None) -> dict[str, int]:
-    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves; given and told as `predicted_bytes` does."""
+def step_bytes(
+    run: Run,
+    lookups: Sequence[dict[str, int]],
+    gradient_rows: Sequence[dict[str, int]] | None = None,
+) -> dict[str, int]:
+    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves; given and told as
+    `predicted_bytes` does.
+    """
     moved = _moved(run, lookups, gradient_rows)
     parts = run.micro_steps or 1
-    merges, uses = parts if run.micro_sync == "each" else 1, parts if find_placement(run.placement).variables == "cut" else 1
-    return {kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()}
+    merges, uses = (
+        parts if run.micro_sync == "each" else 1,
+        parts if find_placement(run.placement).variables == "cut" else 1,
+    )
+    return {
+        kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()
+    }
 
 
-def _moved(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None) -> dict[str, int]:
+def _moved(
+    run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None
+) -> dict[str, int]:
     placement, variables = find_placement(run.placement), run.description.variables
     if placement.compute in PARTITIONED:
         return partition_bytes(run, lookups)

@@ -4,9 +4,14 @@ PLACEMENT = Placement(
     name="tensor_split",
     title="Matrices over devices",
     look=Look(13, "matrices over devices", "#7a4fb5", "p"),
-    source="002: model parallelism; the pairs of Megatron-LM (Shoeybi and others, arXiv:1909.08053)",
-    summary="Every device holds a part of each layer's matrix and computes with the whole batch; partial sums are joined within the "
-    "layers. Further devices hold further copies of the model.",
+    source=(
+        "002: model parallelism; the pairs of Megatron-LM (Shoeybi and others, arXiv:1909.08053)"
+    ),
+    summary=(
+        "Every device holds a part of each layer's matrix and computes with the whole batch;"
+        " partial sums are joined within the layers. Further devices hold further copies of the"
+        " model."
+    ),
     variables="split",
     compute="split",
 )

@@ -1,4 +1,6 @@
-"""Where each variable goes under a placement, and the bytes one step must then move, which every Record asserts against a count."""
+"""Where each variable goes under a placement, and the bytes one step must then move, which every
+Record asserts against a count.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,24 +10,39 @@ from multigpu.placements.row import Home, Placement
 from multigpu.workloads.base import Variable
 
 HOST = -1
-"""The place of what lives in host memory; a device's place is its index, REPLICA means a copy on each."""
+"""The place of what lives in host memory; a device's place is its index, REPLICA means a copy on
+each.
+"""
 REPLICA = -2
 CUT = -3
 """The place of what is cut into stretches, one a device."""
 
 BOUNDARY = 16
-"""Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code needs (`engines.torch.stores`)."""
+"""Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code
+needs (`engines.torch.stores`).
+"""
 
-KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce", "all_gather", "reduce_scatter")
-"""Kinds of traffic. Copies count the bytes that travel; collectives those that every replica hands to them (of which a ring sends 2 (P-1)/P
-times an all_reduce's, P-1 times what each device brings to an all_gather, (P-1)/P of what each brings to a reduce_scatter)."""
+KINDS = (
+    "host_to_device",
+    "device_to_host",
+    "device_to_device",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+)
+"""Kinds of traffic. Copies count the bytes that travel; collectives those that every replica hands
+to them (of which a ring sends 2 (P-1)/P times an all_reduce's, P-1 times what each device brings to
+an all_gather, (P-1)/P of what each brings to a reduce_scatter).
+"""
 
 ID_BYTES = 8
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """A variable's places: where it lives, where its rows are gathered (embeddings), where it is updated."""
+    """A variable's places: where it lives, where its rows are gathered (embeddings), where it is
+    updated.
+    """
 
     variable: Variable
     home: int
@@ -38,7 +55,9 @@ class Assigned:
 
 
 def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
-    """In order, each item to the device that holds the least (ties: the lowest index): TensorFlow's `GreedyLoadBalancingStrategy` (000)."""
+    """In order, each item to the device that holds the least (ties: the lowest index): TensorFlow's
+    `GreedyLoadBalancingStrategy` (000).
+    """
     load, chosen = [0] * devices, []
     for size in sizes:
         device = load.index(min(load))
@@ -48,7 +67,9 @@ def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
 
 
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
-    """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all are, filled up to be cut, in elements."""
+    """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all
+    are, filled up to be cut, in elements.
+    """
     step = max(1, BOUNDARY // item_bytes)
     starts, end = [], 0
     for count in elements:
@@ -57,10 +78,16 @@ def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[li
     return starts, -(-end // (step * devices)) * step * devices
 
 
-def cut_elements(placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int) -> int:
-    """Elements of all variables, filled up to be cut over the devices: each along its first axis, or for the update alone end to end."""
+def cut_elements(
+    placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int
+) -> int:
+    """Elements of all variables, filled up to be cut over the devices: each along its first axis,
+    or for the update alone end to end.
+    """
     if placement.variables == "cut":
-        return sum(v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables)
+        return sum(
+            v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables
+        )
     return laid_out([v.elements for v in variables], item_bytes, devices)[1]
 
 
@@ -69,7 +96,9 @@ def assign(placement: Placement, variables: Sequence[Variable], devices: int) ->
     greedy = least_loaded([v.elements for v in variables], devices)
 
     def place(home: Home, index: int) -> int:
-        return {"replica": REPLICA, "host": HOST, "gpu0": 0, "sharded": greedy[index], "cut": CUT}[home]
+        return {"replica": REPLICA, "host": HOST, "gpu0": 0, "sharded": greedy[index], "cut": CUT}[
+            home
+        ]
 
     assigned = []
     for index, variable in enumerate(variables):
@@ -87,43 +116,68 @@ def predicted_bytes(
     item_bytes: int = 4,
     gradient_rows: Sequence[dict[str, int]] | None = None,
 ) -> dict[str, int]:
-    """Bytes one step (where variables are averaged, one cycle of steps) moves over all replicas, by kind; 0 is left out.
+    """Bytes one step (where variables are averaged, one cycle of steps) moves over all replicas, by
+    kind; 0 is left out.
 
-    lookups: of each replica, embedding variable -> rows it looks up in this step (padding included). gradient_rows: likewise distinct
-        rows, where embedding gradients are sparse: these travel, each with its id. None: one row a look-up, or the whole table.
+    lookups: of each replica, embedding variable -> rows it looks up in this step (padding
+        included). gradient_rows: likewise distinct rows, where embedding gradients are sparse:
+            these travel, each with its id. None: one row a look-up, or the whole table.
 
-    Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is not copied);
-    gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that gathers rows or adds up
-    their gradients. Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves too; scattered sums: all
-    of it (`cut_elements`) once from each replica, and each one's stretch of the new values, or of cut variables twice; by an algorithm
-    written out, what its formula says. An update elsewhere than at home also brings the table there and the new value back.
+    Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a
+    device (its own copy is not copied); gradients the same way back. An embedding looked up at
+    home: rows instead of S, and ids to the device that gathers rows or adds up their gradients.
+        Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves
+        too; scattered sums: all
+    of it (`cut_elements`) once from each replica, and each one's stretch of the new values, or of
+    cut variables twice; by an algorithm written out, what its formula says. An update elsewhere
+    than at home also brings the table there and the new value back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
     if placement.merge == "reduce_scatter":
-        size, uses = cut_elements(placement, variables, item_bytes, replicas) * item_bytes, 2 if placement.variables == "cut" else 1
-        return {"all_gather": uses * size, "reduce_scatter": replicas * size} if replicas > 1 else {}
+        size, uses = (
+            cut_elements(placement, variables, item_bytes, replicas) * item_bytes,
+            2 if placement.variables == "cut" else 1,
+        )
+        return (
+            {"all_gather": uses * size, "reduce_scatter": replicas * size} if replicas > 1 else {}
+        )
 
     def copy(source: int, target: int, count: int) -> None:
         if source != target:
-            kind = "host_to_device" if source == HOST else "device_to_host" if target == HOST else "device_to_device"
+            kind = (
+                "host_to_device"
+                if source == HOST
+                else "device_to_host"
+                if target == HOST
+                else "device_to_device"
+            )
             moved[kind] += count
 
     for a in assign(placement, variables, replicas):
         size = a.variable.elements * item_bytes
         sparse = None
         if gradient_rows is not None and a.variable.kind == "embedding":
-            sparse = [rows[a.variable.name] * (a.variable.shape[1] * item_bytes + ID_BYTES) for rows in gradient_rows]
+            sparse = [
+                rows[a.variable.name] * (a.variable.shape[1] * item_bytes + ID_BYTES)
+                for rows in gradient_rows
+            ]
         if a.home == REPLICA:
             if sparse is not None and placement.merges_gradients:
                 moved["device_to_device"] += (replicas - 1) * sum(sparse)
             elif placement.algorithm is not None:
-                moved["device_to_device"] += find_algorithm(placement.algorithm).moved_bytes(a.variable.elements, item_bytes, replicas)
+                moved["device_to_device"] += find_algorithm(placement.algorithm).moved_bytes(
+                    a.variable.elements, item_bytes, replicas
+                )
             elif placement.merge in ("all_reduce", "average") and replicas > 1:
                 moved["all_reduce"] += replicas * size
             elif placement.merge == "copy":
                 moved["device_to_device"] += replicas * (replicas - 1) * size
-            elif placement.merge in ("gpu0", "halves"):  # all but one send once and receive once, on whichever way
+            # all but one send once and receive once, on whichever way
+            elif placement.merge in (
+                "gpu0",
+                "halves",
+            ):
                 moved["device_to_device"] += 2 * (replicas - 1) * size
             continue
         for replica in range(replicas):

@@ -1,4 +1,6 @@
-"""Models trained apart on disjoint shards, and the average of their parameters (002: it "does not generalise")."""
+"""Models trained apart on disjoint shards, and the average of their parameters (002: it "does not
+generalise").
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +16,10 @@ from multigpu.synchrony.record import Measured, record_fields
 
 
 class AveragingExperiment(Described):
-    """Models trained apart by SGD, one a worker, each on its shard, for `steps` steps at `rate`; and one trained jointly.
-    same_start: all models start from the joint one's parameters, or each from its own. average_every: none; Records have it.
+    """Models trained apart by SGD, one a worker, each on its shard, for `steps` steps at `rate`;
+    and one trained jointly.
+    same_start: all models start from the joint one's parameters, or each from its own.
+        average_every: none; Records have it.
     """
 
     folder = "averaging"
@@ -31,7 +35,10 @@ class AveragingExperiment(Described):
     @model_validator(mode="after")
     def _disjoint(self) -> Self:
         if self.problem.shards != self.workers:
-            raise ValueError(f"{self.workers} workers need as many shards to be disjoint, not {self.problem.shards}")
+            raise ValueError(
+                f"{self.workers} workers need as many shards to be disjoint, not"
+                f" {self.problem.shards}"
+            )
         return self
 
     @property
@@ -41,7 +48,9 @@ class AveragingExperiment(Described):
 
 @dataclass(frozen=True)
 class Score:
-    """Mean loss over all training rows, and the share of test rows classified wrong (None without classes)."""
+    """Mean loss over all training rows, and the share of test rows classified wrong (None without
+    classes).
+    """
 
     loss: float
     error: float | None
@@ -50,7 +59,8 @@ class Score:
 class AveragingRecord(Measured[AveragingExperiment]):
     """Scores after equally many steps of every worker.
 
-    initial: before training, by worker; apart: by worker; averaged: of the mean of their parameters; joint: of one model that took the
+    initial: before training, by worker; apart: by worker; averaged: of the mean of their
+        parameters; joint: of one model that took the
     mean of all workers' gradients in every step (sync), and so as many steps on as many samples.
     """
 
@@ -72,11 +82,21 @@ def measure_averaging(experiment: AveragingExperiment, problem: Problem) -> Aver
 
     joint = problem.initial(e.seed)
     # a seed of its own for each start; the joint model has the first
-    models = [joint if e.same_start else problem.initial(e.seed + 1000 * worker) for worker in range(e.workers)]
+    models = [
+        joint if e.same_start else problem.initial(e.seed + 1000 * worker)
+        for worker in range(e.workers)
+    ]
     initial = [score(model) for model in models]
     with threadpool_limits(1):
         for step in range(e.steps):
-            models = [model - e.rate * problem.gradient(model, worker, step) for worker, model in enumerate(models)]
-            joint = joint - e.rate * average([problem.gradient(joint, worker, step) for worker in range(e.workers)])
+            models = [
+                model - e.rate * problem.gradient(model, worker, step)
+                for worker, model in enumerate(models)
+            ]
+            joint = joint - e.rate * average(
+                [problem.gradient(joint, worker, step) for worker in range(e.workers)]
+            )
     apart, averaged = [score(model) for model in models], score(average(models))
-    return AveragingRecord(initial=initial, apart=apart, averaged=averaged, joint=score(joint), **record_fields(e))
+    return AveragingRecord(
+        initial=initial, apart=apart, averaged=averaged, joint=score(joint), **record_fields(e)
+    )

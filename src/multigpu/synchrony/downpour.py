@@ -1,8 +1,11 @@
-"""Downpour SGD on a virtual clock: a sharded server, Adagrad in each shard, replicas that fetch and push on their own.
+"""Downpour SGD on a virtual clock: a sharded server, Adagrad in each shard, replicas that fetch and
+push on their own.
 
-A replica never waits. Before every `fetch_every`-th batch it asks all shards for their parameters, after every `push_every`-th it sends
-each its part of the gradients added up since; both travel while it goes on computing. So the vector it computes on may mix versions.
-Source: J. Dean et al., "Large Scale Distributed Deep Networks" (NIPS 2012), section 4.1 and algorithm 1.1 of its appendix.
+A replica never waits. Before every `fetch_every`-th batch it asks all shards for their parameters,
+after every `push_every`-th it sends each its part of the gradients added up since; both travel
+while it goes on computing. So the vector it computes on may mix versions.
+Source: J. Dean et al., "Large Scale Distributed Deep Networks" (NIPS 2012), section 4.1 and
+    algorithm 1.1 of its appendix.
 """
 
 import heapq
@@ -27,10 +30,13 @@ from multigpu.synchrony.server import Point
 class Downpour(Described):
     """law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
 
-    rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far, element by element; "adagrad_norm" by that of
-        their mean over the shard's elements, so that all have one rate; "sgd" does not.
-    outages: replicas that end, with the batch and the gradients not yet pushed, and return: they fetch everything, then start.
-    batches, time_s: the budget, over all replicas; what is reached first ends the run. local_rate: none; Records have it.
+    rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far,
+        element by element; "adagrad_norm" by that of their mean over the shard's elements, so that
+        all have one rate; "sgd" does not.
+    outages: replicas that end, with the batch and the gradients not yet pushed, and return: they
+        fetch everything, then start.
+    batches, time_s: the budget, over all replicas; what is reached first ends the run. local_rate:
+        none; Records have it.
     """
 
     folder = "downpour"
@@ -56,11 +62,19 @@ class Downpour(Described):
         if self.batches is None and self.time_s is None:
             raise ValueError("an experiment needs a budget: give batches, time_s or both")
         free_s: dict[int, float] = {}
-        for worker, at_s, until_s in ((one.worker, one.at_s, one.until_s) for one in sorted(self.outages, key=lambda one: one.at_s)):
+        for worker, at_s, until_s in (
+            (one.worker, one.at_s, one.until_s)
+            for one in sorted(self.outages, key=lambda one: one.at_s)
+        ):
             if worker >= self.replicas:
-                raise ValueError(f"there is no worker {worker} of {self.replicas}: the last is {self.replicas - 1}")
+                raise ValueError(
+                    f"there is no worker {worker} of {self.replicas}: the last is"
+                    f" {self.replicas - 1}"
+                )
             if until_s is not None and until_s <= at_s:
-                raise ValueError(f"worker {worker} cannot be back at {until_s} s, it leaves at {at_s} s")
+                raise ValueError(
+                    f"worker {worker} cannot be back at {until_s} s, it leaves at {at_s} s"
+                )
             if at_s < free_s.get(worker, 0.0):
                 raise ValueError(f"worker {worker} cannot leave at {at_s} s, it is away then")
             free_s[worker] = math.inf if until_s is None else until_s
@@ -72,13 +86,18 @@ class Downpour(Described):
 
 
 class DownpourRecord(Measured[Downpour]):
-    """curve: `updates` counts pushes whose part every shard has applied on average (parts applied / shards), `gradients` batches in them.
+    """curve: `updates` counts pushes whose part every shard has applied on average (parts applied /
+    shards), `gradients` batches in them.
 
-    batches: computed to the end; they were applied, are on their way (`travelling`), not yet pushed (`accrued`) or lost with their replica.
-    shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between the fetch that the oldest gradient
+    batches: computed to the end; they were applied, are on their way (`travelling`), not yet pushed
+        (`accrued`) or lost with their replica.
+    shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between
+        the fetch that the oldest gradient
     of the part was computed on and its application, its own not counted.
-    spread: batches by (most - least updates) of the shards' versions in the vector they were computed on.
-    parameters, rates: at the end, of RareFeatures alone, by feature; a rate is what a gradient is multiplied by (NaN: there was none).
+    spread: batches by (most - least updates) of the shards' versions in the vector they were
+        computed on.
+    parameters, rates: at the end, of RareFeatures alone, by feature; a rate is what a gradient is
+        multiplied by (NaN: there was none).
     """
 
     curve: list[Point]
@@ -98,11 +117,15 @@ class DownpourRecord(Measured[Downpour]):
 
 def first_time_s(curve: Iterable[Point], error: float) -> float | None:
     """When the curve first has at most this error; None if it never has."""
-    return next((point.time_s for point in curve if point.error is not None and point.error <= error), None)
+    return next(
+        (point.time_s for point in curve if point.error is not None and point.error <= error), None
+    )
 
 
 def simulate_downpour(experiment: Downpour, problem: Problem) -> tuple[DownpourRecord, np.ndarray]:
-    """The Record of a run, and the parameters at its end. With fetch and push every batch, no latency and "sgd" it is async."""
+    """The Record of a run, and the parameters at its end. With fetch and push every batch, no
+    latency and "sgd" it is async.
+    """
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         simulation = _Simulation(experiment, problem)
         return simulation.run(), simulation.parameters
@@ -128,20 +151,36 @@ class _Simulation:
     def __init__(self, experiment: Downpour, problem: Problem) -> None:
         self.experiment, self.problem = experiment, problem
         if experiment.shards > problem.size:
-            raise ValueError(f"{problem.size} parameters cannot be split into {experiment.shards} shards")
+            raise ValueError(
+                f"{problem.size} parameters cannot be split into {experiment.shards} shards"
+            )
         self.parameters = problem.initial(experiment.seed)
-        bounds = [problem.size * shard // experiment.shards for shard in range(experiment.shards + 1)]
+        bounds = [
+            problem.size * shard // experiment.shards for shard in range(experiment.shards + 1)
+        ]
         self.parts = [slice(*pair) for pair in pairwise(bounds)]
         self.squares = np.zeros(problem.size)
         self.updates = [0] * experiment.shards
         self.staleness: list[Counter[int]] = [Counter() for _ in self.parts]
         self.spread: Counter[int] = Counter()
-        self.times = [StepTimes(experiment.law, experiment.seed, replica) for replica in range(experiment.replicas)]
-        self.latencies = np.random.default_rng((experiment.seed, 4, 0))  # a stream of its own beside the workers' times
-        self.replicas = [
-            _Replica(self.parameters.copy(), list(self.updates), np.zeros(problem.size), list(self.updates)) for _ in self.times
+        self.times = [
+            StepTimes(experiment.law, experiment.seed, replica)
+            for replica in range(experiment.replicas)
         ]
-        self.heap: list[tuple[float, int, int, int, int, Any]] = []  # time, kind, number, replica, life, what travels
+        # a stream of its own beside the workers' times
+        self.latencies = np.random.default_rng((experiment.seed, 4, 0))
+        self.replicas = [
+            _Replica(
+                self.parameters.copy(),
+                list(self.updates),
+                np.zeros(problem.size),
+                list(self.updates),
+            )
+            for _ in self.times
+        ]
+        self.heap: list[
+            tuple[float, int, int, int, int, Any]
+        ] = []  # time, kind, number, replica, life, what travels
         self.number = self.computed = self.lost = 0
         self.applied = self.travelling = 0  # gradients x shards
         self.points: list[tuple[float, int, int, np.ndarray]] = []
@@ -154,7 +193,15 @@ class _Simulation:
                 self._plan(outage.until_s, JOIN, outage.worker)
         for number in range(e.replicas):
             self._plan(0.0, BEGIN, number)
-        handlers = (self._leave, self._join, self._push, self._read, self._land, self._begin, self._done)
+        handlers = (
+            self._leave,
+            self._join,
+            self._push,
+            self._read,
+            self._land,
+            self._begin,
+            self._done,
+        )
         now_s, notes = 0.0, []
         self._look(now_s)
         while e.batches is None or self.computed < e.batches:
@@ -166,7 +213,8 @@ class _Simulation:
                 now_s = e.time_s
                 break
             now_s = time_s
-            # a push that is on its way outlives its replica; everything else of an earlier life is void
+            # a push that is on its way outlives its replica; everything else of an earlier life is
+            # void
             if kind in (LEAVE, JOIN, PUSH) or life == self.replicas[number].life:
                 handlers[kind](number, load, now_s)
             self._look(now_s)
@@ -174,9 +222,15 @@ class _Simulation:
         by_feature: dict[str, Any] = {}
         if isinstance(e.problem, RareFeatures):
             roots = np.concatenate([self._root(part) for part in self.parts]).tolist()
-            by_feature = {"parameters": self.parameters.tolist(), "rates": [e.rate / root if root else math.nan for root in roots]}
+            by_feature = {
+                "parameters": self.parameters.tolist(),
+                "rates": [e.rate / root if root else math.nan for root in roots],
+            }
         return DownpourRecord(
-            curve=[Point(t, u, g, self.problem.loss(w), self.problem.error(w)) for t, u, g, w in self.points],
+            curve=[
+                Point(t, u, g, self.problem.loss(w), self.problem.error(w))
+                for t, u, g, w in self.points
+            ],
             batches=self.computed,
             applied=self.applied / e.shards,
             travelling=self.travelling / e.shards,
@@ -193,11 +247,15 @@ class _Simulation:
 
     def _plan(self, time_s: float, kind: int, number: int, load: Any = None) -> None:
         self.number += 1
-        heapq.heappush(self.heap, (time_s, kind, self.number, number, self.replicas[number].life, load))
+        heapq.heappush(
+            self.heap, (time_s, kind, self.number, number, self.replicas[number].life, load)
+        )
 
     def _send(self, now_s: float, kind: int, number: int, load: Any) -> None:
         law = self.experiment.latency
-        self._plan(now_s + (float(law.sample(self.latencies, 1)[0]) if law else 0.0), kind, number, load)
+        self._plan(
+            now_s + (float(law.sample(self.latencies, 1)[0]) if law else 0.0), kind, number, load
+        )
 
     def _look(self, now_s: float, last: bool = False) -> None:
         """A point of the curve, where the next part of the budget is spent."""
@@ -206,7 +264,14 @@ class _Simulation:
         if last or spent >= len(self.points) / e.evaluations - 1e-9:
             if last and self.points and self.points[-1][0] == now_s:
                 self.points.pop()
-            self.points.append((now_s, sum(self.updates) // e.shards, self.applied // e.shards, self.parameters.copy()))
+            self.points.append(
+                (
+                    now_s,
+                    sum(self.updates) // e.shards,
+                    self.applied // e.shards,
+                    self.parameters.copy(),
+                )
+            )
 
     def _begin(self, number: int, _: Any, now_s: float) -> None:
         replica = self.replicas[number]
@@ -242,7 +307,9 @@ class _Simulation:
         part = self.parts[shard]
         self.squares[part] += gradient**2
         root = self._root(part)  # 0 of an element that never had a gradient, and has none now
-        self.parameters[part] -= self.experiment.rate * np.divide(gradient, root, out=np.zeros_like(gradient), where=root > 0)
+        self.parameters[part] -= self.experiment.rate * np.divide(
+            gradient, root, out=np.zeros_like(gradient), where=root > 0
+        )
         self.staleness[shard][self.updates[shard] - version] += 1
         self.updates[shard] += 1
         self.travelling -= count
@@ -251,10 +318,21 @@ class _Simulation:
     def _root(self, part: slice) -> np.ndarray:
         """What the rule divides the gradients of these elements by."""
         squares, rule = self.squares[part], self.experiment.rule
-        return np.sqrt({"adagrad": squares, "adagrad_norm": np.full_like(squares, squares.mean()), "sgd": np.ones_like(squares)}[rule])
+        return np.sqrt(
+            {
+                "adagrad": squares,
+                "adagrad_norm": np.full_like(squares, squares.mean()),
+                "sgd": np.ones_like(squares),
+            }[rule]
+        )
 
     def _read(self, number: int, shard: int, now_s: float) -> None:
-        self._send(now_s, LAND, number, (shard, self.parameters[self.parts[shard]].copy(), self.updates[shard]))
+        self._send(
+            now_s,
+            LAND,
+            number,
+            (shard, self.parameters[self.parts[shard]].copy(), self.updates[shard]),
+        )
 
     def _land(self, number: int, load: Any, now_s: float) -> None:
         shard, values, version = load

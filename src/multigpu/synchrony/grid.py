@@ -1,6 +1,7 @@
-"""The study's experiments by part. A part is a file of `grids/synchrony/`, written as `multigpu.grid` explains; its points have fields of
-an Experiment (of another kind in the files that `KINDS` names), and a few that stand for a formula (`build`). Times are in units of the
-law's mean (1 s) except those of real runs and of the empirical law.
+"""The study's experiments by part. A part is a file of `grids/synchrony/`, written as
+`multigpu.grid` explains; its points have fields of an Experiment (of another kind in the files that
+`KINDS` names), and a few that stand for a formula (`build`). Times are in units of the law's mean
+(1 s) except those of real runs and of the empirical law.
 """
 
 import json
@@ -24,7 +25,9 @@ FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own
 
 
 class Planned(NamedTuple):
-    """An experiment, the part of the study it belongs to, and the seconds it is expected to take one core."""
+    """An experiment, the part of the study it belongs to, and the seconds it is expected to take
+    one core.
+    """
 
     part: str
     experiment: Described
@@ -41,13 +44,16 @@ def _batches_of(protocol: str, workers: int, gradients: int | None) -> int:
 def build(kind: type[Described], **fields: Any) -> Described:
     """The experiment that a file's fields describe, and the `FORMULAS` among them.
 
-    work: about how many batches the updates are to take. all_gradients: how many, over all updates. all_time_s: shared out among replicas.
+    work: about how many batches the updates are to take. all_gradients: how many, over all updates.
+        all_time_s: shared out among replicas.
     epochs: updates as often as all rows take. straggler_s: added to every batch of the last worker.
     own_data: each seed has draws of its own, and data where these are generated.
     gradients: "half" of the workers' number; of no meaning to protocols that have no K.
     rate: may name what it is `a_worker`, and in `epochs` how long it warms up.
     """
-    work, all_gradients, all_time_s, epochs, straggler_s, own_data = (fields.pop(name, None) for name in FORMULAS)
+    work, all_gradients, all_time_s, epochs, straggler_s, own_data = (
+        fields.pop(name, None) for name in FORMULAS
+    )
     protocol, workers = fields.get("protocol"), fields.get("workers", 1)
     if protocol in ("sync", "async"):
         fields.pop("gradients", None)
@@ -81,17 +87,27 @@ def build(kind: type[Described], **fields: Any) -> Described:
 
 
 def _timed_s(e: Any) -> float:
-    return 0.03 + 1e-5 * (e.updates or 0) * _batches_of(e.protocol, e.workers, e.gradients) + 1e-4 * e.workers
+    return (
+        0.03
+        + 1e-5 * (e.updates or 0) * _batches_of(e.protocol, e.workers, e.gradients)
+        + 1e-4 * e.workers
+    )
 
 
-KINDS: dict[str, type[Described]] = {"averaging": AveragingExperiment, "downpour": Downpour, "rare_features": Downpour}
+KINDS: dict[str, type[Described]] = {
+    "averaging": AveragingExperiment,
+    "downpour": Downpour,
+    "rare_features": Downpour,
+}
 PARTS = (
     *("runtime", "staleness", "twins", "averaging", "real", "rates", "speedup", "curves", "memory"),
     *("large_batch", "downpour", "translation"),
 )
 """The study of one core, in the order in which it is run."""
 APART = ("batches", "speedup_seeds", "rare_features", "gpus", "gpus_injected", "devices_cpu", "ray")
-"""What that leaves out: what four claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
+"""What that leaves out: what four claims alone ask, real runs of a model on devices, and over Ray
+actors (an extra).
+"""
 GRIDS = ("study", *PARTS, *APART)
 
 
@@ -101,7 +117,10 @@ def read_grid(name: str) -> Iterator[Planned]:
     kind = Kind(
         fields={**own.model_fields, **{formula: FieldInfo(default=None) for formula in FORMULAS}},
         build=partial(build, own),
-        lists={"protocol": {"every": lambda _: PROTOCOLS}, "seed": {"many": lambda _: range(5, 200)}},
+        lists={
+            "protocol": {"every": lambda _: PROTOCOLS},
+            "seed": {"many": lambda _: range(5, 200)},
+        },
         costs={"timed": _timed_s},
     )
     seen: set[Described] = set()
@@ -115,4 +134,6 @@ def find_grid(name: str) -> list[Planned]:
     """Its experiments, in the order in which they are run."""
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
-    return [planned for part in (PARTS if name == "study" else (name,)) for planned in read_grid(part)]
+    return [
+        planned for part in (PARTS if name == "study" else (name,)) for planned in read_grid(part)
+    ]

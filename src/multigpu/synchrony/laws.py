@@ -1,6 +1,8 @@
-"""Laws of the time (s) that a worker takes for one batch, their samples and order statistics in closed form; and when it is away.
+"""Laws of the time (s) that a worker takes for one batch, their samples and order statistics in
+closed form; and when it is away.
 
-X_(K:P) is the K-th smallest of P independent times: what an update waits for that takes the first K of P workers.
+X_(K:P) is the K-th smallest of P independent times: what an update waits for that takes the first K
+of P workers.
 Closed forms: B. C. Arnold, N. Balakrishnan, H. N. Nagaraja, "A First Course in Order Statistics".
 """
 
@@ -46,8 +48,8 @@ class Constant(_Law):
 class Exponential(_Law):
     """P(X > x) = exp(-x / scale_s).
 
-    Until the first of P ends, the minimum of P exponentials passes, scale/P on average; then, for want of memory, P - 1 start
-    afresh. So E[X_(K:P)] = scale (1/P + 1/(P-1) + ... + 1/(P-K+1)).
+    Until the first of P ends, the minimum of P exponentials passes, scale/P on average; then, for
+    want of memory, P - 1 start afresh. So E[X_(K:P)] = scale (1/P + 1/(P-1) + ... + 1/(P-K+1)).
     """
 
     kind: Literal["exponential"] = "exponential"
@@ -63,7 +65,8 @@ class Exponential(_Law):
 class ShiftedExponential(Exponential):
     """`shift_s` plus an exponential time: a shift moves every order statistic by itself."""
 
-    kind: Literal["shifted_exponential"] = "shifted_exponential"  # type: ignore[assignment] # tells it from its parent
+    # tells it from its parent
+    kind: Literal["shifted_exponential"] = "shifted_exponential"  # type: ignore[assignment]
     shift_s: Seconds
 
     def order_mean_s(self, k: int, p: int) -> float:
@@ -76,8 +79,9 @@ class ShiftedExponential(Exponential):
 class Pareto(_Law):
     """P(X > x) = (minimum_s / x)^shape for x >= minimum_s: heavy tails; a mean exists as shape > 1.
 
-    X = minimum U^(-1/shape) with U uniform, so X_(K:P) comes from the (P-K+1)-th smallest of P uniforms, which is
-    Beta(P-K+1, K), and E[X_(K:P)] = minimum Gamma(P+1) Gamma(P-K+1-1/shape) / (Gamma(P-K+1) Gamma(P+1-1/shape)).
+    X = minimum U^(-1/shape) with U uniform, so X_(K:P) comes from the (P-K+1)-th smallest of P
+    uniforms, which is Beta(P-K+1, K), and E[X_(K:P)] = minimum Gamma(P+1) Gamma(P-K+1-1/shape) /
+    (Gamma(P-K+1) Gamma(P+1-1/shape)).
     """
 
     kind: Literal["pareto"] = "pareto"
@@ -96,8 +100,9 @@ class Pareto(_Law):
 class Empirical(_Law):
     """Drawn with replacement from measured step times.
 
-    Of n sorted times, X_(K:P) <= x_(i) has probability I_(i/n)(K, P-K+1) (regularised incomplete beta), and E[X_(K:P)] is the
-    sum of the x_(i), each weighted by the growth of that probability from i - 1 to i.
+    Of n sorted times, X_(K:P) <= x_(i) has probability I_(i/n)(K, P-K+1) (regularised incomplete
+    beta), and E[X_(K:P)] is the sum of the x_(i), each weighted by the growth of that probability
+    from i - 1 to i.
     """
 
     kind: Literal["empirical"] = "empirical"
@@ -115,7 +120,9 @@ class Empirical(_Law):
 
 
 class Computed(_Law):
-    """As long as computing the gradient takes, and no longer: for the real clock, which measures it. It has no mean to give."""
+    """As long as computing the gradient takes, and no longer: for the real clock, which measures
+    it. It has no mean to give.
+    """
 
     kind: Literal["computed"] = "computed"
 
@@ -126,11 +133,16 @@ class Computed(_Law):
         return np.zeros(count)
 
 
-Law = Annotated[Constant | Exponential | ShiftedExponential | Pareto | Empirical | Computed, Field(discriminator="kind")]
+Law = Annotated[
+    Constant | Exponential | ShiftedExponential | Pareto | Empirical | Computed,
+    Field(discriminator="kind"),
+]
 
 
 class StepTimes:
-    """A worker's times, one a ticket: the same for the same seed, worker and ticket, whatever the protocol or the clock asks for."""
+    """A worker's times, one a ticket: the same for the same seed, worker and ticket, whatever the
+    protocol or the clock asks for.
+    """
 
     BLOCK = 64
 
@@ -148,7 +160,9 @@ class StepTimes:
 
 
 class Outage(Strict):
-    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
+    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None:
+    never).
+    """
 
     worker: Annotated[int, Field(ge=0)]
     at_s: Annotated[float, Field(ge=0)]

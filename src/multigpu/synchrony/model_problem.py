@@ -1,4 +1,6 @@
-"""What computes with a `TrainedModel`: its rows (images with a class's grating, or short sentences), and the module on each device."""
+"""What computes with a `TrainedModel`: its rows (images with a class's grating, or short
+sentences), and the module on each device.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +67,24 @@ class Pairs:
         pairs = self.chosen[rows]
         lengths = np.stack([self.source.lengths[pairs], self.target.lengths[pairs]])
         shape = TextShape.of(*lengths)
-        sides = self.source.padded(pairs, shape.source_width), self.target.padded(pairs, shape.target_width)
+        sides = (
+            self.source.padded(pairs, shape.source_width),
+            self.target.padded(pairs, shape.target_width),
+        )
         made = text_batch(0, (shape,), *sides, lengths)
-        tensors = {name: torch.from_numpy(values) for name, values in made.arrays.items() if isinstance(values, np.ndarray)}
-        return {n: t if n.endswith("_length") else t.to(self.device) for n, t in tensors.items()}, made.joined_loss_terms
+        tensors = {
+            name: torch.from_numpy(values)
+            for name, values in made.arrays.items()
+            if isinstance(values, np.ndarray)
+        }
+        return {
+            n: t if n.endswith("_length") else t.to(self.device) for n, t in tensors.items()
+        }, made.joined_loss_terms
 
     def wrong(self, module: Any, batch: dict[str, Tensor]) -> Tensor:
-        def words(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:  # that are not the likeliest; padding has a negative target
+        def words(
+            x: Tensor, weight: Tensor, targets: Tensor
+        ) -> Tensor:  # that are not the likeliest; padding has a negative target
             return ((x @ weight).argmax(1) != targets)[targets >= 0].sum()
 
         loss, module.loss = module.loss, words
@@ -82,7 +95,9 @@ class Pairs:
 
 
 def gratings(description: TrainedModel) -> Images:
-    """Normal noise plus a plane wave whose two frequencies are the class's; its phase, in every channel, is the image's own."""
+    """Normal noise plus a plane wave whose two frequencies are the class's; its phase, in every
+    channel, is the image's own.
+    """
     config = find_model("cnn", description.model).config
     channels, size, _ = config.image_shape
     rng = np.random.default_rng((description.seed, 5))
@@ -90,7 +105,10 @@ def gratings(description: TrainedModel) -> Images:
     labels = rng.integers(CLASSES, size=count)
     angles = np.pi * labels / CLASSES
     grid = 2 * np.pi * np.arange(size) / 5.0  # a wave is five pixels long
-    across = grid[None, :, None] * np.cos(angles)[:, None, None] + grid[None, None, :] * np.sin(angles)[:, None, None]
+    across = (
+        grid[None, :, None] * np.cos(angles)[:, None, None]
+        + grid[None, None, :] * np.sin(angles)[:, None, None]
+    )
     phases = rng.uniform(0, 2 * np.pi, (count, channels, 1, 1))
     images = rng.standard_normal((count, channels, size, size), dtype=np.float32)
     for row in range(0, count, 512):  # in parts, for memory
@@ -100,15 +118,26 @@ def gratings(description: TrainedModel) -> Images:
 
 
 def sentences(description: TrainedModel) -> Pairs:
-    """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed; a ValueError if it has too few."""
+    """Pairs of the committed corpus with at most `longest` words a side, drawn once by the seed; a
+    ValueError if it has too few.
+    """
     config = find_model("nmt", description.model).config
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     corpus = encode_corpus(text, config.source_vocabulary, config.target_vocabulary)
-    short = np.flatnonzero(np.maximum(corpus.source.lengths, corpus.target.lengths) <= description.longest)
+    short = np.flatnonzero(
+        np.maximum(corpus.source.lengths, corpus.target.lengths) <= description.longest
+    )
     wanted = description.rows + description.test_rows
     if len(short) < wanted:
-        raise ValueError(f"the corpus has {len(short)} pairs of at most {description.longest} words, not {wanted}: ask for fewer rows")
-    return Pairs(corpus.source, corpus.target, np.random.default_rng((description.seed, 5)).permutation(short)[:wanted])
+        raise ValueError(
+            f"the corpus has {len(short)} pairs of at most {description.longest} words, not"
+            f" {wanted}: ask for fewer rows"
+        )
+    return Pairs(
+        corpus.source,
+        corpus.target,
+        np.random.default_rng((description.seed, 5)).permutation(short)[:wanted],
+    )
 
 
 Rows = Images | Pairs
@@ -124,7 +153,10 @@ class _Placed:
         self.flat, self.gradients = (torch.zeros(model.parameters, device=device) for _ in range(2))
         sizes = [variable.elements for variable in model.variables]
         own, slopes = (
-            {variable.name: part.view(variable.shape) for variable, part in zip(model.variables, flat.split(sizes), strict=True)}
+            {
+                variable.name: part.view(variable.shape)
+                for variable, part in zip(model.variables, flat.split(sizes), strict=True)
+            }
             for flat in (self.flat, self.gradients)
         )
         for name, parameter in materialise(self.module, own, device, torch.float32).items():
@@ -134,17 +166,26 @@ class _Placed:
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = description.workload == "cnn"
             # cuDNN's own choice is TF32, which is no fp32
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = description.precision != "fp32"
-        self.autocast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=description.precision == "bf16")
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = (
+                description.precision != "fp32"
+            )
+        self.autocast = torch.autocast(
+            device.type, dtype=torch.bfloat16, enabled=description.precision == "bf16"
+        )
 
 
 class ModelProblem:
-    """See `TrainedModel`. `gradient` gives the same bits for the same arguments on a CPU; a GPU's libraries do not promise it."""
+    """See `TrainedModel`. `gradient` gives the same bits for the same arguments on a CPU; a GPU's
+    libraries do not promise it.
+    """
 
     dtype = np.dtype(np.float32)
 
     def __init__(self, description: TrainedModel) -> None:
-        self.description, self.model = description, find_model(description.workload, description.model)
+        self.description, self.model = (
+            description,
+            find_model(description.workload, description.model),
+        )
         self.size = self.model.parameters
         self.batches = Batches(description, description.rows)
         self._rows: Rows | None = None
@@ -159,7 +200,9 @@ class ModelProblem:
         return self.gradient_tensor(parameters, worker, draw).cpu().numpy().copy()
 
     def gradient_tensor(self, parameters: np.ndarray | Tensor, worker: int, draw: int) -> Tensor:
-        """The same on the worker's device, from parameters on any; the next gradient overwrites it."""
+        """The same on the worker's device, from parameters on any; the next gradient overwrites
+        it.
+        """
         with self._on(worker) as placed:
             placed.flat.copy_(torch.as_tensor(parameters))
             placed.gradients.zero_()
@@ -174,12 +217,21 @@ class ModelProblem:
         return self._mean(parameters, rows, lambda placed, batch: placed.module(batch))
 
     def error(self, parameters: np.ndarray) -> float | None:
-        """Share of test images, or of the words of test sentences given those before them, that are told wrong."""
+        """Share of test images, or of the words of test sentences given those before them, that are
+        told wrong.
+        """
         d = self.description
         rows = np.arange(d.rows, d.rows + d.test_rows)
-        return self._mean(parameters, rows, lambda placed, batch: placed.rows.wrong(placed.module, batch))
+        return self._mean(
+            parameters, rows, lambda placed, batch: placed.rows.wrong(placed.module, batch)
+        )
 
-    def _mean(self, parameters: np.ndarray, rows: np.ndarray, summed: Callable[[_Placed, dict[str, Tensor]], Tensor]) -> float:
+    def _mean(
+        self,
+        parameters: np.ndarray,
+        rows: np.ndarray,
+        summed: Callable[[_Placed, dict[str, Tensor]], Tensor],
+    ) -> float:
         total = terms = 0.0
         with self._on(0) as placed, torch.no_grad(), placed.autocast:
             placed.flat.copy_(torch.as_tensor(parameters))
@@ -191,16 +243,24 @@ class ModelProblem:
 
     @contextmanager
     def _on(self, worker: int) -> Iterator[_Placed]:
-        """The model on the worker's device, with one thread of the host: sums then have one order, and processes do not compete."""
+        """The model on the worker's device, with one thread of the host: sums then have one order,
+        and processes do not compete.
+        """
         device = torch.device("cpu")
         if self.description.device == "cuda":
             count = torch.cuda.device_count()
             if count == 0:
-                raise ValueError("device 'cuda' needs a GPU, and this process sees none: choose device 'cpu'")
+                raise ValueError(
+                    "device 'cuda' needs a GPU, and this process sees none: choose device 'cpu'"
+                )
             device = torch.device("cuda", worker % count)
             torch.cuda.set_device(device)
         if self._rows is None:
-            self._rows = gratings(self.description) if self.description.workload == "cnn" else sentences(self.description)
+            self._rows = (
+                gratings(self.description)
+                if self.description.workload == "cnn"
+                else sentences(self.description)
+            )
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:

@@ -1,13 +1,18 @@
 """A server whose parameters, merge and update live on a device: GPU 0, or the CPU in the same code.
 
-Vectors travel through one tensor that the server owns and the workers map: CUDA IPC on a GPU, shared memory on a CPU
-(`torch.multiprocessing` does either when a process starts with a tensor). For CUDA the owner keeps the tensor until those who map it have
-ended (leaving `Processes` waits for them), and every method here that writes waits for its stream before another process may read.
+Vectors travel through one tensor that the server owns and the workers map: CUDA IPC on a GPU,
+shared memory on a CPU (`torch.multiprocessing` does either when a process starts with a tensor).
+For CUDA the owner keeps the tensor until those who map it have ended (leaving `Processes` waits for
+them), and every method here that writes waits for its stream before another process may read.
 
-What is equal: an update is a sum of products, each operation by itself and correctly rounded in IEEE arithmetic, on CPUs and GPUs
-alike. Equal gradients in equal order give equal bits with the server on the host, on a CPU or on a GPU, in float32 and float64, under
-every rule but `bounded`: that adds up squares in an order that depends on the device, and gives equal bits on the same kind of device.
-A GPU's libraries do not promise equal bits of a *gradient* computed twice: a replay of `TrainedModel(device="cuda")` is as near as those.
+What is equal: an update is a sum of products, each operation by itself and correctly rounded in
+    IEEE arithmetic, on CPUs and GPUs
+alike. Equal gradients in equal order give equal bits with the server on the host, on a CPU or on a
+GPU, in float32 and float64, under
+every rule but `bounded`: that adds up squares in an order that depends on the device, and gives
+    equal bits on the same kind of device.
+A GPU's libraries do not promise equal bits of a *gradient* computed twice: a replay of
+`TrainedModel(device="cuda")` is as near as those.
 """
 
 from typing import Any
@@ -62,7 +67,9 @@ class DeviceExchange(Exchange):
         if isinstance(problem, ModelProblem):
             found = problem.gradient_tensor(parameters, worker, ticket)
         else:
-            found = torch.from_numpy(problem.gradient(parameters.cpu().numpy().copy(), worker, ticket))
+            found = torch.from_numpy(
+                problem.gradient(parameters.cpu().numpy().copy(), worker, ticket)
+            )
         finish(found.device)  # its time belongs to the batch
         return found
 

@@ -1,7 +1,9 @@
-"""The same protocols across machines: workers are Ray actors, the server is the process that calls, `ray.wait` says who has arrived.
+"""The same protocols across machines: workers are Ray actors, the server is the process that calls,
+`ray.wait` says who has arrived.
 
-`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so all
-six protocols are one loop. Gradients travel through Ray's object store, about a millisecond a call: a law's times should be tens of them.
+`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol`
+decides what one arrival means, so all six protocols are one loop. Gradients travel through Ray's
+object store, about a millisecond a call: a law's times should be tens of them.
 """
 
 import importlib.util
@@ -25,7 +27,9 @@ from multigpu.synchrony.server import Server
 
 
 class RayWorker:
-    """What one actor does. `skip` runs in a thread of its own, so that it can end a wait of `batch`."""
+    """What one actor does. `skip` runs in a thread of its own, so that it can end a wait of
+    `batch`.
+    """
 
     def __init__(self, text: str, worker: int) -> None:
         self.experiment = Experiment.model_validate_json(text)
@@ -39,7 +43,9 @@ class RayWorker:
         return True
 
     def batch(self, parameters: np.ndarray | None, ticket: int) -> np.ndarray | None:
-        """The gradient of one batch, no sooner than the law's time after the call; None for a batch that was skipped (or has none)."""
+        """The gradient of one batch, no sooner than the law's time after the call; None for a batch
+        that was skipped (or has none).
+        """
         until_s = time.perf_counter() + self.times.time_s(ticket)
         gradient = None
         if ticket > self.skipped and self.problem is not None and parameters is not None:
@@ -62,16 +68,21 @@ class RayWorker:
 def check_ray() -> None:
     """Refuse (ValueError) where the extra is not there; it is not imported."""
     if importlib.util.find_spec("ray") is None:
-        raise ValueError("Ray is not installed: pip install 'multigpu[ray]', or run on this machine with real.run_real")
+        raise ValueError(
+            "Ray is not installed: pip install 'multigpu[ray]', or run on this machine with"
+            " real.run_real"
+        )
 
 
 def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Server:
     """Run `experiment` with Ray actors as workers. problem: its own, if it is built already.
 
-    Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as that; else one is started that nothing
-    outside this machine reaches. A worker whose actor dies leaves, and the batch it was computing is lost.
+    Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as
+    that; else one is started that nothing outside this machine reaches. A worker whose actor dies
+    leaves, and the batch it was computing is lost.
 
-    Raises as `real.serve`, or ValueError: Ray is not installed or would listen everywhere, or the experiment is not for it; RuntimeError:
+    Raises as `real.serve`, or ValueError: Ray is not installed or would listen everywhere, or the
+        experiment is not for it; RuntimeError:
     Ray did not start or failed.
     """
     check_ray()
@@ -87,7 +98,8 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Serv
                 where = {"address": "local", "_node_ip_address": LOOPBACK}
             try:
                 ray.init(include_dashboard=False, log_to_driver=False, **where)
-            except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
+            except Exception as error:
+                # of no class of its own; it gives up after 30 s on a machine with much else to do
                 raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
             own.callback(ray.shutdown)
         try:
@@ -113,14 +125,21 @@ class Actors:
         ray.get([actor.ready.remote() for actor in self.actors])
         self.pending: dict[Any, tuple[int, int]] = {}  # reference -> worker, ticket
         self.taken: dict[int, np.ndarray | None] = {}
-        self.held: tuple[Any, Any] = (None, None)  # the latest parameters, and their reference in the object store
+        # the latest parameters, and their reference in the object store
+        self.held: tuple[Any, Any] = (
+            None,
+            None,
+        )
 
     def send(self, decision: Decision, parameters: np.ndarray | None) -> tuple[int, ...]:
         self.skip((job.worker, job.ticket) for job in decision.cancelled)
         if self.held[0] is not parameters:
             self.held = parameters, self.ray.put(parameters)
         for job in decision.started:
-            self.pending[self.actors[job.worker].batch.remote(self.held[1], job.ticket)] = (job.worker, job.ticket)
+            self.pending[self.actors[job.worker].batch.remote(self.held[1], job.ticket)] = (
+                job.worker,
+                job.ticket,
+            )
         return ()
 
     def receive(self, timeout_s: float) -> tuple[list[tuple[int, int]], list[int]]:

@@ -1,5 +1,6 @@
-"""Problems with real gradients, small enough for thousands of updates a second: numpy, float64, one flat vector of parameters. All follows
-from a description, which goes into Records and to workers: a gradient has the same bits wherever it is made, if BLAS uses one thread.
+"""Problems with real gradients, small enough for thousands of updates a second: numpy, float64, one
+flat vector of parameters. All follows from a description, which goes into Records and to workers: a
+gradient has the same bits wherever it is made, if BLAS uses one thread.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ Count = Annotated[int, Field(ge=1)]
 class Description(Strict):
     """Common to all problems. `rows`: to train on.
 
-    batch_size: rows of one gradient, drawn with replacement from the worker's shard; as many as the shard has: all of it, in order.
-    shards: worker w draws from the rows whose index is w modulo `shards`; 1: every worker draws from all rows.
+    batch_size: rows of one gradient, drawn with replacement from the worker's shard; as many as the
+        shard has: all of it, in order.
+    shards: worker w draws from the rows whose index is w modulo `shards`; 1: every worker draws
+        from all rows.
     seed: of the generated data and of the draws.
     """
 
@@ -29,14 +32,17 @@ class Description(Strict):
 
     @model_validator(mode="after")
     def _a_row_a_shard(self) -> Self:
-        rows: int = self.rows  # type: ignore[attr-defined] # of each problem: a field, or a data set's own
+        # each problem has rows: a field, or a data set's own
+        rows: int = self.rows  # type: ignore[attr-defined]
         if self.shards > rows:
             raise ValueError(f"{rows} rows cannot be split into {self.shards} shards")
         return self
 
 
 class Batches:
-    """The rows of every batch, from the description alone. Draws are made by the block: making a generator takes longer than a draw."""
+    """The rows of every batch, from the description alone. Draws are made by the block: making a
+    generator takes longer than a draw.
+    """
 
     BLOCK = 32
 
@@ -61,9 +67,11 @@ class Batches:
 
 
 class Problem(Protocol):
-    """What the server and the workers need of a problem. `size` is the number of parameters, `dtype` their type.
+    """What the server and the workers need of a problem. `size` is the number of parameters,
+    `dtype` their type.
 
-    initial: parameters to start from, [size]. gradient: of the mean loss over the worker's `draw`-th batch, [size]. loss: mean over all
+    initial: parameters to start from, [size]. gradient: of the mean loss over the worker's
+        `draw`-th batch, [size]. loss: mean over all
     training rows. error: share of test rows that are classified wrong; None without classes.
     """
 
@@ -95,17 +103,24 @@ class LinearRegression(Description):
 
 
 class RareFeatures(LinearRegression):
-    """As `LinearRegression`, of features that a row has (1) or not (0): the j-th, from 1, with probability 1 / 2j, as words of a text."""
+    """As `LinearRegression`, of features that a row has (1) or not (0): the j-th, from 1, with
+    probability 1 / 2j, as words of a text.
+    """
 
-    kind: Literal["rare_features"] = "rare_features"  # type: ignore[assignment] # tells it from its parent
+    # tells it from its parent
+    kind: Literal["rare_features"] = "rare_features"  # type: ignore[assignment]
 
     def inputs(self, generator: np.random.Generator) -> np.ndarray:
-        return (generator.random((self.rows, self.features)) < 0.5 / np.arange(1, self.features + 1)).astype(np.float64)
+        return (
+            generator.random((self.rows, self.features)) < 0.5 / np.arange(1, self.features + 1)
+        ).astype(np.float64)
 
 
 class Digits(Description):
-    """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to test.
-    hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters, convex).
+    """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to
+    test.
+    hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters,
+        convex).
     """
 
     kind: Literal["digits"] = "digits"
@@ -116,12 +131,14 @@ class Digits(Description):
         from sklearn.datasets import load_digits
 
         pixels, labels = load_digits(return_X_y=True)
-        order = np.random.default_rng(0).permutation(len(labels))  # the split is part of the problem, whatever the seed
+        # the split is part of the problem, whatever the seed
+        order = np.random.default_rng(0).permutation(len(labels))
         return Classification(self, Network(64, self.hidden, 10), pixels[order] / 16, labels[order])
 
 
 class PlantedTeacher(Description):
-    """Images of noise, labelled by a fixed random network with one hidden layer; the default has CIFAR's sizes (32 x 32 x 3, 10 classes).
+    """Images of noise, labelled by a fixed random network with one hidden layer; the default has
+    CIFAR's sizes (32 x 32 x 3, 10 classes).
     label_noise: share of training rows with a random label. The test rows have none.
     """
 
@@ -153,7 +170,9 @@ class LinearProblem:
         generator = np.random.default_rng((description.seed, 1))
         self.inputs = description.inputs(generator)
         self.planted = generator.standard_normal(description.features)
-        self.targets = self.inputs @ self.planted + description.noise * generator.standard_normal(description.rows)
+        self.targets = self.inputs @ self.planted + description.noise * generator.standard_normal(
+            description.rows
+        )
         self.batches = Batches(description, description.rows)
         self.best_loss = self.loss(np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0])
 
@@ -172,24 +191,44 @@ class LinearProblem:
         return None
 
     def of_rare(self, parameters: np.ndarray, rates: np.ndarray) -> dict[str, float]:
-        """Of the later half of the features. rare_missed: squares of what is missing of their planted weights, over the weights' own
-        (0: found, 1: as at the start). rare_rate: the geometric mean of their rates over that of the other half.
+        """Of the later half of the features. rare_missed: squares of what is missing of their
+        planted weights, over the weights' own
+        (0: found, 1: as at the start). rare_rate: the geometric mean of their rates over that of
+            the other half.
         """
         half, logs = self.size // 2, np.log(rates)
         with np.errstate(over="ignore"):  # of what diverged
-            missed = np.sum((parameters - self.planted)[half:] ** 2) / np.sum(self.planted[half:] ** 2)
-        return {"rare_missed": float(missed), "rare_rate": float(np.exp(np.nanmean(logs[half:]) - np.nanmean(logs[:half])))}
+            missed = np.sum((parameters - self.planted)[half:] ** 2) / np.sum(
+                self.planted[half:] ** 2
+            )
+        return {
+            "rare_missed": float(missed),
+            "rare_rate": float(np.exp(np.nanmean(logs[half:]) - np.nanmean(logs[:half]))),
+        }
 
 
 class Classification:
-    """Rows with labels, a network, and its mean cross entropy in nats. Rows beyond the description's are those to test on."""
+    """Rows with labels, a network, and its mean cross entropy in nats. Rows beyond the
+    description's are those to test on.
+    """
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, description: Digits | PlantedTeacher, network: Network, inputs: np.ndarray, labels: np.ndarray) -> None:
+    def __init__(
+        self,
+        description: Digits | PlantedTeacher,
+        network: Network,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+    ) -> None:
         self.network, self.size, rows = network, network.size, description.rows
         self.batches = Batches(description, rows)
-        self.inputs, self.labels, self.test_inputs, self.test_labels = inputs[:rows], labels[:rows], inputs[rows:], labels[rows:]
+        self.inputs, self.labels, self.test_inputs, self.test_labels = (
+            inputs[:rows],
+            labels[:rows],
+            inputs[rows:],
+            labels[rows:],
+        )
 
     def initial(self, seed: int = 0) -> np.ndarray:
         return self.network.initial(np.random.default_rng((seed, 2)))
@@ -208,7 +247,9 @@ class Classification:
 
 
 class Network:
-    """Layers of widths `inputs`, `*hidden`, `classes`. The flat vector holds, layer by layer, the kernel [in, out] and the bias [out]."""
+    """Layers of widths `inputs`, `*hidden`, `classes`. The flat vector holds, layer by layer, the
+    kernel [in, out] and the bias [out].
+    """
 
     def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
         self.shapes = tuple(pairwise((inputs, *hidden, classes)))
@@ -221,7 +262,9 @@ class Network:
             kernel[...] = generator.standard_normal(kernel.shape) * np.sqrt(2 / kernel.shape[0])
         return flat
 
-    def gradient(self, parameters: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def gradient(
+        self, parameters: np.ndarray, inputs: np.ndarray, labels: np.ndarray
+    ) -> np.ndarray:
         """Gradient of the mean cross entropy by the parameters, [size]."""
         activations = self.forward(parameters, inputs)
         delta = np.exp(_log_softmax(activations[-1]))
@@ -239,9 +282,14 @@ class Network:
 
     def _layers(self, flat: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """(kernel, bias) of every layer, as views."""
-        cuts = np.cumsum([size for rows, columns in self.shapes for size in (rows * columns, columns)])[:-1]
+        cuts = np.cumsum(
+            [size for rows, columns in self.shapes for size in (rows * columns, columns)]
+        )[:-1]
         parts = np.split(flat, cuts)
-        return [(kernel.reshape(shape), bias) for shape, kernel, bias in zip(self.shapes, parts[::2], parts[1::2], strict=True)]
+        return [
+            (kernel.reshape(shape), bias)
+            for shape, kernel, bias in zip(self.shapes, parts[::2], parts[1::2], strict=True)
+        ]
 
     def forward(self, parameters: np.ndarray, inputs: np.ndarray) -> list[np.ndarray]:
         """The input of every layer [rows, width], then the logits [rows, classes]."""

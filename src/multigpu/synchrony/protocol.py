@@ -1,18 +1,20 @@
 """The six protocols of document 002 as one state machine: no clock, no gradients, no framework.
 
-    ================  =====================  =======================================  ======================
-    protocol          an update waits for    after its gradient arrived, a worker     the others' batches
-    ================  =====================  =======================================  ======================
-    sync              P workers              waits for the update                     (none are left)
-    k_sync            K workers              waits for the update                     are cancelled
-    k_batch_sync      K batches              goes on at once, on the current version  are cancelled
-    async             1 worker               waits for the update (its own)           go on
-    k_async           K workers              waits for the update                     go on
-    k_batch_async     K batches              goes on at once, on the current version  go on
-    ================  =====================  =======================================  ======================
+    ================  =====================  =======================================
+    ====================== protocol          an update waits for    after its gradient arrived, a
+    worker     the others' batches ================  =====================
+    =======================================  ====================== sync              P workers
+    waits for the update                     (none are left) k_sync            K workers
+    waits for the update                     are cancelled k_batch_sync      K batches
+    goes on at once, on the current version  are cancelled async             1 worker
+    waits for the update (its own)           go on k_async           K workers              waits
+    for the update                     go on k_batch_async     K batches              goes on at
+    once, on the current version  go on ================  =====================
+    =======================================  ======================
 
-A worker whose gradient completes an update gets the version after that update. The names and the table follow S. Dutta,
-G. Joshi, S. Ghosh, P. Dube, P. Nagpurkar, "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), which 002 summarises.
+A worker whose gradient completes an update gets the version after that update. The names and the
+table follow S. Dutta, G. Joshi, S. Ghosh, P. Dube, P. Nagpurkar, "Slow and Stale Gradients Can Win
+the Race" (AISTATS 2018), which 002 summarises.
 """
 
 from collections.abc import Iterable
@@ -20,12 +22,16 @@ from typing import Literal, NamedTuple, get_args
 
 ProtocolName = Literal["sync", "k_sync", "k_batch_sync", "async", "k_async", "k_batch_async"]
 PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
-CANCELS = frozenset({"sync", "k_sync", "k_batch_sync"})  # whose updates cancel what is still being computed
-BATCHES = frozenset({"k_batch_sync", "k_batch_async"})  # which count batches, whoever computed them, and not workers
+# whose updates cancel what is still being computed
+CANCELS = frozenset({"sync", "k_sync", "k_batch_sync"})
+# which count batches, whoever computed them, and not workers
+BATCHES = frozenset({"k_batch_sync", "k_batch_async"})
 
 
 class Job(NamedTuple):
-    """One batch of one worker: its `ticket`-th (from 0), computed on the parameters after `version` updates."""
+    """One batch of one worker: its `ticket`-th (from 0), computed on the parameters after `version`
+    updates.
+    """
 
     worker: int
     ticket: int
@@ -51,27 +57,42 @@ class CannotContinue(RuntimeError):
 
 
 def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None) -> int:
-    """K, the gradients of one update: P for sync and 1 for async, where it may be left out. ValueError: it does not suit both."""
+    """K, the gradients of one update: P for sync and 1 for async, where it may be left out.
+    ValueError: it does not suit both.
+    """
     fixed = {"sync": workers, "async": 1}.get(protocol)
     if fixed is not None:
         if gradients not in (None, fixed):
-            raise ValueError(f"{protocol} with {workers} workers takes {fixed} gradients an update, not {gradients}: leave gradients out")
+            raise ValueError(
+                f"{protocol} with {workers} workers takes {fixed} gradients an update, not"
+                f" {gradients}: leave gradients out"
+            )
         return fixed
     if gradients is None:
         raise ValueError(f"{protocol} needs gradients, the number K that one update waits for")
     if gradients < 1 or (protocol not in BATCHES and gradients > workers):
-        most = "at least 1" if protocol in BATCHES else f"1 to {workers}, one of each of {workers} workers"
-        raise ValueError(f"{protocol} cannot wait for {gradients} gradients: gradients must be {most}")
+        most = (
+            "at least 1"
+            if protocol in BATCHES
+            else f"1 to {workers}, one of each of {workers} workers"
+        )
+        raise ValueError(
+            f"{protocol} cannot wait for {gradients} gradients: gradients must be {most}"
+        )
     return gradients
 
 
 class Coordinator:
-    """What the server decides: events go in (a gradient arrived, a worker left), a Decision comes out.
+    """What the server decides: events go in (a gradient arrived, a worker left), a Decision comes
+    out.
 
-    Every batch is always in one account: `started == applied + len(waiting) + len(running) + cancelled + lost`.
+    Every batch is always in one account: `started == applied + len(waiting) + len(running) +
+        cancelled + lost`.
 
-    tickets: by worker, of its next batch. running: batches being computed, by worker. waiting: gradients that arrived for the next update.
-    Raises ValueError as `check_gradients`, or where an event names a worker or ticket that cannot be.
+    tickets: by worker, of its next batch. running: batches being computed, by worker. waiting:
+        gradients that arrived for the next update.
+    Raises ValueError as `check_gradients`, or where an event names a worker or ticket that cannot
+    be.
     """
 
     def __init__(self, protocol: ProtocolName, workers: int, gradients: int | None = None) -> None:
@@ -105,14 +126,20 @@ class Coordinator:
         self.version += 1
         self.applied += len(update)
         if not self.cancels:
-            return Decision(update, (), self._start([worker] if self.batches else [job.worker for job in update]))
+            return Decision(
+                update,
+                (),
+                self._start([worker] if self.batches else [job.worker for job in update]),
+            )
         cancelled = tuple(self.running.values())
         self.cancelled += len(cancelled)
         self.running.clear()
         return Decision(update, cancelled, self._start(self.alive))
 
     def left(self, worker: int) -> Job | None:
-        """A worker ended: the batch it was computing (it is told) is lost, gradients that had arrived stay."""
+        """A worker ended: the batch it was computing (it is told) is lost, gradients that had
+        arrived stay.
+        """
         self.alive.discard(worker)
         job = self.running.pop(worker, None)
         self.lost += job is not None
@@ -120,14 +147,23 @@ class Coordinator:
 
     def check_possible(self) -> None:
         """Raise CannotContinue where the workers that are left cannot complete another update."""
-        enough = bool(self.alive) if self.batches else len(self.waiting) + len(self.running) >= self.gradients
+        enough = (
+            bool(self.alive)
+            if self.batches
+            else len(self.waiting) + len(self.running) >= self.gradients
+        )
         if not enough:
             needed = "a worker" if self.batches else f"gradients of {self.gradients} workers"
             left = f"{len(self.alive)} of {len(self.tickets)} workers are left"
-            raise CannotContinue(f"{self.protocol} needs {needed} for an update, and {left}: start it again")
+            raise CannotContinue(
+                f"{self.protocol} needs {needed} for an update, and {left}: start it again"
+            )
 
     def _start(self, workers: Iterable[int]) -> tuple[Job, ...]:
-        jobs = tuple(Job(worker, self.tickets[worker], self.version) for worker in sorted(self.alive.intersection(workers)))
+        jobs = tuple(
+            Job(worker, self.tickets[worker], self.version)
+            for worker in sorted(self.alive.intersection(workers))
+        )
         for job in jobs:
             self.tickets[job.worker] += 1
             self.running[job.worker] = job

@@ -1,4 +1,6 @@
-"""Records of experiments: what one gave, with the machine it ran on; written once, atomically, and never edited."""
+"""Records of experiments: what one gave, with the machine it ran on; written once, atomically, and
+never edited.
+"""
 
 import hashlib
 from typing import Any, Generic, Literal, TypeVar
@@ -32,11 +34,17 @@ class Measured(Kept, Generic[Kind]):
 
 def record_fields(experiment: Described) -> dict[str, Any]:
     """Of a Record that is made now."""
-    return {"key": experiment.key_on(this_machine().name), "experiment": experiment, **made_here(versions())}
+    return {
+        "key": experiment.key_on(this_machine().name),
+        "experiment": experiment,
+        **made_here(versions()),
+    }
 
 
 class Histogram(Data):
-    """counts[i] gradients have a staleness of i * width up to (i + 1) * width - 1, own update not counted; `mean` is exact."""
+    """counts[i] gradients have a staleness of i * width up to (i + 1) * width - 1, own update not
+    counted; `mean` is exact.
+    """
 
     mean: float
     width: int
@@ -44,11 +52,12 @@ class Histogram(Data):
 
 
 class Result(Data):
-    """The figures of one run, in seconds of the experiment's clock; accounts, curve, batch_times_s, server_time_s as in `server`.
+    """The figures of one run, in seconds of the experiment's clock; accounts, curve, batch_times_s,
+    server_time_s as in `server`.
 
     updates, gradients, samples: applied; measured_updates: as many as updates.
-    update_time_s: mean seconds per update; block_times_s: the same in up to 20 successive parts; interval_quantiles_s: the 5, 25, 50, 75
-        and 95% quantiles of single intervals.
+    update_time_s: mean seconds per update; block_times_s: the same in up to 20 successive parts;
+        interval_quantiles_s: the 5, 25, 50, 75 and 95% quantiles of single intervals.
     parameters: their number, to turn vectors into bytes. fingerprint: of their bytes at the end.
     """
 
@@ -88,14 +97,23 @@ class SynchronyRecord(Measured[Experiment]):
 def make_record(experiment: Experiment, run: Server | None, reason: str = "") -> SynchronyRecord:
     """The Record of a run that has ended; of none, with the `reason`, if it failed."""
     result = None if run is None else summarise(run)
-    return SynchronyRecord(status="ok" if result else "failed", reason=reason, result=result, **record_fields(experiment))
+    return SynchronyRecord(
+        status="ok" if result else "failed",
+        reason=reason,
+        result=result,
+        **record_fields(experiment),
+    )
 
 
 def summarise(run: Server) -> Result:
     """A few kilobytes, whatever the number of updates and workers."""
     experiment, count, vector = run.experiment, len(run.update_times_s), run.parameters
     gradients = count * experiment.gradients_per_update
-    quantiles_s = np.quantile(np.diff(run.update_times_s), [0.05, 0.25, 0.5, 0.75, 0.95]).tolist() if count > 1 else []
+    quantiles_s = (
+        np.quantile(np.diff(run.update_times_s), [0.05, 0.25, 0.5, 0.75, 0.95]).tolist()
+        if count > 1
+        else []
+    )
     return Result(
         end_s=run.end_s,
         updates=count,
@@ -124,4 +142,6 @@ def histogram(staleness: dict[int, int]) -> Histogram:
     ages, numbers = np.array(list(staleness)), np.array(list(staleness.values()))
     width = int(ages.max()) // MOST_BINS + 1
     mean = int(ages @ numbers) / int(numbers.sum())
-    return Histogram(mean=mean, width=width, counts=np.bincount(ages // width, numbers).astype(int).tolist())
+    return Histogram(
+        mean=mean, width=width, counts=np.bincount(ages // width, numbers).astype(int).tolist()
+    )

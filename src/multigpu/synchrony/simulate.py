@@ -15,10 +15,12 @@ from multigpu.synchrony.server import Server
 
 
 def simulate(experiment: Experiment, problem: Problem | None = None) -> Server:
-    """Run `experiment` on a virtual clock; the same experiment gives the same bits. problem: its own, if it is built already.
+    """Run `experiment` on a virtual clock; the same experiment gives the same bits. problem: its
+    own, if it is built already.
 
-    The network takes no time, and the server, if it takes any, handles one gradient after the other. Gradients are computed when they
-    arrive, on the version that the worker was given. Arrivals at one instant come in random order. A run that diverges runs on.
+    The network takes no time, and the server, if it takes any, handles one gradient after the
+    other. Gradients are computed when they arrive, on the version that the worker was given.
+    Arrivals at one instant come in random order. A run that diverges runs on.
     """
     problem = problem or experiment.open()
     server = Server(experiment, problem)
@@ -49,18 +51,35 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Server:
             if experiment.time_s is not None and time_s > experiment.time_s:
                 now_s = experiment.time_s
                 break
-            now_s = max(now_s, time_s) + experiment.server_s  # what arrived while the server was busy waits
-            gradient = problem.gradient(server.parameters_of(worker), worker, ticket) if problem is not None else None
+            # what arrived while the server was busy waits
+            now_s = max(now_s, time_s) + experiment.server_s
+            gradient = (
+                problem.gradient(server.parameters_of(worker), worker, ticket)
+                if problem is not None
+                else None
+            )
             plan(server.arrived(worker, ticket, gradient, now_s).started, now_s)
         return server.end(now_s)
 
 
-def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:
-    """Exponential times of mean 1, the last worker `late` times as slow, about `applied` gradients. speed: gradients applied, over what
-    workers that never wait could; age: the mean staleness of a gradient, in updates.
+def simulated_pace(
+    protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200
+) -> dict[str, float]:
+    """Exponential times of mean 1, the last worker `late` times as slow, about `applied` gradients.
+    speed: gradients applied, over what workers that never wait could; age: the mean staleness of a
+        gradient, in updates.
     """
     slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
     law = Exponential(scale_s=1.0)
-    run = simulate(Experiment(protocol=protocol, workers=workers, gradients=gradients, law=law, slowdown=slowdown, updates=updates))
+    run = simulate(
+        Experiment(
+            protocol=protocol,
+            workers=workers,
+            gradients=gradients,
+            law=law,
+            slowdown=slowdown,
+            updates=updates,
+        )
+    )
     age = sum(age * count for age, count in run.staleness.items()) / sum(run.staleness.values())
     return {"speed": gradients * updates / run.update_times_s[-1] / workers, "age": age}

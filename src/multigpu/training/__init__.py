@@ -1,1 +1,3 @@
-"""Runs that train: five duties, checkpoints, evaluation, and how far the same budget brings each placement."""
+"""Runs that train: five duties, checkpoints, evaluation, and how far the same budget brings each
+placement.
+"""

@@ -1,4 +1,6 @@
-"""Checkpoints: one file with a header of its own and torch's bytes, replaced atomically, read without running anybody's code."""
+"""Checkpoints: one file with a header of its own and torch's bytes, replaced atomically, read
+without running anybody's code.
+"""
 
 import hashlib
 import io
@@ -18,35 +20,60 @@ def checkpoint_path(folder: Path) -> Path:
 
 
 def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict[str, Any]) -> Path:
-    """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the new one."""
+    """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the
+    new one.
+    """
     import torch
 
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getbuffer()
-    header = {"format": FORMAT, "digest": training.digest, "label": training.label(), "step": step, "bytes": len(content)}
+    header = {
+        "format": FORMAT,
+        "digest": training.digest,
+        "label": training.label(),
+        "step": step,
+        "bytes": len(content),
+    }
     header["sha256"] = hashlib.sha256(content).hexdigest()
     write_whole(checkpoint_path(folder), json.dumps(header).encode() + b"\n", content, replace=True)
     return checkpoint_path(folder)
 
 
 def open_checkpoint(path: Path, training: TrainingRun) -> tuple[int, bytes]:
-    """Step and content of a checkpoint, checked byte by byte; a ValueError where it is unreadable, damaged or of another run."""
+    """Step and content of a checkpoint, checked byte by byte; a ValueError where it is unreadable,
+    damaged or of another run.
+    """
     try:
         with open(path, "rb") as file:
             header, content = json.loads(file.readline()), file.read()
-        form, expected, size, digest, step = header["format"], header["sha256"], header["bytes"], header["digest"], int(header["step"])
+        form, expected, size, digest, step = (
+            header["format"],
+            header["sha256"],
+            header["bytes"],
+            header["digest"],
+            int(header["step"]),
+        )
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is no checkpoint of this program: delete it to start anew") from None
+        raise ValueError(
+            f"{path} is no checkpoint of this program: delete it to start anew"
+        ) from None
     if form != FORMAT:
-        raise ValueError(f"{path} has the format {form!r}, and this version reads {FORMAT!r}: delete it to start anew")
+        raise ValueError(
+            f"{path} has the format {form!r}, and this version reads {FORMAT!r}: delete it to start"
+            " anew"
+        )
     if len(content) != size or hashlib.sha256(content).hexdigest() != expected:
-        raise ValueError(f"{path} is damaged ({len(content)} of {size} bytes, or other ones than were written): delete it to start anew")
+        raise ValueError(
+            f"{path} is damaged ({len(content)} of {size} bytes, or other ones than were written):"
+            " delete it to start anew"
+        )
     if digest != training.digest:
         raise ValueError(
-            f"{path} belongs to another training run ({header.get('label', digest)}): resume with the same fields, or use another folder"
+            f"{path} belongs to another training run ({header.get('label', digest)}): resume with"
+            " the same fields, or use another folder"
         )
     return step, content
 

@@ -1,5 +1,6 @@
-"""The five duties of document 004: what N replicas must do beside a step, so that they train one model.
-Each is one method, so that it can be broken by itself; what replicas left behind is the evidence, the same on every rank.
+"""The five duties of document 004: what N replicas must do beside a step, so that they train one
+model. Each is one method, so that it can be broken by itself; what replicas left behind is the
+evidence, the same on every rank.
 """
 
 import math
@@ -29,8 +30,9 @@ class Duties:
     """What a process does for its replica, or for all of them."""
 
     def start(self, trainer: Trainer) -> None:
-        """1. Identical initial weights: every replica takes rank 0's variables and running statistics, before training alone.
-        Placements with one master a variable have nothing to send.
+        """1. Identical initial weights: every replica takes rank 0's variables and running
+        statistics, before training alone. Placements with one master a variable have nothing to
+        send.
         """
         first, *others = (replica.copies() for replica in replicas_of(trainer))
         with torch.no_grad():
@@ -43,7 +45,9 @@ class Duties:
                 tensor.copy_(sent)
 
     def build(self, context: Context) -> Trainer:
-        """2. Synchronised gradients: the trainer of the placement, whose step merges what all replicas computed."""
+        """2. Synchronised gradients: the trainer of the placement, whose step merges what all
+        replicas computed.
+        """
         return build_trainer(context)
 
     def shard(self, rank: int) -> int:
@@ -51,7 +55,9 @@ class Duties:
         return rank
 
     def rates(self, training: TrainingRun, steps_per_epoch: int | None) -> Callable[[int], float]:
-        """4. A schedule that knows how many replicas there are (as far as the Run asks for it): step -> rate."""
+        """4. A schedule that knows how many replicas there are (as far as the Run asks for it):
+        step -> rate.
+        """
         return training.schedule_of(steps_per_epoch).rate
 
     def apply_rate(self, trainer: Trainer, rate: float) -> None:
@@ -68,17 +74,27 @@ def start_fault(hashes: Sequence[str], replicated: bool) -> str | None:
     """Why the replicas did not start as one model, or None."""
     if replicated and len(set(hashes)) > 1:
         odd = [rank for rank, value in enumerate(hashes) if value != hashes[0]]
-        return f"replicas {odd} start from other weights than replica 0: the initial weights were not broadcast"
+        return (
+            f"replicas {odd} start from other weights than replica 0: the initial weights were not"
+            " broadcast"
+        )
     return None
 
 
 class CoverageAudit:
-    """Which replica read which item, epoch by epoch; the same on every rank. Of an epoch that a predecessor began, what is known is judged.
-    Shards are disjoint when no item is read by two replicas, but for what fills up the last joined batch of an epoch.
+    """Which replica read which item, epoch by epoch; the same on every rank. Of an epoch that a
+    predecessor began, what is known is judged. Shards are disjoint when no item is read by two
+    replicas, but for what fills up the last joined batch of an epoch.
     """
 
-    def __init__(self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]) -> None:
-        self.count, self.per_epoch, self.allowed = count, per_epoch, per_epoch * joined_batch - count
+    def __init__(
+        self, count: int, per_epoch: int, joined_batch: int, audits: Sequence[EpochAudit]
+    ) -> None:
+        self.count, self.per_epoch, self.allowed = (
+            count,
+            per_epoch,
+            per_epoch * joined_batch - count,
+        )
         self.done = {audit.epoch: audit for audit in audits if audit.complete}
         self.steps: Counter[int] = Counter()
         self.seen: dict[int, np.ndarray] = {}
@@ -116,22 +132,32 @@ class CoverageAudit:
         for audit in self.audits():
             if audit.shared > audit.allowed:
                 return (
-                    f"shards are not disjoint: {audit.shared} of {audit.items} items of epoch {audit.epoch} were read by more than one"
-                    f" replica, and filling up its last step explains {audit.allowed}"
+                    f"shards are not disjoint: {audit.shared} of {audit.items} items of epoch"
+                    f" {audit.epoch} were read by more than one replica, and filling up its last"
+                    f" step explains {audit.allowed}"
                 )
             if audit.complete and audit.distinct < audit.items:
                 left_out = audit.items - audit.distinct
-                return f"shards do not cover the data set: {left_out} of {audit.items} items were left out of epoch {audit.epoch}"
+                return (
+                    f"shards do not cover the data set: {left_out} of {audit.items} items were left"
+                    f" out of epoch {audit.epoch}"
+                )
         return None
 
 
 class Evidence:
-    """Of one TrainingRun, on every rank. agree: whether all replicas that must be equal were so at every stop."""
+    """Of one TrainingRun, on every rank. agree: whether all replicas that must be equal were so at
+    every stop.
+    """
 
     def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
         self.schedule = training.schedule_of(source.steps_per_epoch)
         count, per_epoch = source.count, source.steps_per_epoch
-        self.coverage = CoverageAudit(count, per_epoch, training.joined_batch, audits) if count and per_epoch else None
+        self.coverage = (
+            CoverageAudit(count, per_epoch, training.joined_batch, audits)
+            if count and per_epoch
+            else None
+        )
         self.agree = True
         self.staged = find_placement(training.run.placement).staged
 
@@ -143,21 +169,33 @@ class Evidence:
         sums = [part["checksum"] for part in parts]
         if any(other != sums[0] for other in sums):
             self.agree = False
-            why = "they did not fetch the same for their next step" if self.staged else "their gradients were not synchronised"
+            why = (
+                "they did not fetch the same for their next step"
+                if self.staged
+                else "their gradients were not synchronised"
+            )
             return f"replicas hold different weights after step {stop}: {why}"
         if self.coverage:
-            self.coverage.add(range(first, stop), [[np.array(items) for items in part["read"]] for part in parts])
+            self.coverage.add(
+                range(first, stop), [[np.array(items) for items in part["read"]] for part in parts]
+            )
             if fault := self.coverage.fault():
                 return fault
         for rank, part in enumerate(parts):
             for step, rate in enumerate(part["rates"], first):
                 wanted = self.schedule.rate(step)
                 if not math.isclose(rate, wanted, rel_tol=1e-6):
-                    return f"replica {rank} took step {step} at the rate {rate:g}, and the schedule of this run asks for {wanted:g}"
+                    return (
+                        f"replica {rank} took step {step} at the rate {rate:g}, and the schedule of"
+                        f" this run asks for {wanted:g}"
+                    )
         busy = [rank for rank, part in enumerate(parts) if part["files"] or part["evaluations"]]
         if len(busy) > 1:
             what = sorted({name for part in parts for name in part["files"]})
-            return f"ranks {busy} evaluated or wrote files ({', '.join(what)}): one rank evaluates, checkpoints and logs"
+            return (
+                f"ranks {busy} evaluated or wrote files ({', '.join(what)}): one rank evaluates,"
+                " checkpoints and logs"
+            )
         return None
 
 
@@ -169,13 +207,19 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open" or not _watched:
         return
     path, _, flags = arguments
-    if not isinstance(path, str | bytes | os.PathLike) or not isinstance(flags, int) or not flags & WRITING:
+    if (
+        not isinstance(path, str | bytes | os.PathLike)
+        or not isinstance(flags, int)
+        or not flags & WRITING
+    ):
         return
     file = Path(os.path.abspath(os.fsdecode(path)))
     for folder, names in _watched.items():
         if folder in file.parents:
             # temporary names differ by process; what they are for does not
-            name = ".writing" if file.name.startswith(".writing-") else str(file.relative_to(folder))
+            name = (
+                ".writing" if file.name.startswith(".writing-") else str(file.relative_to(folder))
+            )
             if name not in names:
                 names.append(name)
 

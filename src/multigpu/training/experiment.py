@@ -1,4 +1,6 @@
-"""Training to the end of a budget as an experiment: a process that is killed is started again, from its checkpoint. No framework."""
+"""Training to the end of a budget as an experiment: a process that is killed is started again, from
+its checkpoint. No framework.
+"""
 
 import importlib
 import shutil
@@ -20,7 +22,9 @@ from multigpu.training.run import TrainingRun
 
 
 class TrainingItem(Due):
-    """One TrainingRun to train; `run` is its Run. folder: where it checkpoints and logs; keep: whether a finished run leaves that there."""
+    """One TrainingRun to train; `run` is its Run. folder: where it checkpoints and logs; keep:
+    whether a finished run leaves that there.
+    """
 
     run: Run
     training: TrainingRun
@@ -41,7 +45,11 @@ class Training(Experiment[TrainingItem]):
     """Runs that are trained; a checkpoint that is there is gone on from."""
 
     path = "multigpu.training.experiment:TRAINING"
-    item, store, modules = TrainingItem, TrainingStore, ("multigpu.training.session", "torch._dynamo")
+    item, store, modules = (
+        TrainingItem,
+        TrainingStore,
+        ("multigpu.training.session", "torch._dynamo"),
+    )
 
     def open(self, item: TrainingItem, seat: Seat) -> Session:
         threads = threads_for(1 if item.run.processes == "one" else item.run.devices)
@@ -49,7 +57,9 @@ class Training(Experiment[TrainingItem]):
         session: Session = engine.TrainingSession(item, seat, threads, engine.Duties())
         return session
 
-    def measure(self, item: TrainingItem, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
+    def measure(
+        self, item: TrainingItem, parts: list[dict[str, Any]], total_s: float
+    ) -> TrainingMeasurement:
         return measurement(item.training, parts, total_s)
 
     def fields(self, item: TrainingItem, status: Status) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The grids of training (`grids/training/`): what is trained for which question, what matters most first. Imports no framework."""
+"""The grids of training (`grids/training/`): what is trained for which question, what matters most
+first. Imports no framework.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +22,8 @@ TABLES = {"embeddings", "lookup"}
 
 
 def joined_placements(unit: str = "images") -> list[str]:
-    """Placements in PyTorch whose curves are compared with `ddp`'s: `ddp` first, those that should follow it, and independent replicas.
+    """Placements in PyTorch whose curves are compared with `ddp`'s: `ddp` first, those that should
+    follow it, and independent replicas.
     unit: of the model: a loss over all replicas' predictions needs one prediction an image.
     """
     found = [
@@ -35,13 +38,21 @@ def joined_placements(unit: str = "images") -> list[str]:
 
 
 def placed(name: str) -> dict[str, str]:
-    """Fields of a Run under this placement in PyTorch: a process a device, or one for all where it has no other shape."""
-    shapes = {engine.processes for engine in find_placement(name).engines if engine.framework == "torch"}
-    return {"placement": name} if "per_device" in shapes else {"placement": name, "processes": "one"}
+    """Fields of a Run under this placement in PyTorch: a process a device, or one for all where it
+    has no other shape.
+    """
+    shapes = {
+        engine.processes for engine in find_placement(name).engines if engine.framework == "torch"
+    }
+    return (
+        {"placement": name} if "per_device" in shapes else {"placement": name, "processes": "one"}
+    )
 
 
 def told_apart(names: list[str], model: str) -> list[str]:
-    """Without those that differ from a later one in nothing but where tables live, if the image model has none (exp3 is exp4)."""
+    """Without those that differ from a later one in nothing but where tables live, if the image
+    model has none (exp3 is exp4).
+    """
     if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
         return names
     rows = {name: find_placement(name).model_dump_json(exclude=NAMING | TABLES) for name in names}
@@ -50,26 +61,37 @@ def told_apart(names: list[str], model: str) -> list[str]:
 
 
 def staged_twins() -> dict[str, str]:
-    """Every placement that computes with variables one step old -> the joined one that differs from it in nothing else but tables."""
+    """Every placement that computes with variables one step old -> the joined one that differs from
+    it in nothing else but tables.
+    """
     left_out = NAMING | TABLES | {"staged", "semantics"}
     rows = {name: row.model_dump_json(exclude=left_out) for name, row in placements().items()}
     staged = sorted(name for name, row in placements().items() if row.staged)
-    return {name: next(other for other in joined_placements() if rows[other] == rows[name]) for name in staged}
+    return {
+        name: next(other for other in joined_placements() if rows[other] == rows[name])
+        for name in staged
+    }
 
 
 TRAININGS = FOLDER / "training"
 
 Planned = Expanded[TrainingRun]
-"""An entry: what is trained (`built`), its seconds with start-up shared, and in `settings` the question."""
+"""An entry: what is trained (`built`), its seconds with start-up shared, and in `settings` the
+question.
+"""
 
 
 def joined_over() -> int:
-    """GPUs that share a joined batch where the batch is the question, or the placement: four, or two on a machine without so many."""
+    """GPUs that share a joined batch where the batch is the question, or the placement: four, or
+    two on a machine without so many.
+    """
     return 2 if 0 < gpu_count() < 4 else 4
 
 
 def _build(joined_batch: int | None = None, **fields: Any) -> TrainingRun:
-    """joined_batch: of all devices together, in place of each one's. A placement has the processes that it must have, unless told."""
+    """joined_batch: of all devices together, in place of each one's. A placement has the processes
+    that it must have, unless told.
+    """
     if joined_batch:
         fields["batch_size"] = joined_batch // fields["devices"]
     return build_training_run(**placed(fields["placement"]) | fields)
@@ -84,27 +106,36 @@ KIND = Kind(
             "joined": lambda _: joined_placements(),
             "joined_images": lambda _: told_apart(joined_placements(), "resnet20"),
             "joined_words": lambda _: joined_placements(unit="words"),
-            "staged_and_twins": lambda _: [name for pair in staged_twins().items() for name in pair],
+            "staged_and_twins": lambda _: [
+                name for pair in staged_twins().items() for name in pair
+            ],
         },
     },
-    conditions={"ddp_on_one": lambda fields, _: fields["devices"] > 1 or fields["placement"] == "ddp"},
+    conditions={
+        "ddp_on_one": lambda fields, _: fields["devices"] > 1 or fields["placement"] == "ddp"
+    },
 )
 
 
 def read_grid(name: str) -> list[Planned]:
-    """The entries of a file of `grids/training/`; what several train stands where the last of them does, as the first says it."""
+    """The entries of a file of `grids/training/`; what several train stands where the last of them
+    does, as the first says it.
+    """
     found = [*expand(TRAININGS / f"{name}.yaml", KIND)][::-1]
     return [*{entry.built.digest: entry for entry in found}.values()][::-1]
 
 
 def headline() -> list[Planned]:
-    """What claims need of `training` (rules for the rate, precisions, batches, every seed), one run of all else, and every placement
-    on as many GPUs as share a batch, with `ddp` on one, whose step efficiency is counted from.
+    """What claims need of `training` (rules for the rate, precisions, batches, every seed), one run
+    of all else, and every placement on as many GPUs as share a batch, with `ddp` on one, whose step
+    efficiency is counted from.
     """
 
     def kept(training: TrainingRun) -> bool:
         claimed = training.schedule != "luong10" and training.run.precision != "tf32"
-        return (training.run.seed == 0 or claimed) and (training.run.execution == "captured" or training.run.devices in (1, joined_over()))
+        return (training.run.seed == 0 or claimed) and (
+            training.run.execution == "captured" or training.run.devices in (1, joined_over())
+        )
 
     return [entry for entry in read_grid("training") if kept(entry.built)]
 
@@ -116,14 +147,26 @@ GRIDS: dict[str, Callable[[], list[Planned]]] = {
 
 
 def restricted(planned: list[Planned], fields: Mapping[str, object]) -> list[Planned]:
-    """The entries that have these values in the fields of their TrainingRun or its Run; a ValueError if none has."""
+    """The entries that have these values in the fields of their TrainingRun or its Run; a
+    ValueError if none has.
+    """
     own = TrainingRun.model_fields
-    return having(planned, fields, lambda entry, name: getattr(entry.built if name in own else entry.built.run, name))
+    return having(
+        planned,
+        fields,
+        lambda entry, name: getattr(entry.built if name in own else entry.built.run, name),
+    )
 
 
 def find_grid(name: str) -> list[Planned]:
-    """The entries of a grid that this machine's GPUs allow; a ValueError that names all if there is no such grid."""
+    """The entries of a grid that this machine's GPUs allow; a ValueError that names all if there is
+    no such grid.
+    """
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
     here = gpu_count()
-    return [entry for entry in GRIDS[name]() if entry.built.run.device_type == "cpu" or not here or entry.built.run.devices <= here]
+    return [
+        entry
+        for entry in GRIDS[name]()
+        if entry.built.run.device_type == "cpu" or not here or entry.built.run.devices <= here
+    ]

@@ -1,4 +1,6 @@
-"""What a training run has to show so far: kept on every rank, saved with each checkpoint, and made into a Record at the end."""
+"""What a training run has to show so far: kept on every rank, saved with each checkpoint, and made
+into a Record at the end.
+"""
 
 import math
 from itertools import accumulate
@@ -16,7 +18,9 @@ from multigpu.training.run import TrainingRun
 
 
 class History(Data):
-    """Per step: joined loss, seconds since the first step, rate. diverged: why it cannot go on, or ""."""
+    """Per step: joined loss, seconds since the first step, rate. diverged: why it cannot go on, or
+    "".
+    """
 
     model_config = ConfigDict(frozen=False)
 
@@ -39,35 +43,56 @@ class History(Data):
         self.loss += losses
         self.seconds += [self.train_s + passed for passed in accumulate(slowest["steps"])]
         self.train_s += slowest["wall_s"]
-        self.rate += next((part["rates"] for part in parts if part["rates"]), [math.nan] * len(losses))
+        self.rate += next(
+            (part["rates"] for part in parts if part["rates"]), [math.nan] * len(losses)
+        )
         self.units += sum(part["units"] for part in parts)
         bad = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
         if bad is not None:
-            self.diverged = f"diverged: the loss of step {stop - len(losses) + bad} is {losses[bad]}"
+            self.diverged = (
+                f"diverged: the loss of step {stop - len(losses) + bad} is {losses[bad]}"
+            )
 
     def points(self, every: int) -> tuple[list[float], list[float], list[float]]:
         """Loss, seconds and rate of each `every` steps."""
         parts = [slice(start, start + every) for start in range(0, len(self.loss), every)]
         loss = [sum(self.loss[part]) / len(self.loss[part]) for part in parts]
-        return loss, [self.seconds[part][-1] for part in parts], [self.rate[part][-1] for part in parts]
+        return (
+            loss,
+            [self.seconds[part][-1] for part in parts],
+            [self.rate[part][-1] for part in parts],
+        )
 
 
 def figures(value: Any, digits: int = 7) -> Any:
     """A number, or those of a list, with so many significant digits."""
-    return [figures(each, digits) for each in value] if isinstance(value, list) else float(f"{value:.{digits}g}")
+    return (
+        [figures(each, digits) for each in value]
+        if isinstance(value, list)
+        else float(f"{value:.{digits}g}")
+    )
 
 
 def _figures_of(each: Evaluation) -> dict[str, Any]:
-    return {"seconds": figures(each.seconds, 6), "scores": {name: figures(value) for name, value in each.scores.items()}}
+    return {
+        "seconds": figures(each.seconds, 6),
+        "scores": {name: figures(value) for name, value in each.scores.items()},
+    }
 
 
-def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
-    """The Record's measurement; DidNotTrain, which says why, where a duty was not done or the steps were no training."""
+def measurement(
+    training: TrainingRun, parts: list[dict[str, Any]], total_s: float
+) -> TrainingMeasurement:
+    """The Record's measurement; DidNotTrain, which says why, where a duty was not done or the steps
+    were no training.
+    """
     if fault := next((part["fault"] for part in parts if part["fault"]), None):
         raise DidNotTrain(fault)
     first, history = parts[0], History.model_validate_json(parts[0]["history"])
     agree = first["agree"]
-    if not history.diverged and (fault := training_fault(history.loss, distances_moved(training.run, parts), agree)):
+    if not history.diverged and (
+        fault := training_fault(history.loss, distances_moved(training.run, parts), agree)
+    ):
         raise DidNotTrain(fault)
     copies = find_placement(training.run.placement).variables == "replica"
     loss, seconds, rate = history.points(training.log_every)
@@ -88,7 +113,10 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
         evaluations_by_rank=[part["evaluations"] for part in parts],
         files_by_rank=[sorted(part["files"]) for part in parts],
         resumed_at=history.resumed_at,
-        **{name: figures(getattr(history, name), 6) for name in ("train_s", "evaluation_s", "checkpoint_s")},
+        **{
+            name: figures(getattr(history, name), 6)
+            for name in ("train_s", "evaluation_s", "checkpoint_s")
+        },
         startup_s=round(max(part["startup_s"] for part in parts), 3),
         build_s=figures(max(part["build_s"] for part in parts), 5),
         total_s=figures(total_s, 6),

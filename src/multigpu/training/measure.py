@@ -1,4 +1,6 @@
-"""Train what has no Record yet: a grid, or one run by its fields; interrupted ones from their checkpoints. Imports no framework."""
+"""Train what has no Record yet: a grid, or one run by its fields; interrupted ones from their
+checkpoints. Imports no framework.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -34,17 +36,28 @@ def train(
     hook: str | None = None,
     company: Company | None = None,
 ) -> Summary:
-    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints stay. All else: as `sweep`.
-    checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from, one that cannot be used is a ValueError
+    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints
+    stay. All else: as `sweep`.
+    checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from, one
+        that cannot be used is a ValueError
     before anything starts. keep: leave the last checkpoint and the log of finished runs.
     """
     root = checkpoints.resolve()
-    items = [item.model_copy(update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}) for item in chosen]
+    items = [
+        item.model_copy(
+            update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}
+        )
+        for item in chosen
+    ]
     return sweep(TRAINING, items, store, retry, progress, hook, company=company)
 
 
-def affordable(planned: Sequence[Planned], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()) -> list[TrainingItem]:
-    """The points that `train` would train and whose estimates fit the budget, in the grid's order."""
+def affordable(
+    planned: Sequence[Planned], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()
+) -> list[TrainingItem]:
+    """The points that `train` would train and whose estimates fit the budget, in the grid's
+    order.
+    """
     machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
     for entry in planned:
         known = store.find(machine, TrainingRecord.key_for(entry.built, 0, machine, version))
@@ -57,18 +70,36 @@ def affordable(planned: Sequence[Planned], store: TrainingStore, budget_s: float
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
-    parser = Parser(prog="multigpu train", description="Train runs to the end of a budget and keep their Records.")
+    parser = Parser(
+        prog="multigpu train",
+        description="Train runs to the end of a budget and keep their Records.",
+    )
     parser.add_argument(
         "fields",
         nargs="*",
         metavar="field=value",
-        help="fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its runs that have them",
+        help=(
+            "fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its"
+            " runs that have them"
+        ),
     )
     parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
     add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
-    parser.add_argument("--folder", type=Path, default=paths.TRAINING, help="folder of the Records (default: data/training)")
-    parser.add_argument("--checkpoints", type=Path, default=paths.CHECKPOINTS, help="folder of checkpoints (default: build/checkpoints)")
-    parser.add_argument("--keep", action="store_true", help="leave the last checkpoint and the log of finished runs")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=paths.TRAINING,
+        help="folder of the Records (default: data/training)",
+    )
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=paths.CHECKPOINTS,
+        help="folder of checkpoints (default: build/checkpoints)",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the last checkpoint and the log of finished runs"
+    )
     add_arguments(parser)
     arguments = parser.parse_args(words)
     chosen = _chosen(arguments)
@@ -80,23 +111,40 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     with company_of(arguments) as company:
         if company and arguments.node_rank:
-            print(f"{follow(company, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
+            print(
+                f"{follow(company, launch_environment)} launches on host {arguments.node_rank};"
+                " Records are on host 0"
+            )
             return 0
         store, quiet = TrainingStore(arguments.folder), arguments.quiet
-        summary = train(chosen, store, arguments.checkpoints, arguments.retry, arguments.keep, not quiet, company=company)
+        summary = train(
+            chosen,
+            store,
+            arguments.checkpoints,
+            arguments.retry,
+            arguments.keep,
+            not quiet,
+            company=company,
+        )
     print(summary)
     return 1 if summary.troubles else 0
 
 
 def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
     if arguments.fields and not arguments.grid:
-        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields, FIELDS)}
+        fields = {
+            "device_type": "cuda" if gpu_count() else "cpu",
+            **parse_fields(arguments.fields, FIELDS),
+        }
         return [TrainingItem.of(build_training_run(**fields))]
     planned = restricted(
-        find_grid(arguments.grid or ("training" if gpu_count() else "training_cpu")), parse_fields(arguments.fields, FIELDS)
+        find_grid(arguments.grid or ("training" if gpu_count() else "training_cpu")),
+        parse_fields(arguments.fields, FIELDS),
     )
     if arguments.budget_s is not None:
-        chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
+        chosen = affordable(
+            planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry
+        )
     else:
         chosen = [point_of(entry) for entry in planned]
     costs = {entry.built.digest: entry.cost_s for entry in planned}

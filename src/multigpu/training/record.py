@@ -1,4 +1,6 @@
-"""A TrainingRecord, in `data/training/<machine>/`: what one TrainingRun reached, and the evidence that its replicas did their duties."""
+"""A TrainingRecord, in `data/training/<machine>/`: what one TrainingRun reached, and the evidence
+that its replicas did their duties.
+"""
 
 from multigpu.kept import Answer
 from multigpu.measure.machine import DeviceState
@@ -11,7 +13,9 @@ MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": F
 
 
 class Evaluation(Data):
-    """The model after `step` steps, on held-out data. samples: that all replicas had trained on. seconds: of training until then."""
+    """The model after `step` steps, on held-out data. samples: that all replicas had trained on.
+    seconds: of training until then.
+    """
 
     step: int
     samples: int
@@ -20,8 +24,10 @@ class Evaluation(Data):
 
 
 class EpochAudit(Data):
-    """What replicas read in one epoch, by item. steps: that ran; complete: all of them, so that all `items` must have been read.
-    distinct: items read by any replica. shared: by more than one, and `allowed`: how many the filling up of the last step explains.
+    """What replicas read in one epoch, by item. steps: that ran; complete: all of them, so that all
+    `items` must have been read.
+    distinct: items read by any replica. shared: by more than one, and `allowed`: how many the
+        filling up of the last step explains.
     """
 
     epoch: int
@@ -35,16 +41,22 @@ class EpochAudit(Data):
 
 class TrainingMeasurement(Data):
     """How far the budget brought the model.
-    loss: a point for each `log_every` steps: the mean of the joined batches' mean losses (independent replicas: over all of them).
-    seconds: at each point, since the first step, barriers included, evaluations and checkpoints left out; the slowest replica's, without an
+    loss: a point for each `log_every` steps: the mean of the joined batches' mean losses
+        (independent replicas: over all of them).
+    seconds: at each point, since the first step, barriers included, evaluations and checkpoints
+        left out; the slowest replica's, without an
     interrupted run's lost steps. rate: at each point's last step, as the optimizers held it.
     samples, units: items, and words, images or reviews, of all replicas.
-    start_hashes: sha256 of the weights each replica began to train with, after the broadcast. end_hashes: those at the end (of one replica
+    start_hashes: sha256 of the weights each replica began to train with, after the broadcast.
+        end_hashes: those at the end (of one replica
     where variables have one master).
-    replicas_agree: whether all held the same bits at every stop, of their copies or of what they staged (None where they need not).
-    epochs: audits; empty where the input has no items. evaluations_by_rank, files_by_rank: how often each scored the model, and names of
+    replicas_agree: whether all held the same bits at every stop, of their copies or of what they
+        staged (None where they need not).
+    epochs: audits; empty where the input has no items. evaluations_by_rank, files_by_rank: how
+        often each scored the model, and names of
     the files it opened for writing (rank 0 answers for one process that has all devices).
-    resumed_at: steps at which a checkpoint was taken up. train_s, evaluation_s, checkpoint_s: of the process that ended the run and its
+    resumed_at: steps at which a checkpoint was taken up. train_s, evaluation_s, checkpoint_s: of
+        the process that ended the run and its
     predecessors' checkpointed part. energy_j: by GPU, of the process that ended the run.
     """
 
@@ -83,7 +95,9 @@ class TrainingMeasurement(Data):
         """The first evaluation whose score is as good as `value`, or None: time to accuracy."""
         for evaluation in self.evaluations:
             found = evaluation.scores.get(score)
-            if found is not None and (found >= value if MORE_IS_BETTER.get(score, True) else found <= value):
+            if found is not None and (
+                found >= value if MORE_IS_BETTER.get(score, True) else found <= value
+            ):
                 return evaluation
         return None
 

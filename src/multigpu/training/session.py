@@ -1,4 +1,6 @@
-"""One TrainingRun in one process, on its replica or on all: build, begin or resume, train to the end of the budget."""
+"""One TrainingRun in one process, on its replica or on all: build, begin or resume, train to the
+end of the budget.
+"""
 
 import json
 import time
@@ -29,13 +31,16 @@ LONGEST_SEGMENT = 200
 
 
 class TrainingSession(Session):
-    """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas, by rank.
-    The seat's `stage` is told "build", "start" (variables stand, nothing is broadcast), "step" and "checkpoint".
+    """A process's side of one TrainingRun: its replica's, or where one thread works on all devices,
+    that of all replicas, by rank. The seat's `stage` is told "build", "start" (variables stand,
+    nothing is broadcast), "step" and "checkpoint".
     """
 
     def __init__(self, item: TrainingItem, seat: Seat, threads: int, duties: Duties) -> None:
         self.training, self.duties, self.folder = item.training, duties, item.folder
-        super().__init__(item.run, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage)
+        super().__init__(
+            item.run, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage
+        )
 
     def shard_of(self, rank: int) -> int:
         return self.duties.shard(rank)
@@ -55,7 +60,9 @@ class TrainingSession(Session):
         self.leads = bool(leading)
         self.written = self.context.closing.enter_context(files_written(self.folder))
         scored = leading if training.evaluate_every else []
-        self.scorers = {place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored}
+        self.scorers = {
+            place: Scorer(self.run, self.source, self.devices.each[place]) for place in scored
+        }
         self.units, self.evaluations = [0 for _ in ranks], [0 for _ in ranks]
         return self.trainer
 
@@ -68,10 +75,14 @@ class TrainingSession(Session):
         return [weights_hash(replica.full_values()) for replica in self.replicas]
 
     def _energy(self) -> list[float | None]:
-        return [total_energy_j(device.index) if device.cuda else None for device in self.devices.each]
+        return [
+            total_energy_j(device.index) if device.cuda else None for device in self.devices.each
+        ]
 
     def warm_up(self) -> None:
-        """Take up the checkpoint, if there is one (unusable: a ValueError), or begin with equal weights (else DidNotTrain)."""
+        """Take up the checkpoint, if there is one (unusable: a ValueError), or begin with equal
+        weights (else DidNotTrain).
+        """
         self.stage("start")
         held = self._checkpoint_of_all()
         self.at, self.history = 0, History()
@@ -117,12 +128,18 @@ class TrainingSession(Session):
             for read, rank in zip(self.read, self.devices.ranks, strict=True):
                 read.append(self.source.items(index, self.shard_of(rank)).tolist())
         shards = [feed.shard(index) for feed in self.feeds]
-        self.units = [units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)]
+        self.units = [
+            units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)
+        ]
         return self.trainer.step(shards)
 
     def _next_stop(self) -> int:
-        every = [each for each in (self.training.evaluate_every, self.training.checkpoint_every) if each]
-        return min(self.total, self.at + LONGEST_SEGMENT, *((self.at // each + 1) * each for each in every))
+        every = [
+            each for each in (self.training.evaluate_every, self.training.checkpoint_every) if each
+        ]
+        return min(
+            self.total, self.at + LONGEST_SEGMENT, *((self.at // each + 1) * each for each in every)
+        )
 
     def _due(self, every: int | None) -> bool:
         return bool(every) and self.at % (every or 1) == 0
@@ -147,13 +164,20 @@ class TrainingSession(Session):
             self._evaluate()
         self.history.audits = self.evidence.audits()
         hashes, energy = self._hashes(), self._energy()
-        return [self._part(place, fault, hashes[place], energy[place]) for place in range(len(hashes))]
+        return [
+            self._part(place, fault, hashes[place], energy[place]) for place in range(len(hashes))
+        ]
 
     def _account(self, window: Window, stop: int) -> str | None:
-        """Put together what all replicas know of the steps up to `stop`; why they were no joint training, or None."""
+        """Put together what all replicas know of the steps up to `stop`; why they were no joint
+        training, or None.
+        """
         mine = [
             {
-                "losses": torch.stack([step[place] for step in window.results]).double().cpu().tolist(),
+                "losses": torch.stack([step[place] for step in window.results])
+                .double()
+                .cpu()
+                .tolist(),
                 "steps": window.step_time_s,
                 "wall_s": window.wall_s,
                 "rates": [float(step[place]) for step in self.applied if step[place] is not None],
@@ -181,7 +205,9 @@ class TrainingSession(Session):
             self.evaluations[place] += 1
             scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
             samples, seconds = self.at * self.training.joined_batch, self.history.train_s
-            self.history.scored.append(Evaluation(step=self.at, samples=samples, seconds=seconds, scores=scores))
+            self.history.scored.append(
+                Evaluation(step=self.at, samples=samples, seconds=seconds, scores=scores)
+            )
             self._log({"step": self.at, "seconds": seconds, "loss": loss, **scores})
         self.history.evaluation_s += time.perf_counter() - began
 
@@ -193,7 +219,10 @@ class TrainingSession(Session):
         every = told.to_first(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
-            held = {"replicas": list(chain.from_iterable(every or [mine])), "history": self.history.model_dump_json()}
+            held = {
+                "replicas": list(chain.from_iterable(every or [mine])),
+                "history": self.history.model_dump_json(),
+            }
             write_checkpoint(self.folder, self.training, self.at, held)
             self._log({"step": self.at, "checkpoint": True})
         barrier()
@@ -204,8 +233,14 @@ class TrainingSession(Session):
         with open(self.folder / "log.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
 
-    def _part(self, place: int, fault: str | None, end_hash: str, after: float | None) -> dict[str, Any]:
-        replica, device, before = self.replicas[place], self.devices.each[place], self.energy_before[place]
+    def _part(
+        self, place: int, fault: str | None, end_hash: str, after: float | None
+    ) -> dict[str, Any]:
+        replica, device, before = (
+            self.replicas[place],
+            self.devices.each[place],
+            self.energy_before[place],
+        )
         found = device.state()
         return {
             "fault": fault,
@@ -222,5 +257,7 @@ class TrainingSession(Session):
             "threads": self.threads,
             "startup_s": self.startup_s,
             "build_s": self.build_s,
-            **distances(self.run, dict(replica.owned()), device.torch, device.dtype, self.trainer.piece),
+            **distances(
+                self.run, dict(replica.owned()), device.torch, device.dtype, self.trainer.piece
+            ),
         }

@@ -1,4 +1,6 @@
-"""The replicas of one TrainingRun in one process, and what each holds between two steps, whatever its placement."""
+"""The replicas of one TrainingRun in one process, and what each holds between two steps, whatever
+its placement.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,9 @@ SCALE = ("scale", "tracker", "left_out")
 
 
 class Tower:
-    """One replica of a trainer, which may have several in this process: what it holds, and what updates that."""
+    """One replica of a trainer, which may have several in this process: what it holds, and what
+    updates that.
+    """
 
     def __init__(self, trainer: Trainer, rank: int) -> None:
         self.trainer = trainer.trainer if isinstance(trainer, CapturedTrainer) else trainer
@@ -30,16 +34,22 @@ class Tower:
     def replicated(self) -> bool:
         """Whether every replica keeps copies of all variables that must be equal."""
         row = self.trainer.context.placement
-        return row.variables == "replica" and row.semantics.facts.replicas_agree and self.replicas > 1
+        return (
+            row.variables == "replica" and row.semantics.facts.replicas_agree and self.replicas > 1
+        )
 
     @property
     def shares_slots(self) -> bool:
-        """Whether every replica keeps copies of all optimizer states that must be equal, and not a stretch of its own."""
+        """Whether every replica keeps copies of all optimizer states that must be equal, and not a
+        stretch of its own.
+        """
         return self.replicated and not isinstance(self.trainer, ShardedUpdateTrainer)
 
     @property
     def keeps_copies(self) -> bool:
-        """Whether there is something between steps that must be equal on all replicas: copies of all variables, or staged ones."""
+        """Whether there is something between steps that must be equal on all replicas: copies of
+        all variables, or staged ones.
+        """
         return self.replicated or (self.replicas > 1 and bool(self.staged()))
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -57,26 +67,40 @@ class Tower:
         return self.trainer.full_values(self.rank)
 
     def copies(self) -> list[Tensor]:
-        """Variables and floating-point buffers that must be equal on all replicas, in one order; none where they need not."""
+        """Variables and floating-point buffers that must be equal on all replicas, in one order;
+        none where they need not.
+        """
         if not self.replicated:
             return []
         buffers = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
         return [value for _, value in self.owned()] + buffers
 
     def staged(self) -> list[Tensor]:
-        """Where variables are staged: what the next step is computed with, the same on all replicas, one update older than the masters."""
+        """Where variables are staged: what the next step is computed with, the same on all
+        replicas, one update older than the masters.
+        """
         if not isinstance(self.trainer, ServerTrainer):
             return []
-        return [store.fetched for store in self.trainer.stores if isinstance(store, StagedDeviceStore | StagedHostStore)]
+        return [
+            store.fetched
+            for store in self.trainer.stores
+            if isinstance(store, StagedDeviceStore | StagedHostStore)
+        ]
 
     def weights(self) -> list[Tensor]:
-        """Variables, or staged copies of them, that must be equal on all replicas (running statistics differ once they train)."""
+        """Variables, or staged copies of them, that must be equal on all replicas (running
+        statistics differ once they train).
+        """
         return [value for _, value in self.owned()] if self.replicated else self.staged()
 
     def make_rates_tensors(self) -> None:
-        """Keep rates on the device, where a captured step reads them at every replay. Before the first capture."""
+        """Keep rates on the device, where a captured step reads them at every replay. Before the
+        first capture.
+        """
         for group in self.groups():
-            group["lr"] = torch.tensor(float(group["lr"]), device=self.device.torch, dtype=torch.float32)
+            group["lr"] = torch.tensor(
+                float(group["lr"]), device=self.device.torch, dtype=torch.float32
+            )
 
     def set_rate(self, rate: float) -> None:
         """The rate of the next step, for every optimizer of this replica."""
@@ -87,12 +111,18 @@ class Tower:
                 group["lr"] = rate
 
     def rate_mark(self) -> float | Tensor | None:
-        """The rate that its optimizers hold now (to be read later, where it is on the device); None where it updates nothing."""
+        """The rate that its optimizers hold now (to be read later, where it is on the device); None
+        where it updates nothing.
+        """
         rates = [group["lr"] for group in self.groups()[:1]]
-        return next((rate.clone() if isinstance(rate, Tensor) else float(rate) for rate in rates), None)
+        return next(
+            (rate.clone() if isinstance(rate, Tensor) else float(rate) for rate in rates), None
+        )
 
     def clip_updates(self, most: float) -> None:
-        """From now on merged gradients whose joint norm is larger than this shrink together to it (004: `max_gradient_norm`)."""
+        """From now on merged gradients whose joint norm is larger than this shrink together to it
+        (004: `max_gradient_norm`).
+        """
         for optimizer in self.optimizers():
             every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -102,19 +132,27 @@ class Tower:
             optimizer.register_step_pre_hook(clip)
 
     def take(self) -> dict[str, Any]:
-        """All that this replica must get back to go on as if nothing had happened, on the CPU; of equal copies rank 0's are enough."""
+        """All that this replica must get back to go on as if nothing had happened, on the CPU; of
+        equal copies rank 0's are enough.
+        """
         held: dict[str, Any] = {
             "buffers": _on_cpu(dict(self.module.named_buffers())),
             "random": torch.get_rng_state(),
-            "device_random": torch.cuda.get_rng_state(self.device.torch) if self.device.cuda else None,
+            "device_random": torch.cuda.get_rng_state(self.device.torch)
+            if self.device.cuda
+            else None,
         }
         scale = getattr(self.trainer, "scale", None)
         if scale is not None:  # fp16: what the loss is multiplied by is found while training
             held["loss_scale"] = {name: _on_cpu(getattr(scale, name)) for name in SCALE}
         if self.rank == 0 or not self.replicated:
-            held["variables"] = {name: value.detach().cpu().contiguous().clone() for name, value in self.owned()}
+            held["variables"] = {
+                name: value.detach().cpu().contiguous().clone() for name, value in self.owned()
+            }
         if self.rank == 0 or not self.shares_slots:
-            held["optimizers"] = [_on_cpu(optimizer.state_dict()) for optimizer in self.optimizers()]
+            held["optimizers"] = [
+                _on_cpu(optimizer.state_dict()) for optimizer in self.optimizers()
+            ]
         if self.rank == 0 and (staged := self.staged()):
             held["staged"] = _on_cpu(staged)
         return held
@@ -130,8 +168,11 @@ class Tower:
                 buffer.copy_(mine["buffers"][name])
             for copy, taken in zip(self.staged(), replicas[0].get("staged", []), strict=True):
                 copy.copy_(taken)
-        for optimizer, state in zip(self.optimizers(), (source if self.shares_slots else mine)["optimizers"], strict=True):
-            optimizer.load_state_dict(_on_cpu(state))  # a copy: a CPU's keeps the tensors that it is given, and towers share a source
+        for optimizer, state in zip(
+            self.optimizers(), (source if self.shares_slots else mine)["optimizers"], strict=True
+        ):
+            # a copy: a CPU's keeps the tensors that it is given, and towers share a source
+            optimizer.load_state_dict(_on_cpu(state))
         scale = getattr(self.trainer, "scale", None)
         if scale is not None:
             for name in SCALE:
@@ -147,7 +188,9 @@ def replicas_of(trainer: Trainer) -> list[Tower]:
 
 
 def checksum(tensors: list[Tensor]) -> list[int]:
-    """The sum of each tensor's bits as integers: two replicas with equal bits agree, computed where the tensors are."""
+    """The sum of each tensor's bits as integers: two replicas with equal bits agree, computed where
+    the tensors are.
+    """
     found = []
     for tensor in tensors:
         plain = tensor.detach().contiguous()
@@ -161,7 +204,9 @@ def weights_hash(values: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(values):
         digest.update(name.encode() + b"\0")
-        digest.update(values[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(
+            values[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        )
     return digest.hexdigest()
 
 

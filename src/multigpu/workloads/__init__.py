@@ -1,4 +1,6 @@
-"""Workloads, discovered by folder: a package here that defines `WORKLOAD` is one, of the folder's name. Other packages may add some."""
+"""Workloads, discovered by folder: a package here that defines `WORKLOAD` is one, of the folder's
+name. Other packages may add some.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,15 @@ def _found(folder: str) -> Workload:
 
 
 def _built(workload: Workload, package: str) -> Workload:
-    """The workload itself, if its builders are there; else a ValueError (an ImportError where there is no such package)."""
+    """The workload itself, if its builders are there; else a ValueError (an ImportError where there
+    is no such package).
+    """
     for framework in workload.frameworks:
         if find_spec(f"{package}.{framework}") is None:
-            raise ValueError(f"it is built in {', '.join(workload.frameworks)}, and {package} has no module {framework!r}")
+            raise ValueError(
+                f"it is built in {', '.join(workload.frameworks)}, and {package} has no module"
+                f" {framework!r}"
+            )
     return workload
 
 
@@ -39,30 +46,49 @@ ADDED = Added("workloads", Workload, FOLDERS, _built)
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name; a package is imported when its workload is asked for, and a model described when it is."""
+    """Every workload by name; a package is imported when its workload is asked for, and a model
+    described when it is.
+    """
     return Later({folder: partial(_found, folder) for folder in FOLDERS}, ADDED)
 
 
 def part_of(workload: str, part: str) -> str:
-    """The full name of the module that is called `part` ("torch", "evaluate") in a workload's package."""
-    return f"{__name__}.{workload}.{part}" if workload in FOLDERS else f"{ADDED.module(workload)}.{part}"
+    """The full name of the module that is called `part` ("torch", "evaluate") in a workload's
+    package.
+    """
+    return (
+        f"{__name__}.{workload}.{part}"
+        if workload in FOLDERS
+        else f"{ADDED.module(workload)}.{part}"
+    )
 
 
 def find_workload(name: str) -> Workload:
-    """The workload called `name`; a ValueError where it is unknown, or another package adds it and it cannot be used."""
+    """The workload called `name`; a ValueError where it is unknown, or another package adds it and
+    it cannot be used.
+    """
     if name not in workloads():
-        raise ValueError(f"unknown workload {name!r}: choose one of {', '.join(workloads())}, or install the package that adds it")
+        raise ValueError(
+            f"unknown workload {name!r}: choose one of {', '.join(workloads())}, or install the"
+            " package that adds it"
+        )
     return workloads()[name]
 
 
 def find_model(workload: str, model: str) -> Model:
-    """The description of `model`; a ValueError as `find_workload`, or where the model is unknown."""
+    """The description of `model`; a ValueError as `find_workload`, or where the model is
+    unknown.
+    """
     models = find_workload(workload).models
     if model not in models:
-        raise ValueError(f"unknown model {model!r} of workload {workload!r}: choose one of {', '.join(models)}")
+        raise ValueError(
+            f"unknown model {model!r} of workload {workload!r}: choose one of {', '.join(models)}"
+        )
     return models[model]
 
 
 def open_source(run: Run) -> Source:
-    """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or read, or their reader is missing."""
+    """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or
+    read, or their reader is missing.
+    """
     return workloads()[run.workload].inputs[run.inputs](run, run.description)

@@ -1,4 +1,6 @@
-"""The framework-free side of a workload: variables, sizes, optimiser, and how its inputs are made."""
+"""The framework-free side of a workload: variables, sizes, optimiser, and how its inputs are
+made.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,25 @@ if TYPE_CHECKING:
 
 
 Unit = Literal["words", "images", "reviews", "samples"]
-"""What throughput counts. A review is a row, with both texts; a sample is one row of a made-up input, whatever its shape."""
+"""What throughput counts. A review is a row, with both texts; a sample is one row of a made-up
+input, whatever its shape.
+"""
 
 
 LSTM_PASSES = 36
-"""Times an LSTM cell's width that one position passes through memory at least. Forward its input (1), the product with it (8), the gates
-kept for backward (4), cell and hidden state (2): 15. Backward the gates, the cell state and the gradient of what went out (6), the gates'
-gradients, written and read twice (12), the gradient of the input, and input and hidden state once more (3): 21."""
+"""Times an LSTM cell's width that one position passes through memory at least. Forward its input
+(1), the product with it (8), the gates kept for backward (4), cell and hidden state (2): 15.
+Backward the gates, the cell state and the gradient of what went out (6), the gates' gradients,
+written and read twice (12), the gradient of the input, and input and hidden state once more (3):
+21.
+"""
 
 
 @dataclass(frozen=True)
 class Init:
-    """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, a constant, or its value in a file."""
+    """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, a
+    constant, or its value in a file.
+    """
 
     law: Literal["uniform", "normal", "constant", "stored"]
     scale: float
@@ -35,8 +44,10 @@ class Init:
 
 @dataclass(frozen=True)
 class Variable:
-    """A logical trainable variable, as the documents count them: one kernel an LSTM cell. `embedding`: looked up by row, [rows, width].
-    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay where it starts.
+    """A logical trainable variable, as the documents count them: one kernel an LSTM cell.
+    `embedding`: looked up by row, [rows, width].
+    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay
+        where it starts.
     """
 
     name: str
@@ -52,7 +63,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch alone: its decay is not in the gradient."""
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch
+    alone: its decay is not in the gradient.
+    """
 
     name: Literal["sgd", "adam", "adamw"]
     rate: float
@@ -70,9 +83,12 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Section:
-    """A stretch of a model that one device runs as a whole, forward and backward; sections stand in an order in which they can run.
-    variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch is fed to where it runs).
-    gives: tensor -> its elements, as multiples of a batch's extents ("rows", and rows looked up by table, padding included).
+    """A stretch of a model that one device runs as a whole, forward and backward; sections stand in
+    an order in which they can run.
+    variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch
+        is fed to where it runs).
+    gives: tensor -> its elements, as multiples of a batch's extents ("rows", and rows looked up by
+        table, padding included).
     work: forward operations, as such multiples too.
     """
 
@@ -85,8 +101,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective among the devices that share one copy of a model. exact: statistics of the loss, float32 or better in any precision.
-    elements: for each row and step, of what each device hands over (of an all_gather: all together).
+    """A collective among the devices that share one copy of a model. exact: statistics of the loss,
+    float32 or better in any precision.
+    elements: for each row and step, of what each device hands over (of an all_gather: all
+        together).
     """
 
     kind: Literal["all_reduce", "all_gather", "reduce_scatter"]
@@ -96,8 +114,10 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Splitting:
-    """How a model's matrices are cut over devices. axes: variable -> the axis along which it is cut; others are whole on every device.
-    exchanges: what one step then joins. equal: a size that must divide by the number of devices; None: parts may differ by one.
+    """How a model's matrices are cut over devices. axes: variable -> the axis along which it is
+    cut; others are whole on every device.
+    exchanges: what one step then joins. equal: a size that must divide by the number of devices;
+        None: parts may differ by one.
     """
 
     axes: Mapping[str, int]
@@ -107,13 +127,18 @@ class Splitting:
 
 @dataclass(frozen=True)
 class Model:
-    """One model of a workload, described once; the frameworks' builders read `config`, everything else reads the rest.
+    """One model of a workload, described once; the frameworks' builders read `config`, everything
+    else reads the rest.
 
-    forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row (training takes about three times that).
-    spared_flops_per_unit: of these at most, those that cuDNN's convolutions in fp32 need not do (by Winograd's algorithm or by Fourier's).
-    memory_passes_per_unit: numbers of activations and their gradients that a training step must read from or write to memory for one of
-        those at least, layer by layer as libraries compute (nothing of variables, which a batch of any size reads once).
-    declare_sections: worked out when a placement that spreads layers asks. splitting: for those that cut matrices; None: not declared.
+    forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row
+        (training takes about three times that).
+    spared_flops_per_unit: of these at most, those that cuDNN's convolutions in fp32 need not do (by
+        Winograd's algorithm or by Fourier's).
+    memory_passes_per_unit: numbers of activations and their gradients that a training step must
+        read from or write to memory for one of those at least, layer by layer as libraries compute
+        (nothing of variables, which a batch of any size reads once).
+    declare_sections: worked out when a placement that spreads layers asks. splitting: for those
+        that cut matrices; None: not declared.
     """
 
     name: str
@@ -144,8 +169,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Workload:
-    """A family of models with one kind of input; each framework's builder is `<framework>.py`. stages: for placements inside one model.
-    checked: whether each Run first trains a few steps beside one process on the joined batch (`checked` of its engine): no test does.
+    """A family of models with one kind of input; each framework's builder is `<framework>.py`.
+    stages: for placements inside one model.
+    checked: whether each Run first trains a few steps beside one process on the joined batch
+        (`checked` of its engine): no test does.
     """
 
     name: str

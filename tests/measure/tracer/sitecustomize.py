@@ -1,6 +1,8 @@
-"""Python reads this file at every start where its folder stands in PYTHONPATH: it writes which functions of the package a process calls.
+"""Python reads this file at every start where its folder stands in PYTHONPATH: it writes which
+functions of the package a process calls.
 
-A line each time that a function is first called in a process: its file, its name, and whether a module was being imported by then.
+A line each time that a function is first called in a process: its file, its name, and whether a
+module was being imported by then.
 """
 
 import os
@@ -10,14 +12,20 @@ import traceback
 from types import CodeType, FrameType
 from typing import Any
 
-SOURCE, WRITTEN = os.environ["TRACED_SOURCE"], os.open(os.environ["TRACED_TO"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+SOURCE, WRITTEN = (
+    os.environ["TRACED_SOURCE"],
+    os.open(os.environ["TRACED_TO"], os.O_WRONLY | os.O_APPEND | os.O_CREAT),
+)
 seen: set[tuple[CodeType, bool]] = set()
 
 
 def importing(frame: FrameType) -> bool:
     """Whether this call serves an import."""
     above = (frame for frame, _ in traceback.walk_stack(frame))
-    return any(frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__" for frame in above)
+    return any(
+        frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__"
+        for frame in above
+    )
 
 
 def note(frame: FrameType, event: str, _: Any) -> None:
@@ -30,7 +38,10 @@ def note(frame: FrameType, event: str, _: Any) -> None:
         seen.add((code, during))
         if own:
             word = "import" if during else "call"
-            os.write(WRITTEN, f"{code.co_filename.removeprefix(SOURCE)} {word} {code.co_qualname}\n".encode())
+            os.write(
+                WRITTEN,
+                f"{code.co_filename.removeprefix(SOURCE)} {word} {code.co_qualname}\n".encode(),
+            )
 
 
 sys.setprofile(note)

@@ -1,7 +1,9 @@
-"""Central server: process 0 receives every tensor, adds them up and sends the sum back (document 002's parameter server).
+"""Central server: process 0 receives every tensor, adds them up and sends the sum back (document
+002's parameter server).
 
-For N bytes and P processes all messages of one direction go at once; the server's link carries N(P-1) in and N(P-1) out, 2N(P-1) as the
-document counts. The server needs room for P tensors. The sum is in the order of ranks, made once and copied.
+For N bytes and P processes all messages of one direction go at once; the server's link carries
+N(P-1) in and N(P-1) out, 2N(P-1) as the document counts. The server needs room for P tensors. The
+sum is in the order of ranks, made once and copied.
 """
 
 from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
@@ -25,4 +27,9 @@ def _cost(n: int, size: int) -> Cost:
 
 
 # the server first receives, then sends
-ALGORITHM = Algorithm("central_server", run=_all_reduce, formula=_cost, serial=lambda size, processes: 2.0 * size * (processes - 1))
+ALGORITHM = Algorithm(
+    "central_server",
+    run=_all_reduce,
+    formula=_cost,
+    serial=lambda size, processes: 2.0 * size * (processes - 1),
+)

@@ -1,9 +1,10 @@
-"""Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005): exchange halves with partners at distance p/2, p/4, ... 1,
-then gather them back in the opposite order.
+"""Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005): exchange halves with
+partners at distance p/2, p/4, ... 1, then gather them back in the opposite order.
 
-For N bytes and P = p + e processes, p the largest power of two: the last e first send all they have to a partner among the first p, and
-receive the sum at the end. The busiest link carries N (half of the tensor each way of the longest distance; a partner's link carries it
-whole). A process sends 2N(p-1)/p, and N more if it is a partner. Each part's sum is made by one process and copied.
+For N bytes and P = p + e processes, p the largest power of two: the last e first send all they have
+to a partner among the first p, and receive the sum at the end. The busiest link carries N (half of
+the tensor each way of the longest distance; a partner's link carries it whole). A process sends
+2N(p-1)/p, and N more if it is a partner. Each part's sum is made by one process and copied.
 """
 
 from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport

@@ -1,7 +1,9 @@
-"""Ring: reduce-scatter then all-gather between neighbours, each step a P-th of the tensor (Patarasuk and Yuan 2009; document 002).
+"""Ring: reduce-scatter then all-gather between neighbours, each step a P-th of the tensor
+(Patarasuk and Yuan 2009; document 002).
 
-For N bytes and P processes each of the P links in use carries 2N(P-1)/P, which is also what every process sends: no algorithm can make
-every process send less. Each part's sum is made along the ring and copied.
+For N bytes and P processes each of the P links in use carries 2N(P-1)/P, which is also what every
+process sends: no algorithm can make every process send less. Each part's sum is made along the ring
+    and copied.
 """
 
 from collections.abc import Sequence
@@ -10,8 +12,8 @@ from multigpu.collectives.algorithm import Algorithm, Cost, Tensor, Transport
 
 
 def reduce_scatter(parts: Sequence[Tensor], transport: Transport, members: Sequence[int]) -> int:
-    """Sum over the ring of `members`, one part each, the first the longest: which part this process then holds the sum of. The others are
-    left with sums of some members only.
+    """Sum over the ring of `members`, one part each, the first the longest: which part this process
+    then holds the sum of. The others are left with sums of some members only.
     """
     size, me = len(members), members.index(transport.rank)
     after, before = members[(me + 1) % size], members[me - 1]
@@ -29,7 +31,9 @@ def all_gather(parts: Sequence[Tensor], transport: Transport, members: Sequence[
     size, me = len(members), members.index(transport.rank)
     after, before = members[(me + 1) % size], members[me - 1]
     for step in range(size - 1):
-        transport.exchange([(after, parts[(me + 1 - step) % size])], [(before, parts[(me - step) % size])])
+        transport.exchange(
+            [(after, parts[(me + 1 - step) % size])], [(before, parts[(me - step) % size])]
+        )
 
 
 def ring(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
@@ -44,4 +48,8 @@ def _cost(n: int, size: int) -> Cost:
     return Cost(2 * (size - 1), way, way, 2 * way, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("ring", run=lambda tensor, transport: ring(tensor, transport, range(transport.size)), formula=_cost)
+ALGORITHM = Algorithm(
+    "ring",
+    run=lambda tensor, transport: ring(tensor, transport, range(transport.size)),
+    formula=_cost,
+)

@@ -1,7 +1,9 @@
-"""Tree: the whole tensor is reduced up a binomial tree to process 0 and broadcast down it again. Source: R. Thakur,
-R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH" (2005).
+"""Tree: the whole tensor is reduced up a binomial tree to process 0 and broadcast down it again.
+Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations
+    in MPICH" (2005).
 
-For N bytes and P processes: 2 ceil(log2 P) latency terms, the fewest of all that send each tensor whole; the root receives N ceil(log2 P)
+For N bytes and P processes: 2 ceil(log2 P) latency terms, the fewest of all that send each tensor
+    whole; the root receives N ceil(log2 P)
 and sends as much. The sum is made once, at the root, and copied.
 """
 
@@ -46,4 +48,9 @@ def _cost(n: int, size: int) -> Cost:
     return Cost(2 * depth, n, n * depth, 2 * n * depth, 2 * n * (size - 1))
 
 
-ALGORITHM = Algorithm("tree", run=_all_reduce, formula=_cost, serial=lambda size, processes: 2.0 * size * (processes - 1).bit_length())
+ALGORITHM = Algorithm(
+    "tree",
+    run=_all_reduce,
+    formula=_cost,
+    serial=lambda size, processes: 2.0 * size * (processes - 1).bit_length(),
+)

@@ -1,4 +1,6 @@
-"""One Run whose model no test compares: a few steps beside the reference of all tests, one device on the joined batch, rules in numpy."""
+"""One Run whose model no test compares: a few steps beside the reference of all tests, one device
+on the joined batch, rules in numpy.
+"""
 
 import importlib
 from collections.abc import Iterable
@@ -15,7 +17,12 @@ from multigpu.engines.tensorflow.feed import Feed, Shard
 from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
 from multigpu.engines.tensorflow.session import build_trainer
 from multigpu.engines.tensorflow.trainer import Context
-from multigpu.engines.tensorflow.variables import from_stored, initial_values, squared_distance, to_stored
+from multigpu.engines.tensorflow.variables import (
+    from_stored,
+    initial_values,
+    squared_distance,
+    to_stored,
+)
 from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
@@ -25,12 +32,22 @@ from multigpu.workloads.base import Optimizer
 Arrays = dict[str, np.ndarray]
 
 
-def shard_gradients(module: StepModule, values: Arrays, shard: Shard, dtype: tf.DType) -> tuple[float, Arrays]:
-    """The sum of a shard's loss and its gradient by every variable, tables densified, all in TensorFlow's layout."""
-    dense: Tensors = {name: tf.constant(value, dtype) for name, value in values.items() if name not in module.lookup_arrays}
+def shard_gradients(
+    module: StepModule, values: Arrays, shard: Shard, dtype: tf.DType
+) -> tuple[float, Arrays]:
+    """The sum of a shard's loss and its gradient by every variable, tables densified, all in
+    TensorFlow's layout.
+    """
+    dense: Tensors = {
+        name: tf.constant(value, dtype)
+        for name, value in values.items()
+        if name not in module.lookup_arrays
+    }
     ids = {name: shard.tensors[array].numpy() for name, array in module.lookup_arrays.items()}
     rows: Tensors = {name: tf.constant(values[name][asked], dtype) for name, asked in ids.items()}
-    statistics: Tensors = {name: tf.constant(start, dtype, shape) for name, (shape, start) in module.statistics.items()}
+    statistics: Tensors = {
+        name: tf.constant(start, dtype, shape) for name, (shape, start) in module.statistics.items()
+    }
     with tf.GradientTape() as tape:
         tape.watch([*dense.values(), *rows.values()])
         loss, _ = module.loss(dense, shard.tensors, rows, statistics)
@@ -42,7 +59,13 @@ def shard_gradients(module: StepModule, values: Arrays, shard: Shard, dtype: tf.
     return float(loss), gradients
 
 
-def update_plainly(rule: Optimizer, step: int, values: Arrays, gradients: Arrays, slots: dict[str, list[np.ndarray]]) -> None:
+def update_plainly(
+    rule: Optimizer,
+    step: int,
+    values: Arrays,
+    gradients: Arrays,
+    slots: dict[str, list[np.ndarray]],
+) -> None:
     """PyTorch's rules, written out; step: from 1 on."""
     for name, value in values.items():
         gradient = gradients[name] + rule.weight_decay * value
@@ -57,14 +80,20 @@ def update_plainly(rule: Optimizer, step: int, values: Arrays, gradients: Arrays
             value -= rule.rate * own[0]
 
 
-def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[int]) -> tuple[Arrays, list[float]]:
-    """Variables (in the description's layout) after steps that accumulate the gradients of the shards of `ranks`, and each step's loss.
-    With all ranks this is training on the joined batch; with one, what an independent replica does.
+def train_reference(
+    context: Context, steps: Iterable[list[Shard]], ranks: list[int]
+) -> tuple[Arrays, list[float]]:
+    """Variables (in the description's layout) after steps that accumulate the gradients of the
+    shards of `ranks`, and each step's loss. With all ranks this is training on the joined batch;
+    with one, what an independent replica does.
     """
     devices, kind = context.devices, context.devices.dtype.as_numpy_dtype
     module = build_module(context.run, form_of(context.run, devices, context.even))
     initial = list(initial_values(context.model, context.run.seed))
-    values = {variable.name: to_stored(module, variable, value).astype(kind) for variable, value in initial}
+    values = {
+        variable.name: to_stored(module, variable, value).astype(kind)
+        for variable, value in initial
+    }
     slots: dict[str, list[np.ndarray]] = {}
     losses: list[float] = []
     with devices.at(0):
@@ -78,11 +107,16 @@ def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[
                     joined[name] += gradient / terms
             losses.append(total)
             update_plainly(context.rule, len(losses), values, joined, slots)
-    return {variable.name: from_stored(module, variable, values[variable.name]) for variable, _ in initial}, losses
+    return {
+        variable.name: from_stored(module, variable, values[variable.name])
+        for variable, _ in initial
+    }, losses
 
 
 def equivalence(run: Run) -> Equivalence | None:
-    """How far the placement's variables are from the reference's, on the same shards; None: this model cannot be compared."""
+    """How far the placement's variables are from the reference's, on the same shards; None: this
+    model cannot be compared.
+    """
     described = run.description.config.described
     if described.checked_in is None:
         return None
@@ -98,24 +132,45 @@ def equivalence(run: Run) -> Equivalence | None:
             trainer.step(step)
         alone = not check.semantics.facts.replicas_agree
         groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
-        initial = {variable.name: value for variable, value in initial_values(check.description, check.seed)}
+        initial = {
+            variable.name: value
+            for variable, value in initial_values(check.description, check.seed)
+        }
         distances = []
         for ranks in groups:
-            expected, found = train_reference(context, shards, ranks)[0], trainer.full_values(ranks[0])
+            expected, found = (
+                train_reference(context, shards, ranks)[0],
+                trainer.full_values(ranks[0]),
+            )
             apart = sum(squared_distance(found[name], value) for name, value in expected.items())
             moved = sum(squared_distance(value, initial[name]) for name, value in expected.items())
             distances.append((apart / moved) ** 0.5 if moved else float(apart > 0))
     return Equivalence(
-        distance=max(distances), tolerance=tolerance_of(run, described.checked_in), steps=STEPS, precision=described.checked_in
+        distance=max(distances),
+        tolerance=tolerance_of(run, described.checked_in),
+        steps=STEPS,
+        precision=described.checked_in,
     )
 
 
 class Session(session.Session):
     """As any other, once its placement was compared; what the comparison took is in no time."""
 
-    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+    def __init__(
+        self,
+        run: Run,
+        rank: int,
+        threads: int,
+        shared: Path,
+        timeout_s: float,
+        startup_s: float,
+        stage: Stage,
+    ) -> None:
         if run.processes != "one":
-            raise Unsupported("a user's Keras model is trained by one process for all devices: leave processes out")
+            raise Unsupported(
+                "a user's Keras model is trained by one process for all devices: leave"
+                " processes out"
+            )
         Devices(run)  # before the user's file: what it makes of TensorFlow fixes devices
         found = told_once(run, lambda: equivalence(run))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)

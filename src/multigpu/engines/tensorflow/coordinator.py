@@ -1,5 +1,7 @@
-"""The coordinator of an asynchronous parameter server: it schedules one function for every shard and never waits for a worker's sake.
-The library chooses who computes what: a shard's arrays travel with its function. Variables, losses and statistics stand on the server.
+"""The coordinator of an asynchronous parameter server: it schedules one function for every shard
+and never waits for a worker's sake.
+The library chooses who computes what: a shard's arrays travel with its function. Variables, losses
+    and statistics stand on the server.
 """
 
 from collections import deque
@@ -23,11 +25,15 @@ from multigpu.run import Run
 
 SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
 
-AHEAD = 8  # steps scheduled before the results of the first are there: enough that no worker ever waits for the coordinator
+# steps scheduled before the results of the first are there: enough that no worker ever waits for
+# the coordinator
+AHEAD = 8
 
 
 class ClusterDevices(Devices):
-    """The server's memory as the host; place 0 is the device of whichever worker a function runs on."""
+    """The server's memory as the host; place 0 is the device of whichever worker a function runs
+    on.
+    """
 
     def __init__(self, run: Run, coordinator: Any) -> None:
         self._set_up(run, tuple(range(run.devices)))
@@ -49,7 +55,9 @@ class ClusterDevices(Devices):
 
 
 class ShardFeed:
-    """Shards as they are scheduled: arrays in the coordinator's memory, seeds for what is drawn. Batches that repeat are kept."""
+    """Shards as they are scheduled: arrays in the coordinator's memory, seeds for what is drawn.
+    Batches that repeat are kept.
+    """
 
     def __init__(self, source: Source, replicas: int) -> None:
         self.source, self.replicas = source, replicas
@@ -58,14 +66,19 @@ class ShardFeed:
 
     def shards(self, step: int) -> list[Shard]:
         index = step % self.source.period if self.source.period else step
-        found = self.kept.get(index) or [self._shard(self.source.batch(index, rank)) for rank in range(self.replicas)]
+        found = self.kept.get(index) or [
+            self._shard(self.source.batch(index, rank)) for rank in range(self.replicas)
+        ]
         if self.source.period:
             self.kept[index] = found
         return found
 
     @staticmethod
     def _shard(batch: Batch) -> Shard:
-        arrays = {name: seed_of(array) if isinstance(array, Draw) else array for name, array in batch.arrays.items()}
+        arrays = {
+            name: seed_of(array) if isinstance(array, Draw) else array
+            for name, array in batch.arrays.items()
+        }
         return Shard(batch, {name: tf.constant(array) for name, array in arrays.items()})
 
     def close(self) -> None:
@@ -73,10 +86,15 @@ class ShardFeed:
 
 
 class CoordinatedTrainer(StrategyTrainer):
-    """Every shard's step is one scheduled function, whose update is applied on the server as soon as its gradients arrive."""
+    """Every shard's step is one scheduled function, whose update is applied on the server as soon
+    as its gradients arrive.
+    """
 
     locking = True
-    uncounted = "processes exchange them over gRPC, and the server's and the workers' graphs are not handed to the coordinator"
+    uncounted = (
+        "processes exchange them over gRPC, and the server's and the workers' graphs are not handed"
+        " to the coordinator"
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -84,7 +102,11 @@ class CoordinatedTrainer(StrategyTrainer):
         self.coordinator = context.devices.coordinator
         with self.devices.at(HOST):
             steps = context.run.warmup_steps + context.run.timed_steps
-            self.losses = [tf.Variable(tf.zeros((steps * context.run.devices,), self.devices.dtype), trainable=False)]
+            self.losses = [
+                tf.Variable(
+                    tf.zeros((steps * context.run.devices,), self.devices.dtype), trainable=False
+                )
+            ]
             self.applied = tf.Variable(tf.zeros([], tf.int64), trainable=False)
         self.programs: dict[Any, Any] = {}
         self.pending: deque[list[Any]] = deque()
@@ -93,9 +115,16 @@ class CoordinatedTrainer(StrategyTrainer):
         return self.devices.name(HOST)
 
     def _program_for(self, shard: Shard) -> Any:
-        """The function of shards like this one; what its input draws it draws itself, from the seed in the array's place."""
-        laws = {name: array for name, array in shard.batch.arrays.items() if isinstance(array, Draw)}
-        specs = {name: spec_of(name, tensor, self.context.dynamic) for name, tensor in shard.tensors.items()}
+        """The function of shards like this one; what its input draws it draws itself, from the seed
+        in the array's place.
+        """
+        laws = {
+            name: array for name, array in shard.batch.arrays.items() if isinstance(array, Draw)
+        }
+        specs = {
+            name: spec_of(name, tensor, self.context.dynamic)
+            for name, tensor in shard.tensors.items()
+        }
         key = (*specs.values(), *((law.shape, law.law, law.classes) for law in laws.values()))
         if key not in self.programs:
 
@@ -106,23 +135,37 @@ class CoordinatedTrainer(StrategyTrainer):
                         if name in laws:
                             tensors[name] = drawn(laws[name], array, self.devices.dtype)
                         else:
-                            tensors[name] = tf.cast(array, self.devices.dtype) if array.dtype.is_floating else tf.identity(array)
+                            tensors[name] = (
+                                tf.cast(array, self.devices.dtype)
+                                if array.dtype.is_floating
+                                else tf.identity(array)
+                            )
                     if array.dtype.is_integer and name not in laws:
                         with tf.device("/device:CPU:0"):
-                            tensors[f"{name}_host"] = tf.cast(array, tf.int32) if name.endswith("_length") else array
+                            tensors[f"{name}_host"] = (
+                                tf.cast(array, tf.int32) if name.endswith("_length") else array
+                            )
                 self._program([tensors], hyper)
                 return self.applied.assign_add(1)
 
             numbers = tf.TensorSpec([rules.TERMS + 1], self.devices.dtype)
-            self.programs[key] = tf.function(program, input_signature=[specs, numbers], autograph=False)
+            self.programs[key] = tf.function(
+                program, input_signature=[specs, numbers], autograph=False
+            )
         return self.programs[key]
 
     def step(self, shards: list[Shard]) -> None:
         scheduled = []
         for rank, shard in enumerate(shards):
             number = self.steps_done * len(shards) + rank
-            numbers = rules.hyper(self.context.rule, number, [shard.batch.loss_terms[rank]], self.devices.dtype)
-            scheduled.append(self.coordinator.schedule(self._program_for(shard), args=(dict(shard.tensors), tf.constant(numbers))))
+            numbers = rules.hyper(
+                self.context.rule, number, [shard.batch.loss_terms[rank]], self.devices.dtype
+            )
+            scheduled.append(
+                self.coordinator.schedule(
+                    self._program_for(shard), args=(dict(shard.tensors), tf.constant(numbers))
+                )
+            )
         self.pending.append(scheduled)
         if len(self.pending) > AHEAD:
             for result in self.pending.popleft():
@@ -134,7 +177,9 @@ class CoordinatedTrainer(StrategyTrainer):
         return {}
 
     def loss_shares(self) -> list[list[float]]:
-        """[rank][step]: each shard's mean loss on what its worker had read. DidNotTrain: not exactly one update a shard was applied."""
+        """[rank][step]: each shard's mean loss on what its worker had read. DidNotTrain: not
+        exactly one update a shard was applied.
+        """
         replicas = self.context.run.devices
         expected, applied = self.steps_done * replicas, int(self.applied.numpy())
         if applied != expected:
@@ -147,10 +192,13 @@ class CoordinatorSession(Session):
     """The session of the coordinator, for all replicas."""
 
     def __init__(self, run: Run, order: dict[str, Any], startup_s: float, stage: Stage) -> None:
-        super().__init__(run, -1, order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        threads = order["threads"]
+        super().__init__(run, -1, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
-        strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+        strategy = tf.distribute.ParameterServerStrategy(
+            tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        )
         coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         return strategy, ClusterDevices(self.run, coordinator)
 
@@ -162,4 +210,7 @@ class CoordinatorSession(Session):
 
     def time(self) -> list[dict[str, Any]]:
         """What the coordinator knows of each replica; the workers tell the rest."""
-        return [{name: value for name, value in part.items() if name != "peak_memory_gib"} for part in super().time()]
+        return [
+            {name: value for name, value in part.items() if name != "peak_memory_gib"}
+            for part in super().time()
+        ]

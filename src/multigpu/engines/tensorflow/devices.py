@@ -1,4 +1,6 @@
-"""The devices of one TensorFlow process: GPUs, or logical CPU devices that stand in for them, and the host."""
+"""The devices of one TensorFlow process: GPUs, or logical CPU devices that stand in for them, and
+the host.
+"""
 
 import resource
 import time
@@ -16,11 +18,16 @@ DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf
 
 
 def prepare(device_type: str, devices: int) -> None:
-    """Fix this process's devices, once (`Unsupported`: it has fewer); on CPUs logical device 0 is the host and others stand in for GPUs."""
+    """Fix this process's devices, once (`Unsupported`: it has fewer); on CPUs logical device 0 is
+    the host and others stand in for GPUs.
+    """
     if device_type == "cuda":
         found = tf.config.list_physical_devices("GPU")
         if len(found) < devices:
-            raise Unsupported(f"TensorFlow sees {len(found)} GPUs here and {devices} were asked for: its CUDA libraries may be missing")
+            raise Unsupported(
+                f"TensorFlow sees {len(found)} GPUs here and {devices} were asked for: its CUDA"
+                " libraries may be missing"
+            )
         for gpu in found:
             if not tf.config.experimental.get_memory_growth(gpu):
                 tf.config.experimental.set_memory_growth(gpu, True)
@@ -28,13 +35,20 @@ def prepare(device_type: str, devices: int) -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     made = tf.config.get_logical_device_configuration(cpu)
     if made is None:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * (devices + 1))
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * (devices + 1)
+        )
     elif len(made) < devices + 1:
-        raise Unsupported(f"this process has {len(made) - 1} stand-ins for GPUs and {devices} were asked for: start another process")
+        raise Unsupported(
+            f"this process has {len(made) - 1} stand-ins for GPUs and {devices} were asked for:"
+            " start another process"
+        )
 
 
 def prepare_member(run: Run, threads: int) -> None:
-    """The same for one of a Run's several processes, which sees its own GPU at most. threads: of the host, for one operation."""
+    """The same for one of a Run's several processes, which sees its own GPU at most. threads: of
+    the host, for one operation.
+    """
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -43,15 +57,22 @@ def prepare_member(run: Run, threads: int) -> None:
 
 
 def rewrite(arithmetic: bool) -> None:
-    """What TensorFlow may rewrite in graphs from now on: sums and products (its default), but never NHWC into NCHW."""
-    tf.config.optimizer.set_experimental_options({"layout_optimizer": False, "arithmetic_optimization": arithmetic})
+    """What TensorFlow may rewrite in graphs from now on: sums and products (its default), but never
+    NHWC into NCHW.
+    """
+    tf.config.optimizer.set_experimental_options(
+        {"layout_optimizer": False, "arithmetic_optimization": arithmetic}
+    )
 
 
 class Devices:
-    """The devices of one Run in this process, under its settings; the clock is the host's. ranks: of the replicas on them, by place."""
+    """The devices of one Run in this process, under its settings; the clock is the host's. ranks:
+    of the replicas on them, by place.
+    """
 
     def __init__(self, run: Run) -> None:
-        if run.host_cores:  # the two kinds of threads of document 000's time; both are this process's for good
+        # the two kinds of threads of document 000's time; both are this process's for good
+        if run.host_cores:
             tf.config.threading.set_intra_op_parallelism_threads(run.host_cores)
             tf.config.threading.set_inter_op_parallelism_threads(run.host_cores)
         prepare(run.device_type, run.devices)
@@ -60,13 +81,21 @@ class Devices:
 
     def _set_up(self, run: Run, ranks: tuple[int, ...]) -> None:
         rewrite(arithmetic=True)
-        # nothing of the study is placed softly; a user's model may hold what GPUs have no kernel for, as for its loss in fp64
+        # nothing of the study is placed softly; a user's model may hold what GPUs have no kernel
+        # for, as for its loss in fp64
         tf.config.set_soft_device_placement(run.workload == "own")
-        self.run, self.cuda, self.ranks, self.count = run, run.device_type == "cuda", ranks, len(ranks)
+        self.run, self.cuda, self.ranks, self.count = (
+            run,
+            run.device_type == "cuda",
+            ranks,
+            len(ranks),
+        )
         self.dtype = DTYPES[run.precision]
         self.compute = tf.bfloat16 if run.precision == "bf16" else self.dtype
         if self.cuda:
-            tf.config.experimental.enable_tensor_float_32_execution(run.precision in ("tf32", "bf16"))
+            tf.config.experimental.enable_tensor_float_32_execution(
+                run.precision in ("tf32", "bf16")
+            )
 
     def _forget_peaks(self) -> None:
         for index in range(self.count if self.cuda else 0):
@@ -89,7 +118,9 @@ class Devices:
         return tf.device(self.name(place))
 
     def mark(self) -> float:
-        """The host's clock: TensorFlow has no events between steps that would not drain the devices."""
+        """The host's clock: TensorFlow has no events between steps that would not drain the
+        devices.
+        """
         return time.perf_counter()
 
     def seconds_between(self, first: float, last: float) -> float:
@@ -99,7 +130,9 @@ class Devices:
         tf.test.experimental.sync_devices()
 
     def peak_memory_gib(self, index: int) -> float:
-        """Most memory allocated on the GPU since the Run began; on CPUs the process's peak resident set (it never falls)."""
+        """Most memory allocated on the GPU since the Run began; on CPUs the process's peak resident
+        set (it never falls).
+        """
         if self.cuda:
             return tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"] / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -22,7 +22,9 @@ from multigpu.run import Run
 
 @dataclass(frozen=True)
 class Shard:
-    """One replica's part of a step. Ids and lengths stand on the host too, as `<name>_host` (lengths int32, as cuDNN wants)."""
+    """One replica's part of a step. Ids and lengths stand on the host too, as `<name>_host`
+    (lengths int32, as cuDNN wants).
+    """
 
     batch: Batch
     tensors: Tensors
@@ -52,7 +54,9 @@ def drawn(law: Draw, seed: list[int] | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def slices_joined_batch(run: Run) -> bool:
-    """Whether the first device holds the joined batch of every step and slices it over the replicas."""
+    """Whether the first device holds the joined batch of every step and slices it over the
+    replicas.
+    """
     return find_placement(run.placement).loss == "gpu0"
 
 
@@ -66,9 +70,13 @@ def join_shards(shards: list[Shard], devices: Devices) -> list[Shard]:
 
 
 class Feed(Feeding[list[Shard]]):
-    """Shards of all replicas, step after step, copied as a feed_dict does. join: whether each step's are joined on the first device."""
+    """Shards of all replicas, step after step, copied as a feed_dict does. join: whether each
+    step's are joined on the first device.
+    """
 
-    def __init__(self, source: Source, devices: Devices, mode: str | None = None, join: bool = False) -> None:
+    def __init__(
+        self, source: Source, devices: Devices, mode: str | None = None, join: bool = False
+    ) -> None:
         super().__init__(source, mode)
         self.devices, self.join, self.ranks = devices, join, devices.ranks
 
@@ -76,7 +84,10 @@ class Feed(Feeding[list[Shard]]):
         return self.given(step)
 
     def put_all(self, batches: list[Batch]) -> list[Shard]:
-        shards = [Shard(batch, self.put(batch, 0 if self.join else place)) for place, batch in enumerate(batches)]
+        shards = [
+            Shard(batch, self.put(batch, 0 if self.join else place))
+            for place, batch in enumerate(batches)
+        ]
         return join_shards(shards, self.devices) if self.join else shards
 
     def put(self, batch: Batch, place: int) -> Tensors:
@@ -90,19 +101,35 @@ class Feed(Feeding[list[Shard]]):
             tensors[name] = self.copied(array, place)
             if tensors[name].dtype.is_integer:
                 with self.devices.at(HOST):
-                    tensors[f"{name}_host"] = tf.constant(array, tf.int32 if name.endswith("_length") else tf.int64)
+                    tensors[f"{name}_host"] = tf.constant(
+                        array, tf.int32 if name.endswith("_length") else tf.int64
+                    )
         return tensors
 
     def copied(self, array: np.ndarray, place: int) -> tf.Tensor:
         """A new copy of `array` at `place`, in the Run's type where it is floating-point."""
         with self.devices.at(place):
             tensor = tf.constant(array)
-            return tf.cast(tensor, self.devices.dtype) if tensor.dtype.is_floating else tf.identity(tensor)
+            return (
+                tf.cast(tensor, self.devices.dtype)
+                if tensor.dtype.is_floating
+                else tf.identity(tensor)
+            )
 
 
-def decoded(file: tf.Tensor, label: tf.Tensor, box: tf.Tensor, flipped: tf.Tensor, size: int, dtype: tf.DType) -> Tensors:
-    """One image as the model takes it, (3, size, size), from its file and its crop (left, top, width, height)."""
-    window = tf.stack([box[1], box[0], box[3], box[2]])  # TensorFlow's order: row, column, height, width
+def decoded(
+    file: tf.Tensor,
+    label: tf.Tensor,
+    box: tf.Tensor,
+    flipped: tf.Tensor,
+    size: int,
+    dtype: tf.DType,
+) -> Tensors:
+    """One image as the model takes it, (3, size, size), from its file and its crop (left, top,
+    width, height).
+    """
+    # TensorFlow's order: row, column, height, width
+    window = tf.stack([box[1], box[0], box[3], box[2]])
     pixels = tf.io.decode_and_crop_jpeg(tf.io.read_file(file), window, channels=3)
     pixels = tf.image.resize(pixels, (size, size), tf.image.ResizeMethod.BILINEAR, antialias=True)
     pixels = tf.cond(flipped, lambda: tf.reverse(pixels, [1]), lambda: pixels)
@@ -112,7 +139,8 @@ def decoded(file: tf.Tensor, label: tf.Tensor, box: tf.Tensor, flipped: tf.Tenso
 
 
 class DataFeed:
-    """Shards of all replicas, each through a tf.data pipeline of its own. `run.input_workers` threads decode (0: in the step).
+    """Shards of all replicas, each through a tf.data pipeline of its own. `run.input_workers`
+    threads decode (0: in the step).
     waits: step -> seconds that the host waited until it had every replica's batch.
     """
 
@@ -121,7 +149,10 @@ class DataFeed:
         self.waits: dict[int, float] = {}
         self.join = slices_joined_batch(self.run)
         self.places = [0 if self.join else place for place, _ in enumerate(devices.ranks)]
-        self.iterators = [self._pipeline(place, rank) for place, rank in zip(self.places, devices.ranks, strict=True)]
+        self.iterators = [
+            self._pipeline(place, rank)
+            for place, rank in zip(self.places, devices.ranks, strict=True)
+        ]
         self.next = 0
 
     def _rows(self, rank: int) -> Iterator[tuple[str, int, tuple[int, int, int, int], bool]]:
@@ -134,7 +165,9 @@ class DataFeed:
         with self.devices.at(HOST):
             kinds = ((), tf.string), ((), tf.int64), ((4,), tf.int32), ((), tf.bool)
             signature = tuple(tf.TensorSpec(shape, kind) for shape, kind in kinds)
-            rows = tf.data.Dataset.from_generator(lambda: self._rows(rank), output_signature=signature)
+            rows = tf.data.Dataset.from_generator(
+                lambda: self._rows(rank), output_signature=signature
+            )
             found = rows.map(
                 lambda file, label, box, flipped: decoded(file, label, box, flipped, size, dtype),
                 num_parallel_calls=max(1, workers),
@@ -145,15 +178,23 @@ class DataFeed:
             options.threading.private_threadpool_size = max(1, workers)
             found = found.with_options(options)
             if self.run.prefetch and self.run.staging:
-                found = found.apply(tf.data.experimental.prefetch_to_device(self.devices.name(place), self.run.prefetch))
+                found = found.apply(
+                    tf.data.experimental.prefetch_to_device(
+                        self.devices.name(place), self.run.prefetch
+                    )
+                )
             elif self.run.prefetch:
                 found = found.prefetch(self.run.prefetch)
             return iter(found)
 
     def shards(self, step: int) -> list[Shard]:
-        """The shard of every replica in step `step`, which must be the next, by rank; ValueError: a file is no JPEG."""
+        """The shard of every replica in step `step`, which must be the next, by rank; ValueError: a
+        file is no JPEG.
+        """
         if step != self.next:
-            raise RuntimeError(f"tf.data gives batches in their order: step {self.next} comes next, not {step}")
+            raise RuntimeError(
+                f"tf.data gives batches in their order: step {self.next} comes next, not {step}"
+            )
         self.next += 1
         began = time.perf_counter()
         shards = [self._shard(step, index, rank) for index, rank in enumerate(self.devices.ranks)]
@@ -166,7 +207,10 @@ class DataFeed:
         try:
             found = next(self.iterators[index])
         except tf.errors.InvalidArgumentError as error:
-            raise ValueError(f"an image of step {step} cannot be decoded: {' '.join(str(error.message).split())[:160]}") from None
+            raise ValueError(
+                f"an image of step {step} cannot be decoded:"
+                f" {' '.join(str(error.message).split())[:160]}"
+            ) from None
         with self.devices.at(self.places[index]):
             tensors = {name: tf.identity(tensor) for name, tensor in found.items()}
         with self.devices.at(HOST):

@@ -1,4 +1,6 @@
-"""What TensorFlow made of a step: the graphs it partitioned by device, the copies between them, and where each part ran."""
+"""What TensorFlow made of a step: the graphs it partitioned by device, the copies between them, and
+where each part ran.
+"""
 
 import math
 from collections import Counter
@@ -13,31 +15,45 @@ from multigpu.engines.tensorflow.devices import Devices
 from multigpu.placements.traffic import HOST
 
 PARTS = ("read", "lookup", "compute", "merge", "update")
-"""The outermost name scopes of a step, below each of which stands the name of a variable (of a replica under "compute")."""
+"""The outermost name scopes of a step, below each of which stands the name of a variable (of a
+replica under "compute").
+"""
 
 COLLECTIVES = ("CollectiveReduce", "CollectiveReduceV2", "NcclAllReduce")
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """The partitioned graphs of one execution, and what the trace knew of outputs: node name -> shape and type of each."""
+    """The partitioned graphs of one execution, and what the trace knew of outputs: node name ->
+    shape and type of each.
+    """
 
     nodes: list[Any]
     outputs: dict[str, list[tf.TensorSpec]]
 
 
 def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
-    """Execute a concrete function for the first time, and keep the graphs made of it. marker: the name of an argument of no other."""
+    """Execute a concrete function for the first time, and keep the graphs made of it. marker: the
+    name of an argument of no other.
+    """
     eager.context().enable_run_metadata()
     try:
         execute()
         metadata = eager.context().export_run_metadata()
     finally:
         eager.context().disable_run_metadata()
-    # other functions may have been started too, or kept from before: ours alone has an argument of this name
-    found = next(g for g in metadata.function_graphs if any(node.name == marker for part in g.partition_graphs for node in part.node))
+    # other functions may have been started too, or kept from before: ours alone has an argument of
+    # this name
+    found = next(
+        g
+        for g in metadata.function_graphs
+        if any(node.name == marker for part in g.partition_graphs for node in part.node)
+    )
     nodes = [node for part in found.partition_graphs for node in part.node]
-    known = {op.name: [tf.TensorSpec(one.shape, one.dtype) for one in op.outputs] for op in program.graph.get_operations()}
+    known = {
+        op.name: [tf.TensorSpec(one.shape, one.dtype) for one in op.outputs]
+        for op in program.graph.get_operations()
+    }
     return Graphs(nodes, known)
 
 
@@ -55,9 +71,9 @@ def _source(of: str, nodes: dict[str, Any]) -> str:
 
 
 def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | None]:
-    """The shape of a tensor whose node an optimiser made (a cast and a reshape that changed places, as under bf16, two sums in one, a
-    folded constant), inferred from the nodes before it, back to what the trace knows. LookupError: no shape follows; the sentence names the
-    node.
+    """The shape of a tensor whose node an optimiser made (a cast and a reshape that changed places,
+    as under bf16, two sums in one, a folded constant), inferred from the nodes before it, back to
+    what the trace knows. LookupError: no shape follows; the sentence names the node.
     """
     copied = tf.compat.v1.GraphDef()
     known: dict[str, tf.Tensor] = {}
@@ -68,57 +84,81 @@ def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | 
                 continue
             done.add(name)
             if name not in nodes:
-                raise LookupError(f"neither the trace nor its partitions have a node {name!r}: the size of {tensor!r} is unknown")
+                raise LookupError(
+                    f"neither the trace nor its partitions have a node {name!r}: the size of"
+                    f" {tensor!r} is unknown"
+                )
             node = copied.node.add()
             node.CopyFrom(nodes[name])
             node.device = ""
             node.attr.pop("_class", None)  # beside which other node it stands
             node.ClearField("input")
-            for one in [_source(one, nodes) for one in nodes[name].input if not one.startswith("^")]:
+            for one in [
+                _source(one, nodes) for one in nodes[name].input if not one.startswith("^")
+            ]:
                 node.input.append(one)
                 before, _, output = one.partition(":")
                 # a constant's value may be the shape
-                if before in graphs.outputs and (before not in nodes or nodes[before].op != "Const"):
+                if before in graphs.outputs and (
+                    before not in nodes or nodes[before].op != "Const"
+                ):
                     spec = graphs.outputs[before][int(output or 0)]
-                    known[f"{before}:{output or 0}"] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+                    known[f"{before}:{output or 0}"] = tf.compat.v1.placeholder(
+                        spec.dtype, spec.shape
+                    )
                 else:
                     left.append(before)
         try:
             wanted = tensor if ":" in tensor else f"{tensor}:0"
-            (found,) = tf.graph_util.import_graph_def(copied, input_map=known, return_elements=[wanted])
+            (found,) = tf.graph_util.import_graph_def(
+                copied, input_map=known, return_elements=[wanted]
+            )
         except (ValueError, tf.errors.OpError) as error:
-            raise LookupError(f"the trace has no node {tensor!r}, and no shape follows for it: {str(error)[:160]}") from None
+            raise LookupError(
+                f"the trace has no node {tensor!r}, and no shape follows for it: {str(error)[:160]}"
+            ) from None
         if found.shape.rank is None:
             raise LookupError(f"the trace has no node {tensor!r}, and no shape follows for it")
         return found.shape.as_list()
 
 
 FILTER_WITH_BIAS = "Conv2DBackpropFilterWithBias"
-"""Of a CPU's oneDNN, which makes the bias's gradient together with the filter's [height, width, inputs, outputs], as a second output."""
+"""Of a CPU's oneDNN, which makes the bias's gradient together with the filter's [height, width,
+inputs, outputs], as a second output.
+"""
 
 
-def _size(source: str, nodes: dict[str, Any], graphs: Graphs, dtype: tf.DType, unknown: dict[str, int]) -> int:
+def _size(
+    source: str, nodes: dict[str, Any], graphs: Graphs, dtype: tf.DType, unknown: dict[str, int]
+) -> int:
     """Bytes of the tensor `source` ("node" or "node:output")."""
     name, _, output = source.partition(":")
     traced = graphs.outputs.get(name, [])
     if int(output or 0) < len(traced):
         shape = traced[int(output or 0)].shape.as_list()
-    elif traced and nodes[name].op.endswith(FILTER_WITH_BIAS):  # by its own shape function the bias has as many elements as inputs
+    # by its own shape function the bias has as many elements as inputs
+    elif traced and nodes[name].op.endswith(FILTER_WITH_BIAS):
         shape = traced[0].shape.as_list()[-1:]
     else:
         shape = _inferred(source, nodes, graphs)
     if None in shape:  # distinct rows: as many as the batch's ids say
         towers = ((key, *key.rpartition("_")[::2]) for key in unknown)
-        table = next((key for key, own, rank in towers if f"/{rank}/" in f"/{name}" and own in name), None)
+        table = next(
+            (key for key, own, rank in towers if f"/{rank}/" in f"/{name}" and own in name), None
+        )
         if table is None or shape.count(None) > 1:
             raise LookupError(f"{name!r} has the shape {shape}")
         shape = [unknown[table] if size is None else size for size in shape]
     return dtype.size * math.prod(shape)
 
 
-def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[str, int]) -> dict[str, int]:
-    """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its graphs; copies of arguments are feeding,
-    but for `ids`. unknown: "<table>_<replica>" -> distinct rows, which no trace knows. LookupError names what cannot be sized.
+def moved_bytes(
+    graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[str, int]
+) -> dict[str, int]:
+    """Bytes between devices in one step, by kind, from the `_Send` nodes and collectives of its
+    graphs; copies of arguments are feeding,
+    but for `ids`. unknown: "<table>_<replica>" -> distinct rows, which no trace knows. LookupError
+        names what cannot be sized.
     """
     nodes = {node.name: node for node in graphs.nodes}
     moved = Counter[str]()
@@ -128,13 +168,21 @@ def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[s
             moved["all_reduce"] += _size(node.name, nodes, graphs, dtype, unknown)
         if node.op not in ("_Send", "_HostSend"):
             continue
-        source, target = (devices.place(node.attr[end].s.decode()) for end in ("send_device", "recv_device"))
+        source, target = (
+            devices.place(node.attr[end].s.decode()) for end in ("send_device", "recv_device")
+        )
         if source == target:  # between a GPU and the host memory that belongs to it
             continue
         tensor = node.input[0]
         name = tensor.partition(":")[0]
         if nodes[name].op == "_Arg" and name not in ids:
             continue
-        kind = "host_to_device" if source == HOST else "device_to_host" if target == HOST else "device_to_device"
+        kind = (
+            "host_to_device"
+            if source == HOST
+            else "device_to_host"
+            if target == HOST
+            else "device_to_device"
+        )
         moved[kind] += _size(tensor, nodes, graphs, tf.as_dtype(node.attr["T"].type), unknown)
     return dict(+moved)

@@ -1,6 +1,8 @@
-"""A process of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE` of `processes.py`, or `... ADDRESS:PORT
-RANK` of another host's program (`members.py`). MultiWorkerMirroredStrategy's workers are sessions with one device. Under
-ParameterServerStrategy the coordinator is the session; the server and the workers serve, and a worker adds what only it knows of itself.
+"""A process of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE`
+of `processes.py`, or `... ADDRESS:PORT RANK` of another host's program (`members.py`).
+MultiWorkerMirroredStrategy's workers are sessions with one device. Under ParameterServerStrategy
+the coordinator is the session; the server and the workers serve, and a worker adds what only it
+knows of itself.
 """
 
 import faulthandler
@@ -28,7 +30,9 @@ from multigpu.run import Run
 
 
 class OneDevice(Devices):
-    """The only device of a process that computes one of the Run's replicas. On CPUs the device and the host are the same."""
+    """The only device of a process that computes one of the Run's replicas. On CPUs the device and
+    the host are the same.
+    """
 
     def __init__(self, run: Run, rank: int) -> None:
         self._set_up(run, (rank,))
@@ -44,7 +48,9 @@ class OneDevice(Devices):
         return super().state(0)  # the only GPU that this process sees, whatever the replica's rank
 
     def synchronise(self) -> None:
-        """A number brought back from the device comes after all that was asked of it (a member of a cluster knows no other way)."""
+        """A number brought back from the device comes after all that was asked of it (a member of a
+        cluster knows no other way).
+        """
         with self.at(0):
             (tf.random.uniform([]) + 1).numpy()
 
@@ -52,16 +58,21 @@ class OneDevice(Devices):
 class MemberSession(Session):
     """The session of one worker of MultiWorkerMirroredStrategy."""
 
-    def __init__(self, run: Run, order: dict[str, Any], pipe: Line, startup_s: float, stage: Stage) -> None:
+    def __init__(
+        self, run: Run, order: dict[str, Any], pipe: Line, startup_s: float, stage: Stage
+    ) -> None:
         self.pipe = pipe
-        super().__init__(run, order["rank"], order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        rank, threads = order["rank"], order["threads"]
+        super().__init__(run, rank, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         library = tf.distribute.experimental.CommunicationImplementation
         options = tf.distribute.experimental.CommunicationOptions(
             implementation=library.NCCL if self.run.device_type == "cuda" else library.RING
         )
-        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), OneDevice(self.run, rank)
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), OneDevice(
+            self.run, rank
+        )
 
     def barrier(self) -> None:
         self.pipe.send(("barrier", None))
@@ -75,9 +86,14 @@ class Server:
         self.run, self.order, self.stage = run, order, stage
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         stage("build")
+        # its memory grows on demand, by TF_FORCE_GPU_ALLOW_GROWTH
         self.server = tf.distribute.Server(
-            resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc", start=True
-        )  # its memory grows on demand, by TF_FORCE_GPU_ALLOW_GROWTH
+            resolver.cluster_spec(),
+            job_name=resolver.task_type,
+            task_index=resolver.task_id,
+            protocol="grpc",
+            start=True,
+        )
 
     def warm_up(self) -> None:
         self.stage("warm-up")
@@ -89,11 +105,19 @@ class Server:
         if rank < 0:
             return []
         if self.run.device_type == "cpu":
-            return [{"rank": rank, "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}]
+            return [
+                {
+                    "rank": rank,
+                    "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+                }
+            ]
         state, peak = device_state(0), float("nan")  # of the only GPU that this process sees
-        with suppress(ValueError, tf.errors.OpError):  # the allocator is the process's; where it cannot be asked, nothing is known
+        # the allocator is the process's; where it cannot be asked, nothing is known
+        with suppress(ValueError, tf.errors.OpError):
             peak = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
-        return [{"rank": rank, "peak_memory_gib": peak, "state": state.model_dump() if state else None}]
+        return [
+            {"rank": rank, "peak_memory_gib": peak, "state": state.model_dump() if state else None}
+        ]
 
 
 def open_member(run: Run, order: dict[str, Any], pipe: Line) -> Any:
@@ -135,7 +159,9 @@ def serve(pipe: Line) -> None:
 
 
 def main() -> None:
-    """Entry point. It ends without TensorFlow's farewell, which would wait for processes that are gone."""
+    """Entry point. It ends without TensorFlow's farewell, which would wait for processes that are
+    gone.
+    """
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     with suppress(BrokenPipeError, ConnectionResetError):

@@ -1,6 +1,7 @@
-"""Members of a TensorFlow Run over several processes: starting and ending them here, and on other hosts. No TensorFlow here.
-Each host runs one program (`measure.solo`): host 0's decides, writes Records and holds all sessions; others do what it asks. Members come
-to host 0 by themselves, so that a session hears all alike, and notices alike that one has gone.
+"""Members of a TensorFlow Run over several processes: starting and ending them here, and on other
+hosts. No TensorFlow here. Each host runs one program (`measure.solo`): host 0's decides, writes
+Records and holds all sessions; others do what it asks. Members come to host 0 by themselves, so
+that a session hears all alike, and notices alike that one has gone.
 """
 
 from __future__ import annotations
@@ -36,25 +37,42 @@ def free_ports(count: int) -> list[int]:
 
 
 def device_environment(device_type: str, place: int) -> dict[str, str]:
-    """What lets a process see one GPU of this host alone (of those that this process may use), or none (place -1, or CPUs)."""
+    """What lets a process see one GPU of this host alone (of those that this process may use), or
+    none (place -1, or CPUs).
+    """
     if device_type == "cpu" or place < 0:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), place + 1)
     if place >= len(visible):
-        raise Unsupported(f"CUDA_VISIBLE_DEVICES shows {len(visible)} GPUs and replica {place} needs one of its own")
+        raise Unsupported(
+            f"CUDA_VISIBLE_DEVICES shows {len(visible)} GPUs and replica {place} needs one of"
+            " its own"
+        )
     return {"CUDA_VISIBLE_DEVICES": visible[place]}
 
 
-def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequence[str], files: Sequence[int] = ()) -> Any:
-    """Start a process of the cluster on this host. task: what TF_CONFIG says. place: of its GPU, -1: none. files: it inherits these."""
+def start_member(
+    task: dict[str, Any],
+    device_type: str,
+    place: int,
+    words: Sequence[str],
+    files: Sequence[int] = (),
+) -> Any:
+    """Start a process of the cluster on this host. task: what TF_CONFIG says. place: of its GPU,
+    -1: none. files: it inherits these.
+    """
     environment = os.environ | device_environment(device_type, place)
     environment |= {"TF_CONFIG": json.dumps(task), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     command = [sys.executable, "-m", "multigpu.engines.tensorflow.member", *words]
-    return subprocess.Popen(command, env=environment, pass_fds=tuple(files), stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, env=environment, pass_fds=tuple(files), stdin=subprocess.DEVNULL
+    )
 
 
 def end_members(processes: Processes) -> None:
-    """End them by process id: those that end by themselves, then politely, which leaves stacks in the log, then surely."""
+    """End them by process id: those that end by themselves, then politely, which leaves stacks in
+    the log, then surely.
+    """
     until = time.monotonic() + 3.0
     for kind in ("wait", "terminate", "kill"):
         for process in processes:
@@ -67,19 +85,27 @@ def end_members(processes: Processes) -> None:
 
 
 ENTRY_S = 120.0  # how long programs and members may take to come
-GREETING_S = 5.0  # who has connected may take so long for each word of its greeting; then the next is heard
+GREETING_S = (
+    5.0  # who has connected may take so long for each word of its greeting; then the next is heard
+)
 
 KEY_VARIABLE = "MULTIGPU_LAUNCH"
-"""In the environment of a host's program and of its members: the launch's name, by which connections to host 0 are let in."""
+"""In the environment of a host's program and of its members: the launch's name, by which
+connections to host 0 are let in.
+"""
 
 
 def join(meeting_place: str, *greeting: Any) -> Line:
-    """A connection to host 0's program, which has heard this greeting; TimeoutError where nobody answers."""
+    """A connection to host 0's program, which has heard this greeting; TimeoutError where nobody
+    answers.
+    """
     address, _, port = meeting_place.rpartition(":")
     try:
         connection = line_of(connect(address, int(port), ENTRY_S))
     except OSError as error:
-        raise TimeoutError(f"host 0's program did not answer at {meeting_place} within {ENTRY_S:.0f} s: {error}") from None
+        raise TimeoutError(
+            f"host 0's program did not answer at {meeting_place} within {ENTRY_S:.0f} s: {error}"
+        ) from None
     key = os.environ[KEY_VARIABLE].encode()
     answer_challenge(connection, key)
     deliver_challenge(connection, key)
@@ -101,7 +127,9 @@ class Outpost:
 
 
 class Gathering:
-    """Host 0's program and all other hosts', for one launch, or TimeoutError. Leave it as a context: the others then end as well."""
+    """Host 0's program and all other hosts', for one launch, or TimeoutError. Leave it as a
+    context: the others then end as well.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.address, self.place, self.key = plan.address, plan.gathering, plan.launch_id
@@ -137,7 +165,13 @@ class Gathering:
                 greeting = connection.recv()
                 limit(connection, 0)
                 return connection, greeting
-            except (AuthenticationError, EOFError, OSError, ValueError):  # a stranger, or a member that ended at once
+            # a stranger, or a member that ended at once
+            except (
+                AuthenticationError,
+                EOFError,
+                OSError,
+                ValueError,
+            ):
                 connection.close()
 
     def address_of(self, host: int) -> str:
@@ -149,7 +183,9 @@ class Gathering:
 
 
 def attend(plan: Plan) -> None:
-    """What the program of every host but the first does: what host 0's asks, until that is over or has gone without a word (SystemExit)."""
+    """What the program of every host but the first does: what host 0's asks, until that is over or
+    has gone without a word (SystemExit).
+    """
     os.environ[KEY_VARIABLE] = plan.launch_id
     connection = join(plan.gathering, plan.host, plan.address)
     members: list[Any] = []

@@ -1,4 +1,6 @@
-"""What the engine asks of a workload's model in TensorFlow: pure functions of values, with no variable and no device inside."""
+"""What the engine asks of a workload's model in TensorFlow: pure functions of values, with no
+variable and no device inside.
+"""
 
 import importlib
 from abc import ABC, abstractmethod
@@ -18,7 +20,9 @@ Tensors = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Form:
-    """How a Run wants its model computed. dtype: of variables; compute: of products. even: all sentences have one length, unpadded."""
+    """How a Run wants its model computed. dtype: of variables; compute: of products. even: all
+    sentences have one length, unpadded.
+    """
 
     cuda: bool
     dtype: tf.DType
@@ -30,24 +34,42 @@ class Form:
 
 
 class StepModule(ABC):
-    """A model as pure functions. lookup_arrays: table -> the batch's ids. statistics: a step's running ones: name -> (shape, start)."""
+    """A model as pure functions. lookup_arrays: table -> the batch's ids. statistics: a step's
+    running ones: name -> (shape, start).
+    """
 
     lookup_arrays: Mapping[str, str] = {}
     statistics: Mapping[str, tuple[tuple[int, ...], Any]] = {}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """The order of axes that TensorFlow wants in memory, of convolutions [*window, channels, filters]; None: the description's own."""
+        """The order of axes that TensorFlow wants in memory, of convolutions [*window, channels,
+        filters]; None: the description's own.
+        """
         return (*range(2, len(variable.shape)), 1, 0) if variable.kind == "convolution" else None
 
     @abstractmethod
-    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The sum of the shard's loss, float32 or 64, and the running statistics. rows: table -> rows looked up, (B, T, width)."""
+    def loss(
+        self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
+    ) -> tuple[tf.Tensor, Tensors]:
+        """The sum of the shard's loss, float32 or 64, and the running statistics. rows: table ->
+        rows looked up, (B, T, width).
+        """
 
 
 def form_of(run: Run, devices: Devices, even: bool) -> Form:
     """The form that this Run asks for."""
-    recurrence: Literal["fused", "stepwise"] = "stepwise" if run.recurrence == "stepwise" else "fused"
-    return Form(devices.cuda, devices.dtype, devices.compute, even, run.execution == "xla", run.layout, recurrence)
+    recurrence: Literal["fused", "stepwise"] = (
+        "stepwise" if run.recurrence == "stepwise" else "fused"
+    )
+    return Form(
+        devices.cuda,
+        devices.dtype,
+        devices.compute,
+        even,
+        run.execution == "xla",
+        run.layout,
+        recurrence,
+    )
 
 
 def build_module(run: Run, form: Form) -> StepModule:

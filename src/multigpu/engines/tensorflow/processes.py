@@ -1,4 +1,6 @@
-"""A TensorFlow Run over several processes, fresh for each Run: this one starts them, keeps them in step and gathers. No TensorFlow here."""
+"""A TensorFlow Run over several processes, fresh for each Run: this one starts them, keeps them in
+step and gathers. No TensorFlow here.
+"""
 
 import socket
 import subprocess
@@ -17,11 +19,23 @@ from multigpu.measure.session import Stage
 from multigpu.placements import find_placement
 from multigpu.run import Run
 
-SHARE = 0.9  # of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the program's own watch ends it all
-ECHO_S = 2.0  # after the first failure, members have so long to say theirs: a death is often told by its echoes first
-LOOK_S = 5.0  # while workers on other hosts are awaited, their hosts are asked so often whether one has ended
+# of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the
+# program's own watch ends it all
+SHARE = 0.9
+# after the first failure, members have so long to say theirs: a death is often told by its echoes
+# first
+ECHO_S = 2.0
+# while workers on other hosts are awaited, their hosts are asked so often whether one has ended
+LOOK_S = 5.0
 
-ECHOES = ("UnavailableError", "AbortedError", "CancelledError", "ClosureInputError", "WorkerPreemptionError", "PSUnavailableError")
+ECHOES = (
+    "UnavailableError",
+    "AbortedError",
+    "CancelledError",
+    "ClosureInputError",
+    "WorkerPreemptionError",
+    "PSUnavailableError",
+)
 """Names of TensorFlow's errors that say that another process has gone."""
 
 RAISED = {"out_of_memory": MemoryError, "unsupported": Unsupported, "timeout": TimeoutError}
@@ -29,12 +43,16 @@ RAISED = {"out_of_memory": MemoryError, "unsupported": Unsupported, "timeout": T
 
 
 class Lost(SystemExit):
-    """A member died without a word: this program ends too, and its launcher starts it and the Run again."""
+    """A member died without a word: this program ends too, and its launcher starts it and the Run
+    again.
+    """
 
 
 @dataclass
 class Member:
-    """A process of the group. rank: of the replica that it computes, -1 for a server or a coordinator. process: None on another host."""
+    """A process of the group. rank: of the replica that it computes, -1 for a server or a
+    coordinator. process: None on another host.
+    """
 
     name: str
     rank: int
@@ -43,7 +61,9 @@ class Member:
 
 
 class Session:
-    """A Run with a process a device, as `measure.session.Session` wants it. TimeoutError: members took too long; Lost: one was killed."""
+    """A Run with a process a device, as `measure.session.Session` wants it. TimeoutError: members
+    took too long; Lost: one was killed.
+    """
 
     def __init__(
         self,
@@ -57,12 +77,19 @@ class Session:
         gathering: Gathering | None = None,
     ) -> None:
         if run.traced_steps:
-            raise Unsupported(f"traced_steps {run.traced_steps}: a Run over several TensorFlow processes is not traced; leave it out")
+            raise Unsupported(
+                f"traced_steps {run.traced_steps}: a Run over several TensorFlow processes is not"
+                " traced; leave it out"
+            )
         self.deadline, self.timeout_s = time.monotonic() + SHARE * timeout_s, timeout_s
         self.run, self.gathering = run, gathering
         self.members: list[Member] = []
         self.far: set[int] = set()
-        strategy = next(engine.strategy for engine in find_placement(run.placement).engines if engine.framework == "tensorflow")
+        strategy = next(
+            engine.strategy
+            for engine in find_placement(run.placement).engines
+            if engine.framework == "tensorflow"
+        )
         replicas = [("worker", rank) for rank in range(run.devices)]
         roles = replicas if strategy == "multi_worker" else [("ps", -1), *replicas, ("chief", -1)]
         # replicas are dealt out host after host; who computes none is on the first
@@ -78,7 +105,14 @@ class Session:
             self._receive_far([at for (_, at), host in zip(roles, hosts, strict=True) if host])
             for member in self.members:
                 role = member.name.split()[0]
-                member.pipe.send(order | {"role": role, "rank": member.rank, "run": run.model_dump_json(exclude_defaults=True)})
+                member.pipe.send(
+                    order
+                    | {
+                        "role": role,
+                        "rank": member.rank,
+                        "run": run.model_dump_json(exclude_defaults=True),
+                    }
+                )
             self._all("built", self.members)
         except BaseException:
             self.close()
@@ -87,17 +121,29 @@ class Session:
     def _addresses(self, hosts: list[int]) -> list[str]:
         if self.gathering is None:
             return [f"127.0.0.1:{port}" for port in free_ports(len(hosts))]
-        ports = {host: iter(self.gathering.ports(host, hosts.count(host))) for host in sorted(set(hosts))}
+        ports = {
+            host: iter(self.gathering.ports(host, hosts.count(host))) for host in sorted(set(hosts))
+        }
         return [f"{self.gathering.address_of(host)}:{next(ports[host])}" for host in hosts]
 
-    def _start(self, role: str, rank: int, host: int, place: int, cluster: dict[str, list[str]]) -> None:
-        """Start a process here, or have it started on its host, from where it will connect. place: of its GPU on that host."""
+    def _start(
+        self, role: str, rank: int, host: int, place: int, cluster: dict[str, list[str]]
+    ) -> None:
+        """Start a process here, or have it started on its host, from where it will connect. place:
+        of its GPU on that host.
+        """
         task = {"cluster": cluster, "task": {"type": role, "index": max(rank, 0)}}
-        common: dict[str, Any] = {"task": task, "device_type": self.run.device_type, "place": place if rank >= 0 else -1}
+        common: dict[str, Any] = {
+            "task": task,
+            "device_type": self.run.device_type,
+            "place": place if rank >= 0 else -1,
+        }
         if host:
             assert self.gathering
             self.far.add(host)
-            self.gathering.outposts[host].ask("start", common | {"words": [self.gathering.place, str(rank)]})
+            self.gathering.outposts[host].ask(
+                "start", common | {"words": [self.gathering.place, str(rank)]}
+            )
             return
         ours, theirs = socket.socketpair()
         with theirs:
@@ -114,17 +160,24 @@ class Session:
                 continue
             except TimeoutError:
                 if any(self.gathering.outposts[host].ask("ended") for host in sorted(self.far)):
-                    raise Lost(f"a worker of {self.run.label()} ended on its host before it came") from None
+                    raise Lost(
+                        f"a worker of {self.run.label()} ended on its host before it came"
+                    ) from None
             if time.monotonic() >= self.deadline:
                 missing = sorted(set(ranks) - set(found))
-                raise TimeoutError(f"workers {missing} did not come from their hosts within {SHARE:.0%} of {self.timeout_s:g} s")
+                raise TimeoutError(
+                    f"workers {missing} did not come from their hosts within {SHARE:.0%} of"
+                    f" {self.timeout_s:g} s"
+                )
         self.members += [Member(f"worker {rank}", rank, None, found[rank]) for rank in ranks]
 
     def warm_up(self) -> None:
         self._all("warm", self.members)
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps; what every member knows of its replicas, by rank. Who only serves is asked when they are done."""
+        """The timed steps; what every member knows of its replicas, by rank. Who only serves is
+        asked when they are done.
+        """
         steppers = [member for member in self.members if member.name == "chief 0"] or self.members
         servers = [member for member in self.members if member not in steppers]
         known: dict[int, dict[str, Any]] = {}
@@ -134,18 +187,26 @@ class Session:
         return [known[rank] for rank in sorted(known)]
 
     def _all(self, word: str, asked: list[Member]) -> list[Any]:
-        """Ask members for `word` and wait for their answers; on the way, let those go on together that meet at a barrier."""
+        """Ask members for `word` and wait for their answers; on the way, let those go on together
+        that meet at a barrier.
+        """
         with suppress(BrokenPipeError):
             for member in asked:
                 member.pipe.send(word)
         answers: dict[str, Any] = {}
         waiting: list[Member] = []
         while len(answers) < len(asked):
-            # all are listened to: what those can say that were not asked, or have answered, is that they are gone
-            ready = wait([member.pipe for member in self.members], max(0.0, self.deadline - time.monotonic()))
+            # all are listened to: what those can say that were not asked, or have answered, is that
+            # they are gone
+            ready = wait(
+                [member.pipe for member in self.members], max(0.0, self.deadline - time.monotonic())
+            )
             if not ready:
                 missing = [member.name for member in asked if member.name not in answers]
-                raise TimeoutError(f"{', '.join(missing)} did not answer within {SHARE:.0%} of {self.timeout_s:g} s")
+                raise TimeoutError(
+                    f"{', '.join(missing)} did not answer within {SHARE:.0%} of"
+                    f" {self.timeout_s:g} s"
+                )
             for member in self.members:
                 if member.pipe in ready:
                     said = self._hear(member)

@@ -15,24 +15,30 @@ from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer, dedupli
 from multigpu.engines.tensorflow.variables import make_variable
 from multigpu.workloads.base import Variable
 
-GROUP = 1000  # keys of collectives: the group's is GROUP + its size, since one key may never name groups of two sizes
+# keys of collectives: the group's is GROUP + its size, since one key may never name groups of two
+# sizes
+GROUP = 1000
 
 INSTANCES = itertools.count(1)
-"""One key a collective that this process traces: an instance keeps its first shape for as long as the process lives."""
+"""One key a collective that this process traces: an instance keeps its first shape for as long as
+the process lives.
+"""
 
 
 class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica.
-    merge = "all_reduce": one collective sum of all dense gradients (NCCL's on GPUs, TensorFlow's ring on CPUs); "copy": every replica gets
-    all others' and adds them up; "none": nothing travels. Sparse gradients travel as copies under both, as rows with their ids.
+    merge = "all_reduce": one collective sum of all dense gradients (NCCL's on GPUs, TensorFlow's
+        ring on CPUs); "copy": every replica gets
+    all others' and adds them up; "none": nothing travels. Sparse gradients travel as copies under
+    both, as rows with their ids.
     """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.merge = context.placement.merge
         if self.merge == "copy":
-            # chains of additions would become one sum of many, which begins with whichever input it may overwrite: copies of
-            # the variables would drift apart in their last bits
+            # chains of additions would become one sum of many, which begins with whichever input it
+            # may overwrite: copies of the variables would drift apart in their last bits
             rewrite(arithmetic=False)
         self.tables = [v.name for v in context.model.variables if v.kind == "embedding"]
         self.order = context.model.variables
@@ -41,8 +47,12 @@ class ReplicatedTrainer(Trainer):
         for variable, value in self.initial():
             for rank in range(context.replicas):
                 device = self.devices.name(rank)
-                self.copies[rank][variable.name] = make_variable(value, self.devices.dtype, device, f"{variable.name}_{rank}")
-                self.slots[rank][variable.name] = self._slots(value.shape, rank, f"{variable.name}_{rank}")
+                self.copies[rank][variable.name] = make_variable(
+                    value, self.devices.dtype, device, f"{variable.name}_{rank}"
+                )
+                self.slots[rank][variable.name] = self._slots(
+                    value.shape, rank, f"{variable.name}_{rank}"
+                )
 
     def terms(self, shards: list[Shard]) -> list[int]:
         if self.merge != "none":
@@ -71,7 +81,9 @@ class ReplicatedTrainer(Trainer):
                 with self.devices.at(rank), tf.name_scope(f"merge/densify/{rank}/"):
                     for name in self.tables:
                         rows = self.copies[rank][name].shape[0]
-                        tower.gradients[name] = tf.math.unsorted_segment_sum(tower.rows[name], tower.ids[name], rows)
+                        tower.gradients[name] = tf.math.unsorted_segment_sum(
+                            tower.rows[name], tower.ids[name], rows
+                        )
         merged = self._merged([tower.gradients for tower in towers])
         for rank in range(len(towers)):
             with self.devices.at(rank):
@@ -108,11 +120,17 @@ class ReplicatedTrainer(Trainer):
                 else:
                     total = reduce(tf.add, [tf.identity(one) for one in flat])
                 parts = tf.split(total, [prod(shapes[name]) for name in names])
-                merged.append({name: tf.reshape(part, shapes[name]) for name, part in zip(names, parts, strict=True)})
+                merged.append(
+                    {
+                        name: tf.reshape(part, shapes[name])
+                        for name, part in zip(names, parts, strict=True)
+                    }
+                )
         return merged
 
     def _all_reduce(self, flat: tf.Tensor, instance: int) -> tf.Tensor:
-        # the older of the two ops: a trace would put the newer one's instances into sequence, and each waits for all
+        # the older of the two ops: a trace would put the newer one's instances into sequence, and
+        # each waits for all
         return tf.raw_ops.CollectiveReduce(
             input=flat,
             group_size=self.context.replicas,

@@ -1,5 +1,6 @@
-"""Update rules, as PyTorch defines them, in TensorFlow's fused kernels. These run on their variable's device, whatever `tf.device` says:
-this is how document 000's Exp1 silently became its Exp2. An update elsewhere needs variables that live there.
+"""Update rules, as PyTorch defines them, in TensorFlow's fused kernels. These run on their
+variable's device, whatever `tf.device` says: this is how document 000's Exp1 silently became its
+Exp2. An update elsewhere needs variables that live there.
 """
 
 from collections.abc import Sequence
@@ -9,13 +10,20 @@ import tensorflow as tf
 
 from multigpu.workloads.base import Optimizer
 
-STEP, RATE, EPSILON, TERMS = 0, 1, 2, 3  # where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica
+# where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica
+STEP, RATE, EPSILON, TERMS = (
+    0,
+    1,
+    2,
+    3,
+)
 
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
-    """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon, each replica's divisor.
-    Adam's bias corrections enter here, in float64: w <- w - rate sqrt(c2) / c1 x m / (sqrt(v) + epsilon sqrt(c2)), with
-    c = 1 - beta^(step + 1): PyTorch's rule, whose epsilon stands beside the corrected root, multiplied out.
+    """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon,
+    each replica's divisor. Adam's bias corrections enter here, in float64: w <- w - rate sqrt(c2) /
+    c1 x m / (sqrt(v) + epsilon sqrt(c2)), with c = 1 - beta^(step + 1): PyTorch's rule, whose
+    epsilon stands beside the corrected root, multiplied out.
     """
     rate, epsilon = rule.rate, 0.0
     if rule.name == "adam":
@@ -30,9 +38,16 @@ def slot_names(rule: Optimizer) -> list[str]:
 
 
 def apply(
-    rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], gradient: tf.Tensor, numbers: tf.Tensor, locking: bool = False
+    rule: Optimizer,
+    variable: tf.Variable,
+    slots: list[tf.Variable],
+    gradient: tf.Tensor,
+    numbers: tf.Tensor,
+    locking: bool = False,
 ) -> None:
-    """Update `variable` and its slots by a dense gradient beside them. locking: whether updates that come at once wait for each other."""
+    """Update `variable` and its slots by a dense gradient beside them. locking: whether updates
+    that come at once wait for each other.
+    """
     dtype = gradient.dtype
     if rule.weight_decay:
         gradient = gradient + tf.constant(rule.weight_decay, dtype) * variable.read_value()
@@ -54,28 +69,50 @@ def apply(
     elif slots:
         momentum = tf.constant(rule.momentum, dtype)
         tf.raw_ops.ResourceApplyMomentum(
-            var=variable.handle, accum=slots[0].handle, lr=numbers[RATE], grad=gradient, momentum=momentum, use_locking=locking
+            var=variable.handle,
+            accum=slots[0].handle,
+            lr=numbers[RATE],
+            grad=gradient,
+            momentum=momentum,
+            use_locking=locking,
         )
     else:
-        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=numbers[RATE], delta=gradient, use_locking=locking)
+        tf.raw_ops.ResourceApplyGradientDescent(
+            var=variable.handle, alpha=numbers[RATE], delta=gradient, use_locking=locking
+        )
 
 
 def apply_rows(
-    rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], ids: tf.Tensor, rows: tf.Tensor, numbers: tf.Tensor
+    rule: Optimizer,
+    variable: tf.Variable,
+    slots: list[tf.Variable],
+    ids: tf.Tensor,
+    rows: tf.Tensor,
+    numbers: tf.Tensor,
 ) -> None:
-    """The dense rule's result where only `rows` (n, width) at distinct `ids` (n,) have a gradient; slots of other rows decay too."""
+    """The dense rule's result where only `rows` (n, width) at distinct `ids` (n,) have a gradient;
+    slots of other rows decay too.
+    """
     if rule.weight_decay:
-        raise NotImplementedError("weight decay with sparse gradients: choose embedding_gradients 'dense'")
+        raise NotImplementedError(
+            "weight decay with sparse gradients: choose embedding_gradients 'dense'"
+        )
     dtype = rows.dtype
     if rule.name == "adam":
         mean, square = slots
         for slot, decay, addition in ((mean, rule.beta1, rows), (square, rule.beta2, rows * rows)):
             slot.assign(slot.read_value() * tf.constant(decay, dtype))
-            tf.raw_ops.ResourceScatterAdd(resource=slot.handle, indices=ids, updates=addition * tf.constant(1 - decay, dtype))
-        variable.assign_sub(numbers[RATE] * mean.read_value() / (tf.sqrt(square.read_value()) + numbers[EPSILON]))
+            tf.raw_ops.ResourceScatterAdd(
+                resource=slot.handle, indices=ids, updates=addition * tf.constant(1 - decay, dtype)
+            )
+        variable.assign_sub(
+            numbers[RATE] * mean.read_value() / (tf.sqrt(square.read_value()) + numbers[EPSILON])
+        )
     elif slots:
         slots[0].assign(slots[0].read_value() * tf.constant(rule.momentum, dtype))
         tf.raw_ops.ResourceScatterAdd(resource=slots[0].handle, indices=ids, updates=rows)
         variable.assign_sub(numbers[RATE] * slots[0].read_value())
     else:
-        tf.raw_ops.ResourceScatterSub(resource=variable.handle, indices=ids, updates=numbers[RATE] * rows)
+        tf.raw_ops.ResourceScatterSub(
+            resource=variable.handle, indices=ids, updates=numbers[RATE] * rows
+        )

@@ -1,4 +1,6 @@
-"""Placements with one master a variable, on the host or on a device, and an update there or elsewhere."""
+"""Placements with one master a variable, on the host or on a device, and an update there or
+elsewhere.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +16,9 @@ from multigpu.workloads.base import Variable
 
 
 class ServerTrainer(Trainer):
-    """Towers read masters, masters collect gradients. Updated elsewhere, a variable has a mirror there, or the kernel would run at home."""
+    """Towers read masters, masters collect gradients. Updated elsewhere, a variable has a mirror
+    there, or the kernel would run at home.
+    """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -25,7 +29,9 @@ class ServerTrainer(Trainer):
         self.slots: dict[str, list[tf.Variable]] = {}
         for variable, value in self.initial():
             a, name = self.assigned[variable.name], variable.name
-            self.held[name] = make_variable(value, self.devices.dtype, self.devices.name(a.home), name)
+            self.held[name] = make_variable(
+                value, self.devices.dtype, self.devices.name(a.home), name
+            )
             if a.update != a.home:
                 self.mirrors[name] = self._zeros(value.shape, a.update, f"{name}_mirror")
             self.slots[name] = self._slots(value.shape, a.update, name)
@@ -46,7 +52,11 @@ class ServerTrainer(Trainer):
         return self.read[name]
 
     def pull(self, rank: int) -> Tensors:
-        return {name: self.move(self._value(a), rank) for name, a in self.assigned.items() if a.variable.kind != "embedding"}
+        return {
+            name: self.move(self._value(a), rank)
+            for name, a in self.assigned.items()
+            if a.variable.kind != "embedding"
+        }
 
     def look_up(self, rank: int, batch: Tensors) -> tuple[Tensors, Tensors]:
         rows, ids = {}, {}
@@ -68,13 +78,22 @@ class ServerTrainer(Trainer):
             with self.devices.at(a.update):
                 if name not in towers[0].rows:
                     with tf.name_scope(f"merge/{name}/"):
-                        gradient = tf.add_n([tf.identity(tower.gradients[name]) for tower in towers])
+                        gradient = tf.add_n(
+                            [tf.identity(tower.gradients[name]) for tower in towers]
+                        )
                     self._update(a, gradient)
                     continue
                 with tf.name_scope(f"merge/{name}/"):
                     rows = tf.concat([tf.identity(tower.rows[name]) for tower in towers], 0)
-                    with tf.name_scope("kept"):  # ids are there from the start, and their place in a trace says nothing
-                        ids = tf.concat([self._ids_at(a, tower, batch) for tower, batch in zip(towers, batches, strict=True)], 0)
+                    # ids are there from the start, and their place in a trace says nothing
+                    with tf.name_scope("kept"):
+                        ids = tf.concat(
+                            [
+                                self._ids_at(a, tower, batch)
+                                for tower, batch in zip(towers, batches, strict=True)
+                            ],
+                            0,
+                        )
                     if self.context.sparse:
                         ids, rows = deduplicated(ids, rows)
                     else:
@@ -82,7 +101,9 @@ class ServerTrainer(Trainer):
                 self._update(a, rows, ids if self.context.sparse else None)
 
     def _ids_at(self, a: Assigned, tower: Tower, batch: Tensors) -> tf.Tensor:
-        """A replica's ids where the table is updated: the host has them from the batch, unless they are deduplicated."""
+        """A replica's ids where the table is updated: the host has them from the batch, unless they
+        are deduplicated.
+        """
         if a.update == HOST and not self.context.sparse:
             return tf.reshape(batch[f"{self.module.lookup_arrays[a.variable.name]}_host"], [-1])
         if self.context.sparse:
@@ -110,8 +131,9 @@ class ServerTrainer(Trainer):
 
 
 class ParallelTrainer(ServerTrainer):
-    """make_parallel in one graph (PyTorch's twin in `engines.torch.server` says more); shards are joined (`feed.join_shards`). The module
-    says `logits(values, images, statistics)`, (B, classes) with the running statistics, and `loss_of(logits, labels)`, the sum.
+    """make_parallel in one graph (PyTorch's twin in `engines.torch.server` says more); shards are
+    joined (`feed.join_shards`). The module says `logits(values, images, statistics)`, (B, classes)
+    with the running statistics, and `loss_of(logits, labels)`, the sum.
     """
 
     module: Any
@@ -132,21 +154,28 @@ class ParallelTrainer(ServerTrainer):
                 gradient = tape.gradient(loss, predictions)
             with tf.name_scope("kept"):
                 step = tf.cast(numbers[rules.STEP], tf.int64)
-                tf.raw_ops.ResourceScatterUpdate(resource=self.losses[0].handle, indices=step, updates=loss)
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=self.losses[0].handle, indices=step, updates=loss
+                )
         with self.devices.at(0), tf.name_scope("merge/predictions/"):
             slices = tf.split(gradient, sizes)
         towers = []
         for rank, ((tape, own, values), back) in enumerate(zip(passes, slices, strict=True)):
-            # said here once more: a tape puts what it makes on the device in scope, not where the tower was
+            # said here once more: a tape puts what it makes on the device in scope, not where the
+            # tower was
             with self.devices.at(rank), tf.name_scope(f"compute/{rank}/backward/"):
                 towers.append(Tower(tape.gradient(own, values, output_gradients=tf.identity(back))))
         return towers
 
     def _predict(self, rank: int, images: tf.Tensor) -> tuple[tf.GradientTape, tf.Tensor, Tensors]:
-        """A tower's forward pass: its tape, its predictions (b, classes) and the values that it watched."""
+        """A tower's forward pass: its tape, its predictions (b, classes) and the values that it
+        watched.
+        """
         values = self.pull(rank)
         with self.devices.at(rank), tf.name_scope(f"compute/{rank}/"):
-            statistics = {name: variable.read_value() for name, variable in self.statistics[rank].items()}
+            statistics = {
+                name: variable.read_value() for name, variable in self.statistics[rank].items()
+            }
             own = tf.identity(images)
             logits = self.module.logits
             if self.context.run.execution == "xla":

@@ -1,4 +1,6 @@
-"""One Run in one TensorFlow process that dispatches for all its devices: build, warm up, time, trace; and its logs for TensorBoard."""
+"""One Run in one TensorFlow process that dispatches for all its devices: build, warm up, time,
+trace; and its logs for TensorBoard.
+"""
 
 import itertools
 import os
@@ -31,7 +33,9 @@ from multigpu.run import Run
 
 
 def build_trainer(context: Context) -> Trainer:
-    """The trainer of the Run's placement; `Unsupported` where the row asks for what no trainer does."""
+    """The trainer of the Run's placement; `Unsupported` where the row asks for what no trainer
+    does.
+    """
     placement = context.placement
     if any(engine.strategy for engine in placement.engines):
         return StrategyTrainer(context)
@@ -41,13 +45,28 @@ def build_trainer(context: Context) -> Trainer:
 
 
 class Session(RunSession):
-    """One process has one clock: step durations, and the window's, are the same for all replicas."""
+    """One process has one clock: step durations, and the window's, are the same for all
+    replicas.
+    """
 
-    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+    def __init__(
+        self,
+        run: Run,
+        rank: int,
+        threads: int,
+        shared: Path,
+        timeout_s: float,
+        startup_s: float,
+        stage: Stage,
+    ) -> None:
         super().__init__(run, threads, startup_s, stage)
         self.strategy, self.devices = self._set_up(rank)
-        dynamic = run.description.unit == "words" and self.source.period != 1 and run.batching != "fixed"
-        self.context = Context(run, self.devices, is_even(self.source, len(run.shard_sizes)), dynamic, self.strategy)
+        dynamic = (
+            run.description.unit == "words" and self.source.period != 1 and run.batching != "fixed"
+        )
+        self.context = Context(
+            run, self.devices, is_even(self.source, len(run.shard_sizes)), dynamic, self.strategy
+        )
         self.feed = self._feed()
         stage("build")
         self.trainer: Trainer = self._trainer()
@@ -55,7 +74,9 @@ class Session(RunSession):
         self.build_s = time.perf_counter() - self.began
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
-        """The strategy that must stand before all else in this process, or None, and the devices of this process."""
+        """The strategy that must stand before all else in this process, or None, and the devices of
+        this process.
+        """
         return None, Devices(self.run)
 
     def _feed(self) -> Feed | DataFeed:
@@ -74,7 +95,9 @@ class Session(RunSession):
         return self.counted(index, self.feed.shards(index))
 
     def step(self, index: int) -> None:
-        """One step; the last of a window ends when every device has finished, so that the marks see it."""
+        """One step; the last of a window ends when every device has finished, so that the marks see
+        it.
+        """
         self.stage("step")
         self.trainer.step(self.shards(index))
         if index + 1 in (self.run.warmup_steps, self.run.warmup_steps + self.run.timed_steps):
@@ -100,7 +123,10 @@ class Session(RunSession):
         window = run_window(self.step, first, self.run.timed_steps, self.devices, self.barrier)
         states = [self.devices.state(rank) for rank in self.devices.ranks]
         losses = self.trainer.loss_shares()
-        steps = [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]]
+        steps = [
+            round(t, 7)
+            for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]
+        ]
         distances = self._distances()
         parts = []
         for place, (rank, state) in enumerate(zip(self.devices.ranks, states, strict=True)):
@@ -126,9 +152,13 @@ class Session(RunSession):
         return parts
 
     def _distances(self) -> list[dict[str, Any]]:
-        """Of each part: how far its variables are from their start, and fingerprints of where; the start is drawn anew, in one pass."""
+        """Of each part: how far its variables are from their start, and fingerprints of where; the
+        start is drawn anew, in one pass.
+        """
         owned = [self.trainer.owned(place) for place in range(len(self.devices.ranks))]
-        parts: list[dict[str, Any]] = [{"distance": {}, "start_square": 0.0, "prints": {}} for _ in owned]
+        parts: list[dict[str, Any]] = [
+            {"distance": {}, "start_square": 0.0, "prints": {}} for _ in owned
+        ]
         for variable, initial in self.trainer.initial():
             name = variable.name
             start_square = squared_distance(initial)
@@ -148,7 +178,9 @@ class Session(RunSession):
 
 
 def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict[str, Any]]:
-    """Trace the Run's `traced_steps` steps after one more that warms the profiler up; every replica's part, by rank."""
+    """Trace the Run's `traced_steps` steps after one more that warms the profiler up; every
+    replica's part, by rank.
+    """
     context = trainer.context
     run, devices = context.run, trainer.devices
     first = advance(run, step, first)
@@ -169,29 +201,44 @@ def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict
     graphs = trainer.graphs
     places = {node.name: devices.place(node.device) for node in graphs.nodes} if graphs else {}
     tables = frozenset(v.name for v in context.model.variables if v.kind == "embedding")
-    names = Names(run.devices, context.placement.variables != "replica", run.execution == "xla", tables, places)
+    names = Names(
+        run.devices,
+        context.placement.variables != "replica",
+        run.execution == "xla",
+        tables,
+        places,
+    )
     missing: Missing = {}
     if run.execution == "eager":
         why = "eager operations carry no names of their scopes"
         missing = dict.fromkeys(("pull", "forward", "backward", "merge", "update"), why)
     elif names.fused:
-        missing = dict.fromkeys(("forward", "backward"), "a tower's passes are one compiled function")
+        missing = dict.fromkeys(
+            ("forward", "backward"), "a tower's passes are one compiled function"
+        )
     return read_space(xplane_pb2.XSpace.FromString(data), names, devices.cuda, missing)
 
 
 def placed_graph(graphs: Graphs) -> tf.compat.v1.GraphDef:
-    """All partitions of a step as one graph: every node with its final device, copies as `_Send` and `_Recv`."""
-    first = {node.name: node for node in reversed(graphs.nodes)}  # a node may stand in several partitions
+    """All partitions of a step as one graph: every node with its final device, copies as `_Send`
+    and `_Recv`.
+    """
+    # a node may stand in several partitions
+    first = {node.name: node for node in reversed(graphs.nodes)}
     return tf.compat.v1.GraphDef(node=[node for node in graphs.nodes if first[node.name] is node])
 
 
 def write_events(session: Session, durations: list[float], folder: Path) -> None:
-    """For `tensorboard --logdir`: losses, step times (s, on the host's clock), bytes a step and the placed graph of a session."""
+    """For `tensorboard --logdir`: losses, step times (s, on the host's clock), bytes a step and the
+    placed graph of a session.
+    """
     assert session.trainer.graphs
     with tf.device("/device:CPU:0"), tf.summary.create_file_writer(str(folder)).as_default():
         tf.summary.graph(placed_graph(session.trainer.graphs))
         tf.summary.text("run", session.run.model_dump_json(indent=1), 0)
-        for step, loss in enumerate(joined_losses(session.run, [{"losses": mine} for mine in session.trainer.loss_shares()])):
+        for step, loss in enumerate(
+            joined_losses(session.run, [{"losses": mine} for mine in session.trainer.loss_shares()])
+        ):
             tf.summary.scalar("loss", loss, step)
         for step, duration in enumerate(durations):
             tf.summary.scalar("step time in s, host's clock", duration, step)
@@ -202,7 +249,9 @@ def write_events(session: Session, durations: list[float], folder: Path) -> None
 def folder_of(run: Run, logs: Path) -> Path:
     """A new folder for one measurement of `run` among others."""
     name = f"{run.model}-{run.placement}-x{run.devices}-{run.digest}"
-    numbered = (logs / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+    numbered = (
+        logs / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1)
+    )
     folder = next(one for one in numbered if not one.exists())
     folder.mkdir(parents=True)
     return folder

@@ -1,4 +1,6 @@
-"""What each stage of a model costs on one device, and a copy between two: what each further pass adds to one graph, as calls cost more."""
+"""What each stage of a model costs on one device, and a copy between two: what each further pass
+adds to one graph, as calls cost more.
+"""
 
 import math
 import time
@@ -23,10 +25,11 @@ MORE = 4  # further passes in the longer of two graphs, whose difference is thei
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
-    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a GPU the host's part of a pass is what it
-    takes on one row, the device's what it takes on all: the longer hides the other. Op by op, and on CPUs, one thread does everything.
-    Which threads of a graph start work on several devices is told by measured steps (`cost.host_model_errors`); until there are any, one
-    for each.
+    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a
+    GPU the host's part of a pass is what it takes on one row, the device's what it takes on all:
+    the longer hides the other. Op by op, and on CPUs, one thread does everything. Which threads of
+    a graph start work on several devices is told by measured steps (`cost.host_model_errors`);
+    until there are any, one for each.
     """
     prepare(run.device_type, 2)
     source = open_source(run)
@@ -41,9 +44,12 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         clock = PassClock(devices, run.execution == "graph", repeats)
         for stage in trainer.graph.stages:
             if stage.host:
-                outputs[stage.name] = trainer.words.lookup(shard.tensors[stage.arrays[0]])  # type: ignore[union-attr]
+                words = shard.tensors[stage.arrays[0]]
+                outputs[stage.name] = trainer.words.lookup(words)  # type: ignore[union-attr]
                 continue
-            cost, outputs[stage.name] = _stage(trainer, stage, [outputs[name] for name in stage.inputs], shard.tensors, clock)
+            cost, outputs[stage.name] = _stage(
+                trainer, stage, [outputs[name] for name in stage.inputs], shard.tensors, clock
+            )
             stages.append(cost)
         copies = tuple(_copy(devices, size, clock) for size in sorted(set(sizes)))
     threads: HostModel = "per_device" if clock.graph and devices.cuda else "one"
@@ -52,7 +58,9 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
 
 @contextmanager
 def as_written() -> Iterator[None]:
-    """Nothing is left out of a graph for having no reader: a pass that is only waited for would not run."""
+    """Nothing is left out of a graph for having no reader: a pass that is only waited for would not
+    run.
+    """
     before = tf.config.optimizer.get_experimental_options().get("dependency_optimization", True)
     tf.config.optimizer.set_experimental_options({"dependency_optimization": False})
     try:
@@ -62,26 +70,38 @@ def as_written() -> Iterator[None]:
 
 
 class PassClock:
-    """Times passes within a graph (`graph`) or op by op. call_s: what calling a graph costs, whatever runs in it."""
+    """Times passes within a graph (`graph`) or op by op. call_s: what calling a graph costs,
+    whatever runs in it.
+    """
 
     def __init__(self, devices: Devices, graph: bool, repeats: int) -> None:
         self.devices, self.graph, self.repeats = devices, graph, repeats
         with devices.at(0):
             self.number = tf.identity(tf.constant(1.0))
-        self.call_s = self.each(tf.function(lambda: tf.identity(self.number), autograph=False)) if graph else 0.0
+        self.call_s = (
+            self.each(tf.function(lambda: tf.identity(self.number), autograph=False))
+            if graph
+            else 0.0
+        )
 
     def seconds(self, action: Callable[..., Any], *arguments: Any) -> float:
         """One pass, until the device has finished."""
         if not self.graph:
             return self.each(lambda: action(*arguments))
-        return self.difference_s(self.passes(action, 1, arguments), self.passes(action, 1 + MORE, arguments))
+        return self.difference_s(
+            self.passes(action, 1, arguments), self.passes(action, 1 + MORE, arguments)
+        )
 
     def difference_s(self, short: Callable[[], Any], long: Callable[[], Any]) -> float:
-        """What each further pass of `long` takes; called in turn, so that a busy moment of the host meets both."""
+        """What each further pass of `long` takes; called in turn, so that a busy moment of the host
+        meets both.
+        """
         found = sorted(self.each(long) - self.each(short) for _ in range(3))
         return max(0.0, found[1]) / MORE
 
-    def passes(self, action: Callable[..., Any], count: int, arguments: Sequence[Any]) -> Callable[[], Any]:
+    def passes(
+        self, action: Callable[..., Any], count: int, arguments: Sequence[Any]
+    ) -> Callable[[], Any]:
         """A graph in which so many passes start one after another."""
 
         def repeated(*arguments: Any) -> tf.Tensor:
@@ -113,13 +133,20 @@ class PassClock:
         return Part(device_s=0.0, host_s=seconds)
 
 
-def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensors: Any, clock: PassClock) -> tuple[StageCost, tf.Tensor]:
+def _stage(
+    trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensors: Any, clock: PassClock
+) -> tuple[StageCost, tf.Tensor]:
     arrays = [tensors[name] for name in stage.arrays]
     one_row = [[whole[:1] for whole in these] for these in (inputs, arrays)]
     function = trainer.functions[stage.name]
 
     def values() -> dict[str, Any]:
-        return {name: trainer.values[name] if name in trainer.tables else trainer.values[name].read_value() for name in stage.variables}
+        return {
+            name: trainer.values[name]
+            if name in trainer.tables
+            else trainer.values[name].read_value()
+            for name in stage.variables
+        }
 
     def forward(inputs: list[tf.Tensor], arrays: list[tf.Tensor]) -> tf.Tensor:
         with trainer.devices.at(0):
@@ -133,7 +160,13 @@ def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensor
             output = function(held, inputs, arrays)
         with trainer.devices.at(0):
             found = tape.gradient(output, (held, flowing))
-            return [output, *(one.values if isinstance(one, tf.IndexedSlices) else one for one in tf.nest.flatten(found))]
+            return [
+                output,
+                *(
+                    one.values if isinstance(one, tf.IndexedSlices) else one
+                    for one in tf.nest.flatten(found)
+                ),
+            ]
 
     ahead_s, whole_s = (clock.seconds(action, inputs, arrays) for action in (forward, passes))
     ahead_host_s, whole_host_s = (clock.seconds(action, *one_row) for action in (forward, passes))
@@ -143,11 +176,17 @@ def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensor
         looked_up = next((one.shape for one in (*inputs, *arrays) if one.dtype.is_integer), ())
         whole, small = (_update(trainer, own, looked_up, every) for every in (True, False))
         update = clock.part(clock.seconds(whole), clock.seconds(small))
-    return StageCost(name=stage.name, forward=clock.part(ahead_s, ahead_host_s), backward=backward, update=update), forward(inputs, arrays)
+    return StageCost(
+        name=stage.name, forward=clock.part(ahead_s, ahead_host_s), backward=backward, update=update
+    ), forward(inputs, arrays)
 
 
-def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[int], every: bool) -> Callable[[], tf.Tensor]:
-    """Updates variables that live together, as the trainer does. every: all elements; else one, which costs the host as much."""
+def _update(
+    trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[int], every: bool
+) -> Callable[[], tf.Tensor]:
+    """Updates variables that live together, as the trainer does. every: all elements; else one,
+    which costs the host as much.
+    """
     dtype = trainer.devices.dtype
     numbers = tf.constant(rules.hyper(trainer.context.rule, 0, [1], dtype))
     known: list[tuple[str, tf.Variable, list[tf.Variable], list[Any]]] = []
@@ -155,11 +194,18 @@ def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[in
         for name in names:
             variable, slots = trainer.values[name], trainer.slots[name]
             if not every:
-                variable, *slots = (tf.Variable(tf.ones([1] * len(variable.shape), dtype)) for _ in range(1 + len(slots)))
+                variable, *slots = (
+                    tf.Variable(tf.ones([1] * len(variable.shape), dtype))
+                    for _ in range(1 + len(slots))
+                )
             gradients: list[Any] = [tf.zeros(variable.shape, dtype)]
             if name in trainer.tables:
                 ids = math.prod(looked_up) if every else 1
-                rows = tf.IndexedSlices(tf.zeros([ids, variable.shape[1]], dtype), tf.range(ids) % variable.shape[0], variable.shape)
+                rows = tf.IndexedSlices(
+                    tf.zeros([ids, variable.shape[1]], dtype),
+                    tf.range(ids) % variable.shape[0],
+                    variable.shape,
+                )
                 gradients = [rows for stage in trainer.graph.stages if name in stage.variables]
             known.append((name, variable, slots, gradients))
 
@@ -173,7 +219,9 @@ def _update(trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[in
 
 
 def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
-    """A copy between two devices, over the same on one: back and forth for how long it takes, several at once for what starting costs."""
+    """A copy between two devices, over the same on one: back and forth for how long it takes,
+    several at once for what starting costs.
+    """
     with devices.at(0):
         source = tf.identity(tf.ones([max(1, size // 4)]))
 

@@ -1,4 +1,6 @@
-"""One model split into stages over one process's devices, each with a tape: TensorFlow's placer puts one whole backward on device 0."""
+"""One model split into stages over one process's devices, each with a tape: TensorFlow's placer
+puts one whole backward on device 0.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,13 +24,25 @@ from multigpu.stages.graph import Stage
 from multigpu.workloads.base import Variable
 
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
-"""Operations of stages that may run on the host, and why. Soft placement is off: any other one without a GPU kernel is an error."""
+"""Operations of stages that may run on the host, and why. Soft placement is off: any other one
+without a GPU kernel is an error.
+"""
 
-NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")  # how the names of operations begin that compute nothing
+# how the names of operations begin that compute nothing
+NO_WORK = (
+    "_",
+    "Const",
+    "Identity",
+    "NoOp",
+    "VarHandleOp",
+    "ReadVariableOp",
+)
 
 
 def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
-    """Operations of stages that the runtime put on the host although they are not among `HOST_OPS`."""
+    """Operations of stages that the runtime put on the host although they are not among
+    `HOST_OPS`.
+    """
     return sorted(
         f"{node.op} {node.name}"
         for node in graphs.nodes
@@ -40,14 +54,18 @@ def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
 
 
 class StageFeed(Feed):
-    """One shard a step, its arrays on the devices of the stages that read them; words as strings where the Run asks for it."""
+    """One shard a step, its arrays on the devices of the stages that read them; words as strings
+    where the Run asks for it.
+    """
 
     def __init__(self, source: Source, devices: Devices) -> None:
         run = devices.run
         super().__init__(source, devices, run.feed)
         self.ranks = (0,)
         self.arrays, self.readers = stage_arrays(run)
-        self.words = {array for stage in graph_of(run).stages if stage.host for array in stage.arrays}
+        self.words = {
+            array for stage in graph_of(run).stages if stage.host for array in stage.arrays
+        }
         self.texts: dict[int, dict[str, np.ndarray]] = {}
 
     def put(self, batch: Batch, place: int) -> Tensors:
@@ -61,7 +79,9 @@ class StageFeed(Feed):
         return tensors
 
     def _strings(self, name: str, ids: np.ndarray, batch: Batch) -> np.ndarray:
-        """The words as Python's strings, as a reader of reviews has them; made once of a batch that repeats."""
+        """The words as Python's strings, as a reader of reviews has them; made once of a batch that
+        repeats.
+        """
         known = self.texts.setdefault(id(batch), {}) if self.source.period else {}
         if name not in known:
             known[name] = word_strings(ids)
@@ -81,12 +101,16 @@ class StagesTrainer(Trainer):
         run = context.run
         self.graph, self.places, self.functions = graph_of(run), places_of(run), functions_of(run)
         self.homes = {name: self.places[stage] for name, stage in self.graph.variables.items()}
-        self.tables = {variable.name for variable in context.model.variables if variable.kind == "embedding"}
+        self.tables = {
+            variable.name for variable in context.model.variables if variable.kind == "embedding"
+        }
         self.values: dict[str, tf.Variable] = {}
         self.slots: dict[str, list[tf.Variable]] = {}
         for variable, value in self.initial():
             name, home = variable.name, self.homes[variable.name]
-            self.values[name] = make_variable(value, self.devices.dtype, self.devices.name(home), name)
+            self.values[name] = make_variable(
+                value, self.devices.dtype, self.devices.name(home), name
+            )
             self.slots[name] = self._slots(value.shape, home, name)
         self.words = self._word_table() if any(stage.host for stage in self.graph.stages) else None
 
@@ -101,14 +125,18 @@ class StagesTrainer(Trainer):
         outputs: Tensors = {}
         tapes: dict[str, tuple[tf.GradientTape, Tensors, list[tf.Tensor]]] = {}
         for stage in self.graph.stages:
-            outputs[stage.name], tapes[stage.name] = self._forward(stage, [outputs[name] for name in stage.inputs], batch)
+            outputs[stage.name], tapes[stage.name] = self._forward(
+                stage, [outputs[name] for name in stage.inputs], batch
+            )
         gradients = self._backward(outputs, tapes, hyper)
         for device in sorted(set(self.homes.values())):
             with self.devices.at(device):
                 numbers = tf.identity(hyper)
                 for name, home in self.homes.items():
                     if home == device:
-                        self.apply(name, self.values[name], self.slots[name], gradients[name], numbers)
+                        self.apply(
+                            name, self.values[name], self.slots[name], gradients[name], numbers
+                        )
 
     def _forward(self, stage: Stage, inputs: list[tf.Tensor], batch: Tensors) -> Any:
         place = self.places[stage.name]
@@ -119,14 +147,20 @@ class StagesTrainer(Trainer):
                 return self.words.lookup(arrays[0]), (None, {}, [])
             here = [tf.identity(one) for one in inputs]
             values: Tensors = {}
-            for name in stage.variables:  # rows are gathered from a table itself, without a copy of it
-                values[name] = self.values[name] if name in self.tables else self.values[name].read_value()
+            for (
+                name
+            ) in stage.variables:  # rows are gathered from a table itself, without a copy of it
+                values[name] = (
+                    self.values[name] if name in self.tables else self.values[name].read_value()
+                )
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch([*values.values(), *(one for one in here if one.dtype.is_floating)])
                 output = self.functions[stage.name](values, here, arrays)
             return output, (tape, values, here)
 
-    def _backward(self, outputs: Tensors, tapes: dict[str, Any], hyper: tf.Tensor) -> dict[str, list[Any]]:
+    def _backward(
+        self, outputs: Tensors, tapes: dict[str, Any], hyper: tf.Tensor
+    ) -> dict[str, list[Any]]:
         """Variable -> its gradients, one of each stage that uses it. Keeps the step's loss."""
         last = self.graph.stages[-1].name
         home = self.places[last]
@@ -134,8 +168,13 @@ class StagesTrainer(Trainer):
             numbers = tf.identity(hyper)
             arriving: dict[str, list[tf.Tensor]] = {last: [1 / numbers[rules.TERMS]]}
             with tf.name_scope("kept"):
-                step, loss = tf.cast(numbers[rules.STEP], tf.int64), outputs[last] / numbers[rules.TERMS]
-                tf.raw_ops.ResourceScatterUpdate(resource=self.losses[home].handle, indices=step, updates=loss)
+                step, loss = (
+                    tf.cast(numbers[rules.STEP], tf.int64),
+                    outputs[last] / numbers[rules.TERMS],
+                )
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=self.losses[home].handle, indices=step, updates=loss
+                )
         gradients: dict[str, list[Any]] = {name: [] for name in self.homes}
         for stage in reversed(self.graph.stages):
             tape, values, here = tapes[stage.name]
@@ -145,20 +184,43 @@ class StagesTrainer(Trainer):
             with self.devices.at(place), tf.name_scope(f"compute/{place}/{stage.name}/backward/"):
                 given = [tf.identity(one) for one in arriving[stage.name]]
                 whole = given[0] if len(given) == 1 else tf.add_n(given)
-                flowing = [(name, one) for name, one in zip(stage.inputs, here, strict=True) if one.dtype.is_floating]
-                found, back = tape.gradient(outputs[stage.name], (values, [one for _, one in flowing]), output_gradients=whole)
+                flowing = [
+                    (name, one)
+                    for name, one in zip(stage.inputs, here, strict=True)
+                    if one.dtype.is_floating
+                ]
+                found, back = tape.gradient(
+                    outputs[stage.name],
+                    (values, [one for _, one in flowing]),
+                    output_gradients=whole,
+                )
             for name, gradient in found.items():
                 gradients[name].append(gradient)
             for (name, _), gradient in zip(flowing, back, strict=True):
                 arriving.setdefault(name, []).append(gradient)
         return gradients
 
-    def apply(self, name: str, variable: tf.Variable, slots: list[tf.Variable], gradients: list[Any], numbers: tf.Tensor) -> None:
-        """Merge the gradients of all stages that use a variable, and update it; those of a table are rows."""
+    def apply(
+        self,
+        name: str,
+        variable: tf.Variable,
+        slots: list[tf.Variable],
+        gradients: list[Any],
+        numbers: tf.Tensor,
+    ) -> None:
+        """Merge the gradients of all stages that use a variable, and update it; those of a table
+        are rows.
+        """
         rule = self.context.rule
         if not isinstance(gradients[0], tf.IndexedSlices):
             with tf.name_scope(f"update/{name}/"):
-                rules.apply(rule, variable, slots, gradients[0] if len(gradients) == 1 else tf.add_n(gradients), numbers)
+                rules.apply(
+                    rule,
+                    variable,
+                    slots,
+                    gradients[0] if len(gradients) == 1 else tf.add_n(gradients),
+                    numbers,
+                )
             return
         with tf.name_scope(f"merge/{name}/"):
             ids = tf.concat([gradient.indices for gradient in gradients], 0)
@@ -174,11 +236,16 @@ class StagesTrainer(Trainer):
                 rules.apply(rule, variable, slots, dense, numbers)
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """As of other placements; `Unsupported` where an operation ran on the host that is not among `HOST_OPS`."""
+        """As of other placements; `Unsupported` where an operation ran on the host that is not
+        among `HOST_OPS`.
+        """
         moved = super().counted_step(shards)
         assert self.graphs
         if strays := stray_ops(self.graphs, self.devices):
-            raise Unsupported(f"{len(strays)} operations of stages ran on the host, {strays[0]} among them: only {', '.join(HOST_OPS)} may")
+            raise Unsupported(
+                f"{len(strays)} operations of stages ran on the host, {strays[0]} among them: only"
+                f" {', '.join(HOST_OPS)} may"
+            )
         return moved
 
     def masters(self) -> Iterator[tuple[int, Variable, tf.Variable]]:
@@ -187,7 +254,9 @@ class StagesTrainer(Trainer):
 
     def full_values(self, rank: int = 0) -> dict[str, np.ndarray]:
         return {
-            name: value for place in range(self.context.replicas) for name, value in super(StagesTrainer, self).full_values(place).items()
+            name: value
+            for place in range(self.context.replicas)
+            for name, value in super(StagesTrainer, self).full_values(place).items()
         }
 
 

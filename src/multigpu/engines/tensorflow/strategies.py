@@ -1,4 +1,6 @@
-"""Placements that TensorFlow's own strategies carry out: `strategy.run` in one tf.function; graph and counted bytes prove what they did."""
+"""Placements that TensorFlow's own strategies carry out: `strategy.run` in one tf.function; graph
+and counted bytes prove what they did.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -16,11 +18,15 @@ from multigpu.placements.traffic import HOST
 from multigpu.workloads.base import Variable
 
 KEYS = itertools.count(1)
-"""Of the groups of collectives: a strategy of its own for each Run, so that no instance of one meets the shape of another's."""
+"""Of the groups of collectives: a strategy of its own for each Run, so that no instance of one
+meets the shape of another's.
+"""
 
 
 class Mirrored(tf.distribute.MirroredStrategy):
-    """The library's, with keys of its own: every strategy of a process would otherwise begin to count at the same one."""
+    """The library's, with keys of its own: every strategy of a process would otherwise begin to
+    count at the same one.
+    """
 
     def __init__(self, devices: list[str], cross_device_ops: Any) -> None:
         self._collective_key_base = 1000 * next(KEYS)
@@ -28,17 +34,22 @@ class Mirrored(tf.distribute.MirroredStrategy):
 
 
 def strategy_of(placement: Placement, devices: Devices) -> Any:
-    """The strategy of a placement that one process carries out; `Unsupported`: hierarchical copy on an odd number of devices. Its source
-    (TensorFlow 2.21, `cross_device_utils.aggregate_gradients_using_hierarchical_copy`) makes two groups of devices // 2 and would leave out
-    the last one's gradients without a word. On 2 devices it is the reduction to the first; on 4 and 8, halves and then the first of all.
+    """The strategy of a placement that one process carries out; `Unsupported`: hierarchical copy on
+    an odd number of devices. Its source (TensorFlow 2.21,
+    `cross_device_utils.aggregate_gradients_using_hierarchical_copy`) makes two groups of devices //
+    2 and would leave out the last one's gradients without a word. On 2 devices it is the reduction
+    to the first; on 4 and 8, halves and then the first of all.
     """
     names = [devices.name(place) for place in range(devices.count)]
     if placement.variables == "host":
-        return tf.distribute.experimental.CentralStorageStrategy(compute_devices=names, parameter_device=devices.name(HOST))
+        return tf.distribute.experimental.CentralStorageStrategy(
+            compute_devices=names, parameter_device=devices.name(HOST)
+        )
     if placement.merge == "halves":
         if devices.count % 2 and devices.count > 1:
             raise Unsupported(
-                f"HierarchicalCopyAllReduce halves the devices and leaves out the last of {devices.count}: choose an even number of devices"
+                "HierarchicalCopyAllReduce halves the devices and leaves out the last of"
+                f" {devices.count}: choose an even number of devices"
             )
         return Mirrored(names, tf.distribute.HierarchicalCopyAllReduce())
     if placement.merge == "gpu0":
@@ -53,13 +64,18 @@ def plain(variable: Any) -> tf.Variable:
 
 
 class StrategyTrainer(Trainer):
-    """One tower a replica; `merge_call` reduces, `extended.update` applies. locking: updates of a variable may come at once, and wait."""
+    """One tower a replica; `merge_call` reduces, `extended.update` applies. locking: updates of a
+    variable may come at once, and wait.
+    """
 
     locking = False
 
     def __init__(self, context: Context) -> None:
         if context.sparse:
-            raise Unsupported("embedding_gradients 'sparse' under tf.distribute: choose 'dense', or a placement of this engine's towers")
+            raise Unsupported(
+                "embedding_gradients 'sparse' under tf.distribute: choose 'dense', or a placement"
+                " of this engine's towers"
+            )
         self.strategy = context.strategy or strategy_of(context.placement, context.devices)
         super().__init__(context)
         self.first = context.devices.ranks[0]
@@ -76,7 +92,8 @@ class StrategyTrainer(Trainer):
                 held = tf.Variable(start, trainable=False, name=variable.name)
                 with self.strategy.extended.colocate_vars_with(held):
                     self.slots[variable.name] = [
-                        tf.Variable(zeros, trainable=False, name=f"{variable.name}_{slot}") for slot in rules.slot_names(context.rule)
+                        tf.Variable(zeros, trainable=False, name=f"{variable.name}_{slot}")
+                        for slot in rules.slot_names(context.rule)
                     ]
             self.held[variable.name] = held
         self.numbers: dict[str, tf.Tensor] = {}
@@ -89,7 +106,9 @@ class StrategyTrainer(Trainer):
             place = int(tf.get_static_value(context.replica_id_in_sync_group)) - self.first
             tower = self._tower(place, batches[place], hyper)
             gradients = self._gradients(place, tower, batches[place])
-            context.merge_call(lambda strategy, merged: self._merge(strategy, merged, hyper), args=(gradients,))
+            context.merge_call(
+                lambda strategy, merged: self._merge(strategy, merged, hyper), args=(gradients,)
+            )
 
         self.strategy.run(replica)
 
@@ -97,7 +116,10 @@ class StrategyTrainer(Trainer):
         values = {}
         for variable in self.order:
             if variable.kind != "embedding":
-                with self.devices.at(HOST if self.on_host else rank), tf.name_scope(f"read/{variable.name}/"):
+                with (
+                    self.devices.at(HOST if self.on_host else rank),
+                    tf.name_scope(f"read/{variable.name}/"),
+                ):
                     value = self.held[variable.name].read_value()
                 values[variable.name] = self.move(value, rank)
         return values
@@ -107,13 +129,17 @@ class StrategyTrainer(Trainer):
         for name in self.tables:
             ids[name] = batch[self.module.lookup_arrays[name]]
             with self.devices.at(HOST if self.on_host else rank), tf.name_scope(f"lookup/{name}/"):
-                asked = batch[f"{self.module.lookup_arrays[name]}_host"] if self.on_host else ids[name]
+                asked = (
+                    batch[f"{self.module.lookup_arrays[name]}_host"] if self.on_host else ids[name]
+                )
                 found = tf.gather(self.held[name], asked)  # (B, T, width)
             rows[name] = self.move(found, rank)
         return rows, ids
 
     def _gradients(self, rank: int, tower: Tower, batch: Tensors) -> dict[str, Any]:
-        """What a replica hands on: a table's gradient as rows where that is on the host, else of the table's size, as in document 000."""
+        """What a replica hands on: a table's gradient as rows where that is on the host, else of
+        the table's size, as in document 000.
+        """
         gradients: dict[str, Any] = dict(tower.gradients)
         for name in self.tables:
             if self.on_host:
@@ -122,35 +148,56 @@ class StrategyTrainer(Trainer):
                 gradients[name] = tf.IndexedSlices(tower.rows[name], ids)
             else:
                 with self.devices.at(rank), tf.name_scope(f"merge/densify/{rank}/"):
-                    gradients[name] = tf.math.unsorted_segment_sum(tower.rows[name], tower.ids[name], self.held[name].shape[0])
+                    gradients[name] = tf.math.unsorted_segment_sum(
+                        tower.rows[name], tower.ids[name], self.held[name].shape[0]
+                    )
         return gradients
 
     def _merge(self, strategy: Any, gradients: dict[str, Any], hyper: tf.Tensor) -> None:
-        """In the strategy's cross-replica context: sums of all replicas' gradients, then the update of every variable."""
+        """In the strategy's cross-replica context: sums of all replicas' gradients, then the update
+        of every variable.
+        """
         total, names = tf.distribute.ReduceOp.SUM, [variable.name for variable in self.order]
         if self.on_host:
             merged = []
             for name in names:
                 with tf.name_scope(f"merge/{name}/"):
-                    merged.append(strategy.extended.reduce_to(total, gradients[name], self.held[name]))
+                    merged.append(
+                        strategy.extended.reduce_to(total, gradients[name], self.held[name])
+                    )
         else:
             with tf.name_scope("merge/all/0/"):
-                merged = strategy.extended.batch_reduce_to(total, [(gradients[name], self.held[name]) for name in names])
+                merged = strategy.extended.batch_reduce_to(
+                    total, [(gradients[name], self.held[name]) for name in names]
+                )
         for name, gradient in zip(names, merged, strict=True):
 
-            def update(variable: tf.Variable, gradient: Any, *slots: tf.Variable, name: str = name) -> None:
+            def update(
+                variable: tf.Variable, gradient: Any, *slots: tf.Variable, name: str = name
+            ) -> None:
                 if isinstance(gradient, tf.IndexedSlices):
                     with tf.name_scope(f"merge/{name}/"):
-                        gradient = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
+                        gradient = tf.math.unsorted_segment_sum(
+                            gradient.values, gradient.indices, variable.shape[0]
+                        )
                 if variable.device not in self.numbers:
                     self.numbers[variable.device] = tf.identity(hyper)
                 with tf.name_scope(f"update/{name}/"):
-                    rules.apply(self.context.rule, variable, list(slots), gradient, self.numbers[variable.device], self.locking)
+                    rules.apply(
+                        self.context.rule,
+                        variable,
+                        list(slots),
+                        gradient,
+                        self.numbers[variable.device],
+                        self.locking,
+                    )
 
             slots = [plain(slot) for slot in self.slots[name]]
             strategy.extended.update(self.held[name], update, args=(gradient, *slots), group=False)
 
     def masters(self) -> Iterator[tuple[int, Variable, tf.Variable]]:
         for variable in self.order:
-            for rank, held in enumerate(self.strategy.experimental_local_results(plain(self.held[variable.name]))):
+            for rank, held in enumerate(
+                self.strategy.experimental_local_results(plain(self.held[variable.name]))
+            ):
                 yield rank, variable, held

@@ -1,4 +1,6 @@
-"""All towers of a placement as one program: every part stands in a name scope (`graphs.PARTS`), and graphs are asked where it truly ran."""
+"""All towers of a placement as one program: every part stands in a name scope (`graphs.PARTS`), and
+graphs are asked where it truly ran.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -14,17 +16,25 @@ from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Shard
 from multigpu.engines.tensorflow.graphs import Graphs, collected, moved_bytes
 from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
-from multigpu.engines.tensorflow.variables import from_stored, initial_values, make_variable, to_stored, zeros_variable
+from multigpu.engines.tensorflow.variables import (
+    from_stored,
+    initial_values,
+    make_variable,
+    to_stored,
+    zeros_variable,
+)
 from multigpu.measure.timing import most_steps
 from multigpu.workloads.base import Variable
 
-TRACES = itertools.count()  # a number for each program that this process traces, by which its graph is found again
+# a number for each program that this process traces, by which its graph is found again
+TRACES = itertools.count()
 
 
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-    even: all sentences of every batch have one length. dynamic: batches of different steps have different shapes.
+    even: all sentences of every batch have one length. dynamic: batches of different steps have
+        different shapes.
     strategy: of tf.distribute, where it had to stand before anything else in this process.
     """
 
@@ -45,7 +55,9 @@ class Context(RunContext):
 
 @dataclass
 class Tower:
-    """What one replica's tower hands to the merge. ids, rows: table -> ids (n,) and the gradient of each of these rows (n, width)."""
+    """What one replica's tower hands to the merge. ids, rows: table -> ids (n,) and the gradient of
+    each of these rows (n, width).
+    """
 
     gradients: Tensors = field(default_factory=dict)
     ids: Tensors = field(default_factory=dict)
@@ -53,7 +65,9 @@ class Tower:
 
 
 class Trainer:
-    """What in-graph placements have in common; subclasses say how values come and gradients go. uncounted: why bytes are not, or ""."""
+    """What in-graph placements have in common; subclasses say how values come and gradients go.
+    uncounted: why bytes are not, or "".
+    """
 
     uncounted = ""
 
@@ -63,13 +77,20 @@ class Trainer:
         self.module: StepModule = build_module(run, form_of(run, self.devices, context.even))
         self.steps_done = 0
         steps = most_steps(run)
-        # losses stay on their devices until the end: what a function returns passes through the first device
+        # losses stay on their devices until the end: what a function returns passes through the
+        # first device
         self.losses = [
-            zeros_variable((steps,), self.devices.dtype, self.kept_at(rank), f"losses_{rank}") for rank in range(context.replicas)
+            zeros_variable((steps,), self.devices.dtype, self.kept_at(rank), f"losses_{rank}")
+            for rank in range(context.replicas)
         ]
         self.statistics = [
             {
-                name: make_variable(np.full(shape, start, np.float32), self.devices.dtype, self.kept_at(rank), f"{name}_{rank}")
+                name: make_variable(
+                    np.full(shape, start, np.float32),
+                    self.devices.dtype,
+                    self.kept_at(rank),
+                    f"{name}_{rank}",
+                )
                 for name, (shape, start) in self.module.statistics.items()
             }
             for rank in range(context.replicas)
@@ -86,7 +107,9 @@ class Trainer:
         raise NotImplementedError
 
     def look_up(self, rank: int, batch: Tensors) -> tuple[Tensors, Tensors]:
-        """Rows of every table on replica `rank`'s device, and the ids, there too, by embedding variable."""
+        """Rows of every table on replica `rank`'s device, and the ids, there too, by embedding
+        variable.
+        """
         raise NotImplementedError
 
     def finish(self, towers: list[Tower], batches: list[Tensors], hyper: tf.Tensor) -> None:
@@ -102,7 +125,10 @@ class Trainer:
 
     def _slots(self, shape: tuple[int, ...], place: int, name: str) -> list[tf.Variable]:
         """What the rule keeps beside a variable that it updates at `place`."""
-        return [self._zeros(shape, place, f"{name}_{slot}") for slot in rules.slot_names(self.context.rule)]
+        return [
+            self._zeros(shape, place, f"{name}_{slot}")
+            for slot in rules.slot_names(self.context.rule)
+        ]
 
     def move(self, tensor: tf.Tensor, place: int) -> tf.Tensor:
         with self.devices.at(place):
@@ -123,37 +149,54 @@ class Trainer:
         rows, ids = self.look_up(rank, batch)
         with self.devices.at(rank), tf.name_scope(f"compute/{rank}/"):
             numbers = tf.identity(hyper)
-            statistics = {name: variable.read_value() for name, variable in self.statistics[rank].items()}
+            statistics = {
+                name: variable.read_value() for name, variable in self.statistics[rank].items()
+            }
             passes = self._passes
             if self.context.run.execution == "xla":
-                # compiled tower by tower: one compiled function over several devices would silently run on one of them
+                # compiled tower by tower: one compiled function over several devices would silently
+                # run on one of them
                 passes = tf.function(self._passes, jit_compile=True, autograph=False)
-            loss, gradients, row_gradients, statistics = passes(values, batch, rows, statistics, numbers[rules.TERMS + rank])
+            loss, gradients, row_gradients, statistics = passes(
+                values, batch, rows, statistics, numbers[rules.TERMS + rank]
+            )
             with tf.name_scope("kept"):  # beside the passes: done whenever the executor finds time
                 for name, value in statistics.items():
                     self.statistics[rank][name].assign(value)
                 step = tf.cast(numbers[rules.STEP], tf.int64)
-                tf.raw_ops.ResourceScatterUpdate(resource=self.losses[rank].handle, indices=step, updates=loss)
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=self.losses[rank].handle, indices=step, updates=loss
+                )
             tower = Tower({name: sized(gradient) for name, gradient in gradients.items()})
             for name, gradient in row_gradients.items():
                 width = gradient.shape[-1]
-                tower.ids[name], tower.rows[name] = tf.reshape(ids[name], [-1]), tf.reshape(gradient, [-1, width])
+                tower.ids[name], tower.rows[name] = (
+                    tf.reshape(ids[name], [-1]),
+                    tf.reshape(gradient, [-1, width]),
+                )
                 if self.context.sparse:
                     with tf.name_scope(f"compute/{rank}/{name}/"):
-                        tower.ids[name], tower.rows[name] = deduplicated(tower.ids[name], tower.rows[name])
+                        tower.ids[name], tower.rows[name] = deduplicated(
+                            tower.ids[name], tower.rows[name]
+                        )
         return tower
 
     def _passes(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors, terms: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors, Tensors, Tensors]:
-        """The shard's loss over `terms`, its gradients by variable and by row, and the new running statistics."""
+        """The shard's loss over `terms`, its gradients by variable and by row, and the new running
+        statistics.
+        """
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*values.values(), *rows.values()])
             total, updated = self.module.loss(values, batch, rows, statistics)
             loss = total / terms
         with tf.name_scope("backward"):
             gradients, row_gradients = tape.gradient(loss, (values, rows))
-            gradients = {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}  # a Keras table's is in rows
+            # a Keras table's is in rows
+            gradients = {
+                name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()
+            }
         return loss, gradients, row_gradients, updated
 
     def _arguments(self, shards: list[Shard], step: int) -> tuple[list[Tensors], tf.Tensor]:
@@ -162,12 +205,19 @@ class Trainer:
             return [shard.tensors for shard in shards], tf.constant(numbers)
 
     def _traced(self, shards: list[Shard], dynamic: bool) -> tf.types.experimental.ConcreteFunction:
-        """The program for batches like these; `dynamic` leaves the second axis (positions of sentences) open."""
+        """The program for batches like these; `dynamic` leaves the second axis (positions of
+        sentences) open.
+        """
         self.traces = next(TRACES)
         batches, hyper = self._arguments(shards, 0)
-        specs = [{name: spec_of(f"{name}_{rank}", tensor, dynamic) for name, tensor in batch.items()} for rank, batch in enumerate(batches)]
+        specs = [
+            {name: spec_of(f"{name}_{rank}", tensor, dynamic) for name, tensor in batch.items()}
+            for rank, batch in enumerate(batches)
+        ]
         function = tf.function(self._program, autograph=False)
-        return function.get_concrete_function(specs, tf.TensorSpec(hyper.shape, hyper.dtype, f"hyper_{self.traces}"))
+        return function.get_concrete_function(
+            specs, tf.TensorSpec(hyper.shape, hyper.dtype, f"hyper_{self.traces}")
+        )
 
     def step(self, shards: list[Shard]) -> None:
         """Train on one shard a replica. It may return before the devices have finished."""
@@ -181,18 +231,30 @@ class Trainer:
         self.steps_done += 1
 
     def counted_step(self, shards: list[Shard]) -> dict[str, int]:
-        """A step, and the bytes its partitioned graph moves, by kind; eager steps and those of changing lengths are traced for it too."""
+        """A step, and the bytes its partitioned graph moves, by kind; eager steps and those of
+        changing lengths are traced for it too.
+        """
         program = self._traced(shards, dynamic=False)
         batches, hyper = self._arguments(shards, self.steps_done)
         self.graphs = collected(program, lambda: program(batches, hyper), f"hyper_{self.traces}")
         self.steps_done += 1
         if self.context.run.execution != "eager" and not self.context.dynamic:
             self.program = program
-        unknown = {f"{name}_{rank}": count for rank, rows in enumerate(self.distinct_rows(shards)) for name, count in rows.items()}
-        ids = {f"{array}_{rank}" for array in self.module.lookup_arrays.values() for rank in range(self.context.replicas)}
+        unknown = {
+            f"{name}_{rank}": count
+            for rank, rows in enumerate(self.distinct_rows(shards))
+            for name, count in rows.items()
+        }
+        ids = {
+            f"{array}_{rank}"
+            for array in self.module.lookup_arrays.values()
+            for rank in range(self.context.replicas)
+        }
         try:
             return moved_bytes(self.graphs, self.devices, ids, unknown)
-        except LookupError as error:  # the step is what it is, whether or not all of it could be sized
+        except (
+            LookupError
+        ) as error:  # the step is what it is, whether or not all of it could be sized
             self.uncounted = str(error)
             return {}
 
@@ -200,13 +262,23 @@ class Trainer:
         """Of each replica, embedding variable -> how many different rows it looks up."""
         found = []
         for shard in shards:
-            arrays = {name: shard.batch.arrays[array] for name, array in self.module.lookup_arrays.items()}
-            found.append({name: len(np.unique(array)) for name, array in arrays.items() if isinstance(array, np.ndarray)})
+            arrays = {
+                name: shard.batch.arrays[array] for name, array in self.module.lookup_arrays.items()
+            }
+            found.append(
+                {
+                    name: len(np.unique(array))
+                    for name, array in arrays.items()
+                    if isinstance(array, np.ndarray)
+                }
+            )
         return found
 
     def loss_shares(self) -> list[list[float]]:
         """[rank][step]: each replica's share of the joined loss, of the steps done."""
-        return [[float(loss) for loss in losses.numpy()[: self.steps_done]] for losses in self.losses]
+        return [
+            [float(loss) for loss in losses.numpy()[: self.steps_done]] for losses in self.losses
+        ]
 
     def initial(self) -> Iterator[tuple[Variable, np.ndarray]]:
         """Each variable with its stored initial value."""
@@ -219,22 +291,36 @@ class Trainer:
 
     def full_values(self, rank: int = 0) -> dict[str, np.ndarray]:
         """All variables in the description's layout (of replica `rank`, where each has its own)."""
-        return {variable.name: from_stored(self.module, variable, m.numpy()) for part, variable, m in self.masters() if part == rank}
+        return {
+            variable.name: from_stored(self.module, variable, m.numpy())
+            for part, variable, m in self.masters()
+            if part == rank
+        }
 
 
 def spec_of(name: str, tensor: tf.Tensor, dynamic: bool) -> tf.TensorSpec:
     """Of an argument like this one, its second axis left open where it is `dynamic`."""
-    return tf.TensorSpec([tensor.shape[0], None] if dynamic and tensor.shape.rank == 2 else tensor.shape, tensor.dtype, name)
+    return tf.TensorSpec(
+        [tensor.shape[0], None] if dynamic and tensor.shape.rank == 2 else tensor.shape,
+        tensor.dtype,
+        name,
+    )
 
 
 def sized(tensor: tf.Tensor) -> tf.Tensor:
-    """A loop's result after one more operation: in the partitioned graph a loop has no outputs whose shape the trace knows."""
+    """A loop's result after one more operation: in the partitioned graph a loop has no outputs
+    whose shape the trace knows.
+    """
     if hasattr(tensor, "numpy"):
         return tensor
     source = tensor.op
     while source.type == "Identity":  # which the runtime removes
         source = source.inputs[0].op
-    return tf.ensure_shape(tensor, tensor.shape) if source.type in ("While", "StatelessWhile") else tensor
+    return (
+        tf.ensure_shape(tensor, tensor.shape)
+        if source.type in ("While", "StatelessWhile")
+        else tensor
+    )
 
 
 def deduplicated(ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -11,11 +11,15 @@ from multigpu.engines.tensorflow.module import StepModule
 from multigpu.workloads.base import Model, Variable
 
 AHEAD = 4  # initial values that are drawn at the same time
-CHUNK = 1 << 18  # values at a time in float64: they stay in the cache, where a whole table in float64 would be new memory of twice its size
+# values at a time in float64: they stay in the cache, where a whole table in float64 would be new
+# memory of twice its size
+CHUNK = 1 << 18
 
 
 def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:
-    """The value a variable starts with, float32: a function of its place in the model and the seed, never of its placement."""
+    """The value a variable starts with, float32: a function of its place in the model and the seed,
+    never of its placement.
+    """
     if variable.init.law == "stored":
         with np.load(variable.init.file) as stored:
             return stored[variable.name].astype(np.float32)
@@ -33,7 +37,9 @@ def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:
 
 
 def initial_values(model: Model, seed: int) -> Iterator[tuple[Variable, np.ndarray]]:
-    """Each variable of the model with its initial value, in order; a few are drawn ahead, so that not all need fit in memory."""
+    """Each variable of the model with its initial value, in order; a few are drawn ahead, so that
+    not all need fit in memory.
+    """
     with ThreadPoolExecutor(AHEAD) as pool:
         drawn: deque[Future[np.ndarray]] = deque()
         for index, variable in enumerate(model.variables):
@@ -70,7 +76,9 @@ def from_stored(module: StepModule, variable: Variable, value: np.ndarray) -> np
 
 
 def make_variable(value: np.ndarray, dtype: tf.DType, device: str, name: str) -> tf.Variable:
-    """An untracked variable on `device`. Gradients are taken by tensors, so no tape need watch it."""
+    """An untracked variable on `device`. Gradients are taken by tensors, so no tape need watch
+    it.
+    """
     with tf.device(device):
         return tf.Variable(tf.cast(tf.constant(value), dtype), trainable=False, name=name)
 

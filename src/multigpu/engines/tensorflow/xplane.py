@@ -1,7 +1,10 @@
-"""A profile of TensorFlow (an XSpace) read as what each device did and in which phase of the step. Imports no TensorFlow. A step is one
-graph, so phases come from its operations' names: towers stand in name scopes (`graphs.PARTS`), gradients in "gradient_tape". GPUs' planes
-say which operation launched a kernel; on CPUs the host's plane holds operations, and the graph says which stand-in ran them. TensorFlow's
-executor starts whatever is ready: so a phase reaches over the middle of its work, STRAY left out at either end, and they overlap.
+"""A profile of TensorFlow (an XSpace) read as what each device did and in which phase of the step.
+Imports no TensorFlow. A step is one graph, so phases come from its operations' names: towers stand
+in name scopes (`graphs.PARTS`), gradients in "gradient_tape". GPUs' planes say which operation
+launched a kernel; on CPUs the host's plane holds operations, and the graph says which stand-in ran
+them. TensorFlow's
+executor starts whatever is ready: so a phase reaches over the middle of its work, STRAY left out at
+    either end, and they overlap.
 """
 
 import re
@@ -16,18 +19,48 @@ from multigpu.placements.traffic import HOST
 STEP = "multigpu_step"
 GPU_PLANE = re.compile(r"^/device:GPU:(\d+)$")
 NODE = re.compile(r"^([^:]+):(\w+)$")
-COPY_KINDS: dict[str, Kind] = {"MemcpyH2D": "host_to_device", "MemcpyD2H": "device_to_host", "MemcpyP2P": "device_to_device"}
+COPY_KINDS: dict[str, Kind] = {
+    "MemcpyH2D": "host_to_device",
+    "MemcpyD2H": "device_to_host",
+    "MemcpyP2P": "device_to_device",
+}
 COLLECTIVE = re.compile(r"Collective|NcclAllReduce")
 NO_WORK = {
-    *("_Send", "_Recv", "_HostSend", "_HostRecv", "_Arg", "_Retval", "NoOp", "Const", "Identity", "IdentityN", "ReadVariableOp"),
-    *("Reshape", "Shape", "ShapeN", "ExpandDims", "Squeeze", "EnsureShape", "VarHandleOp", "PartitionedCall", "StatefulPartitionedCall"),
+    *(
+        "_Send",
+        "_Recv",
+        "_HostSend",
+        "_HostRecv",
+        "_Arg",
+        "_Retval",
+        "NoOp",
+        "Const",
+        "Identity",
+        "IdentityN",
+        "ReadVariableOp",
+    ),
+    *(
+        "Reshape",
+        "Shape",
+        "ShapeN",
+        "ExpandDims",
+        "Squeeze",
+        "EnsureShape",
+        "VarHandleOp",
+        "PartitionedCall",
+        "StatefulPartitionedCall",
+    ),
 }
 """Operations that compute nothing, move nothing, or only contain others."""
 STRAY = 0.02  # of a phase's work on one device, the share at either end that may be out of order
 NUMBERS = "strided_slice"
-"""What cuts an update's rate and epsilon out of the step's numbers: done as soon as these are there, long before any gradient."""
+"""What cuts an update's rate and epsilon out of the step's numbers: done as soon as these are
+there, long before any gradient.
+"""
 PASSES = ("forward", "backward", "forward_backward")
-SMALLEST_GRADIENT = 1024  # bytes; smaller copies out of a tower's passes are conditions of loops and single numbers, and are in no phase
+# bytes; smaller copies out of a tower's passes are conditions of loops and single numbers, and are
+# in no phase
+SMALLEST_GRADIENT = 1024
 KEPT = "kept"  # the name scope of what a step does beside its phases: statistics, losses, ids
 
 
@@ -43,7 +76,8 @@ class Event:
 
 @dataclass(frozen=True)
 class Names:
-    """What the names of operations mean. pulls: values and rows travel to the replica. fused: forward and backward are one function.
+    """What the names of operations mean. pulls: values and rows travel to the replica. fused:
+    forward and backward are one function.
     tables: names of embeddings. places: operation -> where the partitioned graph ran it.
     """
 
@@ -90,20 +124,34 @@ def events_of(plane: Any, wanted: Callable[[str], bool] = lambda line: True) -> 
             for stat in event.stats:
                 kind = stat.WhichOneof("value")
                 value = getattr(stat, kind) if kind else None
-                stats[plane.stat_metadata[stat.metadata_id].name] = plane.stat_metadata[value].name if kind == "ref_value" else value
-            yield Event(plane.event_metadata[event.metadata_id].name, start, start + event.duration_ps // 1000, stats)
+                stats[plane.stat_metadata[stat.metadata_id].name] = (
+                    plane.stat_metadata[value].name if kind == "ref_value" else value
+                )
+            yield Event(
+                plane.event_metadata[event.metadata_id].name,
+                start,
+                start + event.duration_ps // 1000,
+                stats,
+            )
 
 
 def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[dict[str, Any]]:
     """Every replica's part (see `measure.traced`) from an XSpace."""
     began = _profile_start(space)
-    host = [event for plane in space.planes if plane.name.startswith("/host:") for event in events_of(plane)]
+    host = [
+        event
+        for plane in space.planes
+        if plane.name.startswith("/host:")
+        for event in events_of(plane)
+    ]
     steps = sorted((e.start_ns, e.end_ns) for e in host if e.name == STEP)
     starts = [start for start, _ in steps]
     launches = {e.stats["correlation_id"]: e for e in host if "correlation_id" in e.stats}
 
     def step_of(moment: int) -> int | None:
-        """Whose launches these are: an executor's threads may go on after the step's call has returned."""
+        """Whose launches these are: an executor's threads may go on after the step's call has
+        returned.
+        """
         return max((index for index, start in enumerate(starts) if start <= moment), default=None)
 
     activities: dict[int, list[Activity]] = {rank: [] for rank in range(names.replicas)}
@@ -115,14 +163,24 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
             if not found or int(found[1]) >= names.replicas:
                 continue
             rank = int(found[1])
-            for event in events_of(plane, lambda line: line.startswith("Stream #")):  # others are derived from these
+            # others are derived from these
+            for event in events_of(plane, lambda line: line.startswith("Stream #")):
                 correlation = event.stats.get("correlation_id")
                 launch = launches.get(correlation)
                 if launch:
-                    leads[rank] = min(leads.get(rank, event.start_ns - launch.start_ns), event.start_ns - launch.start_ns)
+                    leads[rank] = min(
+                        leads.get(rank, event.start_ns - launch.start_ns),
+                        event.start_ns - launch.start_ns,
+                    )
                 index = step_of(launch.start_ns if launch else event.start_ns)
-                activities[rank].append(_device_activity(event, rank, index, names, correlation if launch else None))
-    operations = ((event, found) for event in host if (found := NODE.match(event.name)) and found[2] not in NO_WORK)
+                activities[rank].append(
+                    _device_activity(event, rank, index, names, correlation if launch else None)
+                )
+    operations = (
+        (event, found)
+        for event in host
+        if (found := NODE.match(event.name)) and found[2] not in NO_WORK
+    )
     for number, (event, match) in enumerate(operations):
         node, op = match.groups()
         place, index, phase = names.place(node), step_of(event.start_ns), names.phase(node)
@@ -130,33 +188,70 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
             shared.append(Activity(op, "compute", event.start_ns, event.end_ns, index, phase))
         elif not cuda and place in activities:
             kind: Kind = "collective" if COLLECTIVE.match(op) else "compute"
-            activities[place].append(Activity(op, kind, event.start_ns, event.end_ns, index, phase, number, 0, kind == "compute"))
-    work = [Host(a.step, a.phase, a.start_ns, a.end_ns) for a in without_strays(shared) if a.phase and a.step is not None]
+            activities[place].append(
+                Activity(
+                    op,
+                    kind,
+                    event.start_ns,
+                    event.end_ns,
+                    index,
+                    phase,
+                    number,
+                    0,
+                    kind == "compute",
+                )
+            )
+    work = [
+        Host(a.step, a.phase, a.start_ns, a.end_ns)
+        for a in without_strays(shared)
+        if a.phase and a.step is not None
+    ]
     parts = []
     for rank, mine in activities.items():
-        part = replica_trace(rank, without_strays(with_gradients(mine)), work, steps, "xplane", missing, leads.get(rank))
+        part = replica_trace(
+            rank,
+            without_strays(with_gradients(mine)),
+            work,
+            steps,
+            "xplane",
+            missing,
+            leads.get(rank),
+        )
         parts.append(part | {"origin_ns": part["origin_ns"] + began})
     if parts:  # one host works for all replicas
         parts[0]["host"] = host_totals(shared)
-    seen = {phase for part in parts for step in part["replica"]["steps"] for phase in step["phases"]}
+    seen = {
+        phase for part in parts for step in part["replica"]["steps"] for phase in step["phases"]
+    }
     if "forward_backward" not in seen:
         why = "no operation carries the name scope of such a phase"
-        more: Missing = {phase: why for phase in ("forward", "backward") if phase not in seen and phase not in missing}
+        more: Missing = {
+            phase: why
+            for phase in ("forward", "backward")
+            if phase not in seen and phase not in missing
+        }
         parts = [part | {"missing": {**missing, **more}} for part in parts]
     return parts
 
 
 def with_gradients(activities: list[Activity]) -> list[Activity]:
-    """Without phase is what an update does before its device's first work of backward: it makes zeros, and needs no gradient."""
+    """Without phase is what an update does before its device's first work of backward: it makes
+    zeros, and needs no gradient.
+    """
     begins: dict[Any, int] = {}
     for a in activities:
         if a.phase in ("backward", "forward_backward") and a.kind == "compute":
             begins[a.step] = min(begins.get(a.step, a.start_ns), a.start_ns)
-    return [replace(a, phase=None) if a.phase == "update" and a.end_ns <= begins.get(a.step, 0) else a for a in activities]
+    return [
+        replace(a, phase=None) if a.phase == "update" and a.end_ns <= begins.get(a.step, 0) else a
+        for a in activities
+    ]
 
 
 def without_strays(activities: list[Activity], share: float = STRAY) -> list[Activity]:
-    """The same activities; those within `share` of the work of a step's phase from either end are in no phase any more."""
+    """The same activities; those within `share` of the work of a step's phase from either end are
+    in no phase any more.
+    """
     groups: dict[Any, list[int]] = {}
     for index, a in enumerate(activities):
         if a.phase and a.kind == "compute":
@@ -175,22 +270,48 @@ def without_strays(activities: list[Activity], share: float = STRAY) -> list[Act
     return found
 
 
-def _device_activity(event: Event, rank: int, step: int | None, names: Names, launch: Any) -> Activity:
+def _device_activity(
+    event: Event, rank: int, step: int | None, names: Names, launch: Any
+) -> Activity:
     details = str(event.stats.get("memcpy_details", ""))
     found = NODE.match(str(event.stats.get("tf_op", "")))
     phase = names.phase(found[1]) if found else None
     size, target = re.search(r"size:(\d+)", details), re.search(r"dest:(\d+)", details)
-    kind: Kind = COPY_KINDS.get(event.name, "collective" if "nccl" in event.name.lower() else "compute")
+    kind: Kind = COPY_KINDS.get(
+        event.name, "collective" if "nccl" in event.name.lower() else "compute"
+    )
     if event.name == "MemcpyD2D" and target and int(target[1]) != rank:
         kind = "device_to_device"
     if kind in COPIES and phase in PASSES:
-        # a copy has the name of what it copies: a gradient that leaves its tower is on its way to the merge
+        # a copy has the name of what it copies: a gradient that leaves its tower is on its way to
+        # the merge
         phase = "merge" if size and int(size[1]) >= SMALLEST_GRADIENT else None
     kernel = not event.name.startswith(("Memcpy", "Memset"))
-    return Activity(event.name, kind, event.start_ns, event.end_ns, step, phase, launch, int(size[1]) if size else 0, kernel)
+    return Activity(
+        event.name,
+        kind,
+        event.start_ns,
+        event.end_ns,
+        step,
+        phase,
+        launch,
+        int(size[1]) if size else 0,
+        kernel,
+    )
 
 
 def _profile_start(space: Any) -> int:
     """The host's real-time clock in ns when the profile began; 0 where the trace does not say."""
-    named = ((plane.stat_metadata[stat.metadata_id].name, stat) for plane in space.planes for stat in plane.stats)
-    return next((int(stat.uint64_value or stat.int64_value) for name, stat in named if name == "profile_start_time"), 0)
+    named = (
+        (plane.stat_metadata[stat.metadata_id].name, stat)
+        for plane in space.planes
+        for stat in plane.stats
+    )
+    return next(
+        (
+            int(stat.uint64_value or stat.int64_value)
+            for name, stat in named
+            if name == "profile_start_time"
+        ),
+        0,
+    )

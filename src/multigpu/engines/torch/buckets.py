@@ -1,6 +1,8 @@
-"""Overlapped all-reduce written out: gradients leave in buckets while backward still runs, each updated as it returns. The schedule is
-DistributedDataParallel's, without state on the host, so that a step can be one CUDA graph. An update may run beside backward
-(`in_backward`): when all gradients of a bucket are there, this step has used its variables for the last time.
+"""Overlapped all-reduce written out: gradients leave in buckets while backward still runs, each
+updated as it returns. The schedule is DistributedDataParallel's, without state on the host, so that
+a step can be one CUDA graph. An update may run beside backward
+(`in_backward`): when all gradients of a bucket are there, this step has used its variables for the
+    last time.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +24,9 @@ BUCKET_MIB = 25.0
 
 
 class Bucket:
-    """Gradients that travel together: packed into `flat`, whose views `.grad` are, or from where they are (one alone; all if `grouped`)."""
+    """Gradients that travel together: packed into `flat`, whose views `.grad` are, or from where
+    they are (one alone; all if `grouped`).
+    """
 
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped
@@ -41,8 +45,10 @@ class Bucket:
         self.kept: list[Tensor] = []
 
     def note_arrival(self) -> None:
-        """A gradient is there, on the current stream; with the last, this waits for all others. Each wait is an edge of a captured graph,
-        and edges cost time: a grouped bucket waits once a stream, a packed one for each gradient, so that its Records go on meaning one
+        """A gradient is there, on the current stream; with the last, this waits for all others.
+        Each wait is an edge of a captured graph,
+        and edges cost time: a grouped bucket waits once a stream, a packed one for each gradient,
+            so that its Records go on meaning one
         thing.
         """
         stream = torch.cuda.current_stream()
@@ -67,7 +73,9 @@ class Bucket:
 
 
 def start_all_reduce(tensors: list[Tensor]) -> Any:
-    """Sum each over replicas, in place, in one call of the library (NCCL: one kernel); what is to be waited for."""
+    """Sum each over replicas, in place, in one call of the library (NCCL: one kernel); what is to
+    be waited for.
+    """
     if len(tensors) == 1:
         return dist.all_reduce(tensors[0], async_op=True)
     with dist._coalescing_manager(async_ops=True) as together:
@@ -76,8 +84,12 @@ def start_all_reduce(tensors: list[Tensor]) -> Any:
     return together
 
 
-def group_by_size(parameters: list[nn.Parameter], limit_mib: float, first_mib: float) -> list[list[nn.Parameter]]:
-    """Neighbours together until a group reaches the limit (the first its own), as the library does; what is as large stands alone."""
+def group_by_size(
+    parameters: list[nn.Parameter], limit_mib: float, first_mib: float
+) -> list[list[nn.Parameter]]:
+    """Neighbours together until a group reaches the limit (the first its own), as the library does;
+    what is as large stands alone.
+    """
     groups: list[list[nn.Parameter]] = [[]]
     size, limit = 0.0, first_mib
     for parameter in parameters:
@@ -93,7 +105,9 @@ def group_by_size(parameters: list[nn.Parameter], limit_mib: float, first_mib: f
 
 
 def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:
-    """As `group_by_size`, but small is the last group, of gradients in backward's order: what comes last is what a step waits for."""
+    """As `group_by_size`, but small is the last group, of gradients in backward's order: what comes
+    last is what a step waits for.
+    """
     size, kept = 0.0, len(parameters)
     while kept and size < LAST_BUCKET_MIB:
         kept -= 1
@@ -103,8 +117,12 @@ def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[li
 
 
 @contextmanager
-def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None) -> Iterator[None]:
-    """What is launched here runs on `stream`, behind all that the current stream (and `after`) have been given; None: no other stream."""
+def beside(
+    stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None
+) -> Iterator[None]:
+    """What is launched here runs on `stream`, behind all that the current stream (and `after`) have
+    been given; None: no other stream.
+    """
     if stream is None:
         yield
         return
@@ -117,14 +135,19 @@ def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = N
 
 class BucketReducer:
     """Sums gradients over replicas, bucket by bucket, as backward produces them.
-    parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
-    make_optimizer: the rule over some parameters. Each bucket has its own, so that early ones are updated while the last still travel;
-        with `small_last`, all but the last share one unless they are updated in backward.
+    parameters: in the order of declaration; the first backward is assumed to produce them in
+        reverse.
+    make_optimizer: the rule over some parameters. Each bucket has its own, so that early ones are
+        updated while the last still travel; with `small_last`, all but the last share one unless
+        they are updated in backward.
     bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
     wire_type: in which gradients travel; None: in their own.
-    scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
-    in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
-    grouped: send a bucket's gradients from where they are, in one call, and wait for nothing that the order of a stream ensures.
+    scale: of the loss, to be taken off; an update then waits for all buckets, since any may have
+        overflowed.
+    in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica
+        then packs nothing.
+    grouped: send a bucket's gradients from where they are, in one call, and wait for nothing that
+        the order of a stream ensures.
     """
 
     def __init__(
@@ -140,18 +163,35 @@ class BucketReducer:
         small_last: bool = False,
     ) -> None:
         if in_backward and scale is not None:
-            raise ValueError("a scaled loss is checked for overflows over all buckets: update after backward")
-        self.wire, self.cuda, self.wire_type, self.scale = wire, parameters[0].is_cuda, wire_type, scale
+            raise ValueError(
+                "a scaled loss is checked for overflows over all buckets: update after backward"
+            )
+        self.wire, self.cuda, self.wire_type, self.scale = (
+            wire,
+            parameters[0].is_cuda,
+            wire_type,
+            scale,
+        )
         self.in_backward, self.holding = in_backward, False
         # packing must not wait for the update of the bucket before, which waits for the wire
-        self.packing, self.updating = (torch.cuda.Stream(parameters[0].device) if in_backward and self.cuda else None for _ in range(2))
+        self.packing, self.updating = (
+            torch.cuda.Stream(parameters[0].device) if in_backward and self.cuda else None
+            for _ in range(2)
+        )
         made = parameters[::-1]  # as backward makes their gradients
-        groups = with_small_last(made, bucket_mib) if small_last else group_by_size(made, bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
+        groups = (
+            with_small_last(made, bucket_mib)
+            if small_last
+            else group_by_size(made, bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
+        )
         self.buckets = [Bucket(group, grouped) for group in groups]
         parts = [[bucket] for bucket in self.buckets]
         if small_last and not in_backward and len(parts) > 1:
             parts = [self.buckets[:-1], self.buckets[-1:]]
-        self.updates = [(part, make_optimizer([p for bucket in part for p in bucket.parameters])) for part in parts]
+        self.updates = [
+            (part, make_optimizer([p for bucket in part for p in bucket.parameters]))
+            for part in parts
+        ]
         optimizers = [optimizer for part, optimizer in self.updates for _ in part]
         self.hooks = [
             parameter.register_post_accumulate_grad_hook(self._hook(bucket, optimizer))
@@ -180,7 +220,9 @@ class BucketReducer:
         return arrived
 
     def close(self) -> None:
-        """Let go of the parameters: hooks close a circle that Python's collector does not see, and the model would stay in memory."""
+        """Let go of the parameters: hooks close a circle that Python's collector does not see, and
+        the model would stay in memory.
+        """
         for hook in self.hooks:
             hook.remove()
 
@@ -208,7 +250,9 @@ class BucketReducer:
                 parameter.grad = None
 
     def update(self) -> None:
-        """After a backward: as each bucket returns, apply the rule to its parameters, or wait for what was done in backward."""
+        """After a backward: as each bucket returns, apply the rule to its parameters, or wait for
+        what was done in backward.
+        """
         if self.in_backward:
             for aside in (self.packing, self.updating):
                 if aside is not None:
@@ -225,7 +269,9 @@ class BucketReducer:
                 optimizer.step()
 
     def _arrive(self, bucket: Bucket) -> None:
-        """Wait for a bucket's sum (on a GPU the stream waits, not the host), and bring it back to the gradients' own type."""
+        """Wait for a bucket's sum (on a GPU the stream waits, not the host), and bring it back to
+        the gradients' own type.
+        """
         if bucket.work is None:
             return
         bucket.work.wait()

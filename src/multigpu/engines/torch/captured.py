@@ -1,5 +1,6 @@
-"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels. Sentences of different lengths
-are padded to few widths, with lengths and numbers of terms on the device, where a graph reads them anew.
+"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of
+kernels. Sentences of different lengths are padded to few widths, with lengths and numbers of terms
+on the device, where a graph reads them anew.
 """
 
 from collections.abc import Hashable
@@ -15,23 +16,40 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import Trainer
 from multigpu.workloads.tensors import to_device
 
-EAGER_STEPS = 2  # steps of each new shape that run eagerly before its capture: libraries choose algorithms and allocate what they keep
+# steps of each new shape that run eagerly before its capture: libraries choose algorithms and
+# allocate what they keep
+EAGER_STEPS = 2
 MOST_GRAPHS = 8  # shapes of batches that one Run may have: each graph keeps its own plan of memory
-WIDTH = 10  # widths are multiples of this, as document 000's buckets are wide: its own lengths then have six or seven shapes
-SIDES = {"source": ("source",), "target": ("target_input", "target_output")}  # which arrays a side's lengths are of
+# widths are multiples of this, as document 000's buckets are wide: its own lengths then have six or
+# seven shapes
+WIDTH = 10
+# which arrays a side's lengths are of
+SIDES = {
+    "source": ("source",),
+    "target": ("target_input", "target_output"),
+}
 
 
 def is_ragged(shard: Shard) -> bool:
     """Whether the shard has sentences of different lengths."""
-    return any(len(set(lengths.tolist())) > 1 for name, lengths in shard.host.items() if name.endswith("_length"))
+    return any(
+        len(set(lengths.tolist())) > 1
+        for name, lengths in shard.host.items()
+        if name.endswith("_length")
+    )
 
 
 def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
-    """The shard padded to the grid, with `source_ends` and `target_ends`, (B,) int32 on the device, and `terms`."""
+    """The shard padded to the grid, with `source_ends` and `target_ends`, (B,) int32 on the device,
+    and `terms`.
+    """
     batch, placed = shard.batch, dict(shard.device)
     numbers = torch.tensor([batch.loss_terms[batch.rank], batch.joined_loss_terms])
     lengths = [shard.host[f"{side}_length"] for side in SIDES]
-    ends, terms = to_device(torch.cat(lengths), device).int().split(len(lengths[0])), to_device(numbers, device)
+    ends, terms = (
+        to_device(torch.cat(lengths), device).int().split(len(lengths[0])),
+        to_device(numbers, device),
+    )
     for (side, names), end in zip(SIDES.items(), ends, strict=True):
         placed[f"{side}_ends"] = end.contiguous()
         for name in names:
@@ -40,11 +58,17 @@ def with_few_shapes(shard: Shard, device: torch.device) -> Shard:
 
 
 def shape_of(shard: Shard) -> Hashable:
-    """All of a shard that a graph has fixed: shapes, and lengths, terms and look-ups where the device does not have them."""
+    """All of a shard that a graph has fixed: shapes, and lengths, terms and look-ups where the
+    device does not have them.
+    """
     shapes = tuple((name, tuple(tensor.shape)) for name, tensor in shard.device.items())
     if shard.terms is not None:
         return shapes
-    lengths = tuple((name, tensor.numpy().tobytes()) for name, tensor in shard.host.items() if name.endswith("_length"))
+    lengths = tuple(
+        (name, tensor.numpy().tobytes())
+        for name, tensor in shard.host.items()
+        if name.endswith("_length")
+    )
     lookups = tuple(tuple(sorted(each.items())) for each in shard.batch.lookups)
     return shapes, lengths, shard.batch.loss_terms, lookups
 
@@ -59,12 +83,16 @@ class Graph:
 
 
 class CapturedTrainer:
-    """Another trainer's steps, captured once a shape of batch and replayed on new data copied into what the graph reads."""
+    """Another trainer's steps, captured once a shape of batch and replayed on new data copied into
+    what the graph reads.
+    """
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         if not self.device.cuda:
-            raise Unsupported("a captured step is a CUDA graph, which a CPU does not have: choose execution eager")
+            raise Unsupported(
+                "a captured step is a CUDA graph, which a CPU does not have: choose execution eager"
+            )
         self.stream = torch.cuda.Stream(self.device.torch)
         self.graphs: dict[Hashable, Graph] = {}
         self.seen: dict[Hashable, int] = {}
@@ -82,7 +110,10 @@ class CapturedTrainer:
             if self.seen[key] <= EAGER_STEPS:
                 return self._eager(shard, key)
             if len(self.graphs) >= MOST_GRAPHS:
-                raise Unsupported(f"captured graphs have static shapes, and this input has more than {MOST_GRAPHS} shapes of batches")
+                raise Unsupported(
+                    "captured graphs have static shapes, and this input has more than"
+                    f" {MOST_GRAPHS} shapes of batches"
+                )
             self.graphs[key] = self._capture(shard, key)
         known = self.graphs[key]
         for name, target in known.inputs.device.items():
@@ -94,7 +125,9 @@ class CapturedTrainer:
         return [known.loss.clone()]
 
     def _fitted(self, shard: Shard) -> Shard:
-        """The shard, in one of few shapes if its sentences differ in length and the model can read lengths on the device."""
+        """The shard, in one of few shapes if its sentences differ in length and the model can read
+        lengths on the device.
+        """
         fits = self.trainer.takes_terms and getattr(self.module, "reads_lengths_on_device", False)
         return with_few_shapes(shard, self.device.torch) if fits and is_ragged(shard) else shard
 
@@ -110,14 +143,20 @@ class CapturedTrainer:
     def _capture(self, shard: Shard, key: Hashable) -> Graph:
         """The step as a graph; nothing runs yet."""
         fixed = {name: tensor.clone() for name, tensor in shard.device.items()}
-        inputs = Shard(shard.batch, fixed, shard.host, None if shard.terms is None else shard.terms.clone())
+        inputs = Shard(
+            shard.batch, fixed, shard.host, None if shard.terms is None else shard.terms.clone()
+        )
         torch.cuda.synchronize(self.device.torch)
         graph = torch.cuda.CUDAGraph()
         # other threads (NCCL's watchdog) may go on asking the driver while this one records
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(
+            graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+        ):
             (loss,), counted = self.trainer.counted_step([inputs])
         if counted != self.counted[key]:
-            raise RuntimeError(f"the captured step moves {counted} bytes, the eager one {self.counted[key]}")
+            raise RuntimeError(
+                f"the captured step moves {counted} bytes, the eager one {self.counted[key]}"
+            )
         return Graph(graph, inputs, loss)
 
     def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:

@@ -1,4 +1,6 @@
-"""One Run whose model no test compares: a few steps beside the reference of all tests, one process without any code of placements."""
+"""One Run whose model no test compares: a few steps beside the reference of all tests, one process
+without any code of placements.
+"""
 
 import contextlib
 import importlib
@@ -26,14 +28,22 @@ from multigpu.workloads import open_source, part_of
 def _module(context: Context) -> nn.Module:
     module = build_module(context.run)
     device, dtype = context.device.torch, context.device.dtype
-    memory = {variable.name: value for variable, value in initial_values(context.model, context.run.seed, device, dtype)}
+    memory = {
+        variable.name: value
+        for variable, value in initial_values(context.model, context.run.seed, device, dtype)
+    }
     materialise(module, memory, device, dtype)
     return module
 
 
 def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimizer:
     rule, parameters = context.rule, list(module.parameters())
-    plain: dict[str, Any] = {"lr": rule.rate, "weight_decay": rule.weight_decay, "foreach": False, "fused": False}
+    plain: dict[str, Any] = {
+        "lr": rule.rate,
+        "weight_decay": rule.weight_decay,
+        "foreach": False,
+        "fused": False,
+    }
     if rule.name == "sgd":
         return torch.optim.SGD(parameters, momentum=rule.momentum, **plain)
     kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
@@ -41,11 +51,16 @@ def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimiz
 
 
 def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> float:
-    """Gradients of the mean loss over all these shards, added up in the module's parameters; the loss."""
+    """Gradients of the mean loss over all these shards, added up in the module's parameters; the
+    loss.
+    """
     terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
     total = 0.0
     for shard in batches:
-        cut = {name: tensor.tensor_split(context.run.micro_steps or 1) for name, tensor in shard.device.items()}
+        cut = {
+            name: tensor.tensor_split(context.run.micro_steps or 1)
+            for name, tensor in shard.device.items()
+        }
         for part in range(context.run.micro_steps or 1):
             with context.device.autocast():
                 loss = module({name: parts[part] for name, parts in cut.items()}, None)
@@ -57,9 +72,11 @@ def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> f
 def train_reference(
     context: Context, source: Source, steps: int, shards: list[int], stale: int = 0
 ) -> tuple[dict[str, Tensor], list[float]]:
-    """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and each loss: training on the joined batch
-    (batch norm sees each shard, and micro-step, by itself), or of one independent replica. With `stale`, step t computes at the variables
-    that step t - stale began with (before the first, those of the first), and its rule changes the newest.
+    """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and
+    each loss: training on the joined batch (batch norm sees each shard, and micro-step, by itself),
+        or of one independent replica. With `stale`, step t computes at the variables
+    that step t - stale began with (before the first, those of the first), and its rule changes the
+    newest.
     """
     module = _module(context)
     newest = _module(context) if stale else module
@@ -71,7 +88,10 @@ def train_reference(
         optimizer.zero_grad()
         if stale:
             module.zero_grad()
-            history = [*history[1:], [parameter.detach().clone() for parameter in newest.parameters()]]
+            history = [
+                *history[1:],
+                [parameter.detach().clone() for parameter in newest.parameters()],
+            ]
             with torch.no_grad():
                 for parameter, old in zip(module.parameters(), history[0], strict=True):
                     parameter.copy_(old)
@@ -83,11 +103,17 @@ def train_reference(
         losses.append(total)
     for feed in feeds.values():
         feed.close()
-    return {name: value.detach().cpu().contiguous() for name, value in newest.named_parameters()}, losses
+    return {
+        name: value.detach().cpu().contiguous() for name, value in newest.named_parameters()
+    }, losses
 
 
-def train_averaged(context: Context, source: Source, steps: int, replicas: int, every: int) -> list[tuple[dict[str, Tensor], list[float]]]:
-    """As `train_reference`, of as many modules in this process, each on its own shard; all get the mean after each `every` steps."""
+def train_averaged(
+    context: Context, source: Source, steps: int, replicas: int, every: int
+) -> list[tuple[dict[str, Tensor], list[float]]]:
+    """As `train_reference`, of as many modules in this process, each on its own shard; all get the
+    mean after each `every` steps.
+    """
     modules = [_module(context) for _ in range(replicas)]
     optimizers = [_plain_optimizer(context, module) for module in modules]
     feeds = [Feed(source, rank, context.device) for rank in range(replicas)]
@@ -105,18 +131,27 @@ def train_averaged(context: Context, source: Source, steps: int, replicas: int, 
                         copy.copy_(mean)
     for feed in feeds:
         feed.close()
-    values = [{name: value.detach().cpu().contiguous() for name, value in module.named_parameters()} for module in modules]
+    values = [
+        {name: value.detach().cpu().contiguous() for name, value in module.named_parameters()}
+        for module in modules
+    ]
     return list(zip(values, losses, strict=True))
 
 
-def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> tuple[Context, Any]:
+def _context(
+    run: Run, rank: int, threads: int, shared: Path, timeout_s: float
+) -> tuple[Context, Any]:
     source = open_source(run)
     return open_context(run, rank, threads, source.capacity, shared, timeout_s), source
 
 
 @lru_cache(maxsize=2)
-def _reference(run: Run, ranks: tuple[int, ...], stale: int, every: int, steps: int, threads: int) -> list[dict[str, Tensor]]:
-    """What each replica's variables must equal. The placement is left out of `run`, so that those that equal the same thing share it."""
+def _reference(
+    run: Run, ranks: tuple[int, ...], stale: int, every: int, steps: int, threads: int
+) -> list[dict[str, Tensor]]:
+    """What each replica's variables must equal. The placement is left out of `run`, so that those
+    that equal the same thing share it.
+    """
     context, source = _context(run, 0, threads, Path(), 60.0)
     if every > 1:
         return [values for values, _ in train_averaged(context, source, steps, run.devices, every)]
@@ -126,14 +161,18 @@ def _reference(run: Run, ranks: tuple[int, ...], stale: int, every: int, steps: 
 def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     """Norm of the difference over norm of the reference's update."""
     apart = moved = 0.0
-    for variable, start in initial_values(run.description, run.seed, torch.device("cpu"), DTYPES[run.precision]):
+    for variable, start in initial_values(
+        run.description, run.seed, torch.device("cpu"), DTYPES[run.precision]
+    ):
         value = expected[variable.name]
         apart += float((found[variable.name] - value).double().square().sum())
         moved += float((value - start).double().square().sum())
     return (apart / moved) ** 0.5 if moved else float(apart > 0)
 
 
-def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, steps: int) -> dict[str, Tensor]:
+def _placed(
+    run: Run, rank: int, threads: int, shared: Path, timeout_s: float, steps: int
+) -> dict[str, Tensor]:
     """All variables after the same steps under the placement."""
     context, source = _context(run, rank, threads, shared, timeout_s)
     feed = Feed(source, run.copy_of(rank), context.device)
@@ -147,14 +186,19 @@ def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, s
     return values
 
 
-def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> Equivalence | None:
-    """How far the placement's variables are from the reference's; None: the model cannot be compared. Called on every replica."""
+def equivalence(
+    run: Run, rank: int, threads: int, shared: Path, timeout_s: float
+) -> Equivalence | None:
+    """How far the placement's variables are from the reference's; None: the model cannot be
+    compared. Called on every replica.
+    """
     described = run.description.config.described
     if described.checked_in is None:
         return None
     check = compared(run, described.checked_in, described.any_rows)
     semantics = run.semantics
-    steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1  # two averages, and a step after them
+    # two averages, and a step after them
+    steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1
     builder = importlib.import_module(part_of(run.workload, "torch"))
     alone = not semantics.facts.replicas_agree
     distance = 0.0
@@ -170,13 +214,26 @@ def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: floa
     if run.device_type == "cuda":
         give_back_memory(True)
     tolerance = tolerance_of(run, described.checked_in)
-    return Equivalence(distance=distance, tolerance=tolerance, steps=steps, precision=described.checked_in)
+    return Equivalence(
+        distance=distance, tolerance=tolerance, steps=steps, precision=described.checked_in
+    )
 
 
 class Session(session.Session):
-    """As any other, once its placement was compared; what the comparison took is in no time and in no peak of memory on a GPU."""
+    """As any other, once its placement was compared; what the comparison took is in no time and in
+    no peak of memory on a GPU.
+    """
 
-    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+    def __init__(
+        self,
+        run: Run,
+        rank: int,
+        threads: int,
+        shared: Path,
+        timeout_s: float,
+        startup_s: float,
+        stage: Stage,
+    ) -> None:
         found = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
         self.told = found

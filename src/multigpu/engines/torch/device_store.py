@@ -1,7 +1,9 @@
-"""Parameter servers whose updates run on GPUs, each variable on one owner; masters live there too, or in host memory.
-Where replicas compute with the variables of one step before (tf_cnn_benchmarks' staged_vars; `host_store` has the other such store), step t
-begins with what the step before has fetched, w(t-1), and while it computes it fetches w(t), which its update turns into w(t+1). The first
-step has nothing older than the first values: w(-1) = w(0). So fetching hides behind computing, and gradients are one update old.
+"""Parameter servers whose updates run on GPUs, each variable on one owner; masters live there too,
+or in host memory. Where replicas compute with the variables of one step before (tf_cnn_benchmarks'
+staged_vars; `host_store` has the other such store), step t begins with what the step before has
+fetched, w(t-1), and while it computes it fetches w(t), which its update turns into w(t+1). The
+first step has nothing older than the first values: w(-1) = w(0). So fetching hides behind
+computing, and gradients are one update old.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +23,26 @@ from multigpu.placements.traffic import Assigned
 
 
 class DeviceStore(Store):
-    """Variables on GPUs, each whole on one owner, whose dense ones lie together: one message, and the owner's own stretch the master."""
+    """Variables on GPUs, each whole on one owner, whose dense ones lie together: one message, and
+    the owner's own stretch the master.
+    """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(
+        self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
+    ) -> None:
         super().__init__(context, members, shapes)
         self.segments = parts_by_place(self.dense, self.replicas)
-        # [owner][peer]: gradients that an owner in this process receives, by the replica they come from
+        # [owner][peer]: gradients that an owner in this process receives, by the replica they come
+        # from
         self.received: dict[int, dict[int, Tensor]] = {}
         self.masters: dict[str, nn.Parameter] = {}
         self.optimizers: dict[int, torch.optim.Optimizer] = {}
         for owner in self.ranks:
             parameters = []
             own = self.gradients[owner][self.segments[owner]]
-            self.received[owner] = {peer: torch.empty_like(own) for peer in range(self.replicas) if peer != owner}
+            self.received[owner] = {
+                peer: torch.empty_like(own) for peer in range(self.replicas) if peer != owner
+            }
             if own.numel():
                 parameters.append(nn.Parameter(self.values[owner][self.segments[owner]]))
                 parameters[0].grad = own
@@ -45,7 +54,8 @@ class DeviceStore(Store):
                     parameters.append(parameter)
             if parameters:
                 self.optimizers[owner] = make_optimizer(context.rule, parameters, context.captured)
-        # of the current step, on owners in this process, by table: each replica's ids and the gradients of its rows, the owner's own first
+        # of the current step, on owners in this process, by table: each replica's ids and the
+        # gradients of its rows, the owner's own first
         self.asked: dict[str, dict[int, Tensor]] = {}
         self.row_gradients: dict[str, dict[int, Tensor]] = {}
         self.found: dict[int, Rows] = {}
@@ -56,17 +66,27 @@ class DeviceStore(Store):
 
     def _peers(self, owner: int) -> list[int]:
         """Every other replica, where it or the owner is in this process."""
-        return [peer for peer in range(self.replicas) if peer != owner and {owner, peer} & set(self.ranks)]
+        return [
+            peer
+            for peer in range(self.replicas)
+            if peer != owner and {owner, peer} & set(self.ranks)
+        ]
 
-    def _gathered(self, table: Assigned, own: Mapping[int, Tensor], copies: list[Copy]) -> dict[int, Tensor]:
-        """Where the table's owner will find every replica's tensor, a row a look-up, once `copies`, which grow, are done."""
+    def _gathered(
+        self, table: Assigned, own: Mapping[int, Tensor], copies: list[Copy]
+    ) -> dict[int, Tensor]:
+        """Where the table's owner will find every replica's tensor, a row a look-up, once `copies`,
+        which grow, are done.
+        """
         owner, like = table.update, own[self.ranks[0]]
         found = {owner: own[owner]} if owner in own else {}
         for rank in self._peers(owner):
             target = ELSEWHERE
             if owner in self.ranks:
                 shape = (self.counts[rank].get(table.variable.name, 0), *like.shape[1:])
-                target = found[rank] = torch.empty(shape, dtype=like.dtype, device=self.devices.of(owner).torch)
+                target = found[rank] = torch.empty(
+                    shape, dtype=like.dtype, device=self.devices.of(owner).torch
+                )
             copies.append(Copy(rank, own.get(rank, ELSEWHERE), owner, target))
         return found
 
@@ -75,13 +95,20 @@ class DeviceStore(Store):
         copies: list[Copy] = []
         for table in self.tables:
             name = table.variable.name
-            self.asked[name] = self._gathered(table, {rank: own.device[name].reshape(-1) for rank, own in ids.items()}, copies)
+            self.asked[name] = self._gathered(
+                table, {rank: own.device[name].reshape(-1) for rank, own in ids.items()}, copies
+            )
         return copies
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
         super().start(ids, counts)
         dense = [
-            Copy(owner, self._segment(self.values, owner, owner), peer, self._segment(self.values, peer, owner))
+            Copy(
+                owner,
+                self._segment(self.values, owner, owner),
+                peer,
+                self._segment(self.values, peer, owner),
+            )
             for owner in range(self.replicas)
             for peer in self._peers(owner)
         ]
@@ -92,12 +119,17 @@ class DeviceStore(Store):
         self.found, copies = {rank: {} for rank in self.ranks}, []
         for table in self.tables:
             name, owner, width = table.variable.name, table.update, table.variable.shape[1]
-            sent = {rank: self.masters[name].detach().index_select(0, asked) for rank, asked in self.asked[name].items()}
+            sent = {
+                rank: self.masters[name].detach().index_select(0, asked)
+                for rank, asked in self.asked[name].items()
+            }
             for rank in self._peers(owner):
                 target = ELSEWHERE
                 if rank in self.ranks:
                     count = ids[rank].device[name].numel()
-                    target = torch.empty(count, width, device=self.devices.of(rank).torch, dtype=self.devices.dtype)
+                    target = torch.empty(
+                        count, width, device=self.devices.of(rank).torch, dtype=self.devices.dtype
+                    )
                     self.found[rank][name] = target
                 copies.append(Copy(owner, sent.get(rank, ELSEWHERE), rank, target))
             if owner in sent:
@@ -112,7 +144,12 @@ class DeviceStore(Store):
 
     def _gradient_copies(self, rows: Mapping[int, Rows]) -> list[Copy]:
         copies = [
-            Copy(peer, self._segment(self.gradients, peer, owner), owner, self.received.get(owner, {}).get(peer, ELSEWHERE))
+            Copy(
+                peer,
+                self._segment(self.gradients, peer, owner),
+                owner,
+                self.received.get(owner, {}).get(peer, ELSEWHERE),
+            )
             for owner in range(self.replicas)
             for peer in self._peers(owner)
         ]
@@ -152,9 +189,13 @@ class DeviceStore(Store):
 
 
 class MirrorStore(DeviceStore):
-    """Variables in host memory that are updated on GPUs (document 000's Exp1 as its table says it): owners update what was brought."""
+    """Variables in host memory that are updated on GPUs (document 000's Exp1 as its table says it):
+    owners update what was brought.
+    """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(
+        self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
+    ) -> None:
         super().__init__(context, members, shapes)
         self.host = HostMasters(context, self, slots={})
         self.mine = [table for table in self.tables if table.update in self.ranks]
@@ -169,7 +210,8 @@ class MirrorStore(DeviceStore):
         self.devices.wait(rank, self.written)
         self.wire.to_device(self.values[rank], self.host.dense)
         if self.tables:
-            self.devices.wait_on_host(self.written)  # the host itself reads tables; only a step's first replica waits
+            # the host itself reads tables; only a step's first replica waits
+            self.devices.wait_on_host(self.written)
         return self.host.look_up(rank, ids)
 
     def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
@@ -181,7 +223,9 @@ class MirrorStore(DeviceStore):
         super().update()
         for owner in self.ranks:
             if self.values[owner][self.segments[owner]].numel():
-                self.wire.to_host(self.host.dense[self.segments[owner]], self.values[owner][self.segments[owner]])
+                self.wire.to_host(
+                    self.host.dense[self.segments[owner]], self.values[owner][self.segments[owner]]
+                )
         for table in self.mine:
             self.wire.to_host(self.host.table(table), self.masters[table.variable.name].detach())
         if self.context.run.processes == "one":
@@ -197,9 +241,13 @@ class MirrorStore(DeviceStore):
 
 
 class StagedDeviceStore(DeviceStore):
-    """Owners send while everyone computes; they compute with old values too, so masters lie in memory of their own."""
+    """Owners send while everyone computes; they compute with old values too, so masters lie in
+    memory of their own.
+    """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(
+        self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
+    ) -> None:
         super().__init__(context, members, shapes)
         self.rank = context.rank
         mine = self.segments[self.rank]
@@ -208,7 +256,9 @@ class StagedDeviceStore(DeviceStore):
         if self.optimizers:
             parameter = nn.Parameter(self.master)
             parameter.grad = self.gradients[self.rank][mine]
-            self.optimizers = {self.rank: make_optimizer(context.rule, [parameter], context.captured)}
+            self.optimizers = {
+                self.rank: make_optimizer(context.rule, [parameter], context.captured)
+            }
         self.coming: list[Any] = []
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
@@ -216,7 +266,8 @@ class StagedDeviceStore(DeviceStore):
         self.fetched[self.segments[self.rank]].copy_(self.master)
         peers = [rank for rank in range(self.replicas) if rank != self.rank]
         self.coming = self.wire.start_exchange(
-            [(peer, self.master) for peer in peers], [(peer, self.fetched[self.segments[peer]]) for peer in peers]
+            [(peer, self.master) for peer in peers],
+            [(peer, self.fetched[self.segments[peer]]) for peer in peers],
         )
 
     def bring(self, rank: int, ids: Ids) -> Rows:

@@ -1,4 +1,6 @@
-"""Devices of a process: selection, precision, events, memory, and the order between them. GPUs, or stand-ins on the CPU."""
+"""Devices of a process: selection, precision, events, memory, and the order between them. GPUs, or
+stand-ins on the CPU.
+"""
 
 import contextlib
 import gc
@@ -13,14 +15,26 @@ import torch
 from multigpu.measure.machine import DeviceState, device_state
 from multigpu.run import Run
 
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp16": torch.float32}
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.float32,
+    "fp16": torch.float32,
+}
 """The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits."""
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}  # precision -> the type that autocast computes in
+# precision -> the type that autocast computes in
+AUTOCAST = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def random_seed(seed: int, rank: int) -> int:
-    """Of a replica's own random numbers: one for all would be one dropout mask. Variables and inputs have their own generators."""
+    """Of a replica's own random numbers: one for all would be one dropout mask. Variables and
+    inputs have their own generators.
+    """
     return seed * 1_000_003 + 7919 * rank + 1
 
 
@@ -32,7 +46,9 @@ def local_device(run: Run, rank: int) -> int:
 
 
 def give_back_memory(cuda: bool) -> None:
-    """Give an ended Run's memory back, or the next would count it: cuBLAS keeps 32 MiB (H200) for every stream that multiplied matrices."""
+    """Give an ended Run's memory back, or the next would count it: cuBLAS keeps 32 MiB (H200) for
+    every stream that multiplied matrices.
+    """
     gc.collect()
     if cuda:
         torch._C._cuda_clearCublasWorkspaces()
@@ -57,10 +73,12 @@ class Device:
             allowed = run.precision in ("tf32", *AUTOCAST)
             torch.backends.cuda.matmul.allow_tf32 = allowed
             torch.backends.cudnn.allow_tf32 = allowed
-            # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark does (sentences change their shapes)
+            # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark
+            # does (sentences change their shapes)
             torch.backends.cudnn.benchmark = run.description.unit != "words"
             torch.cuda.reset_peak_memory_stats(self.torch)
-        self.held_gib = torch.cuda.memory_allocated(self.torch) / 2**30 if self.cuda else 0.0  # by whatever ran before in this process
+        # by whatever ran before in this process
+        self.held_gib = torch.cuda.memory_allocated(self.torch) / 2**30 if self.cuda else 0.0
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.run.precision not in AUTOCAST:
@@ -68,7 +86,9 @@ class Device:
         return torch.autocast(self.torch.type, dtype=AUTOCAST[self.run.precision])
 
     def mark(self) -> Any:
-        """A point on the device's own time line (an event on its current stream; on a CPU, the host's clock)."""
+        """A point on the device's own time line (an event on its current stream; on a CPU, the
+        host's clock).
+        """
         if not self.cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -83,7 +103,9 @@ class Device:
             torch.cuda.synchronize(self.torch)
 
     def peak_memory_gib(self) -> float:
-        """Most memory allocated on the GPU since the Run began; on a CPU the process's peak resident set (it never falls)."""
+        """Most memory allocated on the GPU since the Run began; on a CPU the process's peak
+        resident set (it never falls).
+        """
         if self.cuda:
             return torch.cuda.max_memory_allocated(self.torch) / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -96,7 +118,9 @@ Point = tuple[int, Any]  # a replica, and an event on its device's stream
 
 
 class Devices:
-    """The devices, by rank, of the replicas that one process works for. processes: of the Run; process: which of them this is."""
+    """The devices, by rank, of the replicas that one process works for. processes: of the Run;
+    process: which of them this is.
+    """
 
     def __init__(self, each: list[Device]) -> None:
         self.each, self.ranks = each, [device.rank for device in each]
@@ -110,7 +134,11 @@ class Devices:
 
     def at(self, rank: int) -> contextlib.AbstractContextManager[Any]:
         """Inside, replica `rank`'s device is the current one."""
-        return torch.cuda.device(self.of(rank).torch) if self.cuda and len(self.each) > 1 else contextlib.nullcontext()
+        return (
+            torch.cuda.device(self.of(rank).torch)
+            if self.cuda and len(self.each) > 1
+            else contextlib.nullcontext()
+        )
 
     def mark(self) -> list[Any]:
         marks = []
@@ -124,18 +152,32 @@ class Devices:
         return max(self.seconds_by_rank(first, last))
 
     def seconds_by_rank(self, first: list[Any], last: list[Any]) -> list[float]:
-        return [device.seconds_between(a, b) for device, a, b in zip(self.each, first, last, strict=True)]
+        return [
+            device.seconds_between(a, b)
+            for device, a, b in zip(self.each, first, last, strict=True)
+        ]
 
     def synchronise(self) -> None:
         for device in self.each:
             device.synchronise()
 
     def points(self, ranks: Iterable[int]) -> list[Point]:
-        """Where these devices' streams are now (nothing on CPUs, which finish before they return)."""
-        return [(rank, torch.cuda.current_stream(self.of(rank).torch).record_event()) for rank in ranks] if self.cuda else []
+        """Where these devices' streams are now (nothing on CPUs, which finish before they
+        return).
+        """
+        return (
+            [
+                (rank, torch.cuda.current_stream(self.of(rank).torch).record_event())
+                for rank in ranks
+            ]
+            if self.cuda
+            else []
+        )
 
     def wait(self, rank: int, points: list[Point]) -> None:
-        """What device `rank` is asked from now on begins after `points`; the host goes on at once."""
+        """What device `rank` is asked from now on begins after `points`; the host goes on at
+        once.
+        """
         for other, event in points:
             if other != rank:  # one stream keeps its own order
                 torch.cuda.current_stream(self.of(rank).torch).wait_event(event)

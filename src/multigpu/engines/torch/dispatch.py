@@ -1,4 +1,6 @@
-"""Placements dispatched by one thread for all devices: copies of a model, or its layers over devices, micro-batch after micro-batch."""
+"""Placements dispatched by one thread for all devices: copies of a model, or its layers over
+devices, micro-batch after micro-batch.
+"""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -20,7 +22,9 @@ Values = dict[str, Tensor]
 
 
 class DispatchedTrainer(Trainer):
-    """Each device has its variables with it, their slots and update, and one stretch under their gradients where these travel (`flat`)."""
+    """Each device has its variables with it, their slots and update, and one stretch under their
+    gradients where these travel (`flat`).
+    """
 
     def __init__(self, context: Context, flat: bool = True) -> None:
         super().__init__(context)
@@ -29,7 +33,9 @@ class DispatchedTrainer(Trainer):
         self.optimizers: list[torch.optim.Optimizer | None] = []
         for rank, module in self.modules.items():
             device, dtype = self.devices.each[rank].torch, self.devices.dtype
-            self.parameters.append(begun(module, context.model, context.run.seed, device, dtype, self.kept(rank)))
+            self.parameters.append(
+                begun(module, context.model, context.run.seed, device, dtype, self.kept(rank))
+            )
             own = list(self.parameters[-1].values())
             self.optimizers.append(make_optimizer(context.rule, own) if own else None)
             if flat:
@@ -55,19 +61,28 @@ class DispatchedTrainer(Trainer):
 
 
 class CopiesTrainer(DispatchedTrainer):
-    """All variables on every replica. merge: "all_reduce", after backward; "copy": each adds up what all others send; or "none"."""
+    """All variables on every replica. merge: "all_reduce", after backward; "copy": each adds up
+    what all others send; or "none".
+    """
 
     def __init__(self, context: Context) -> None:
         placement, self.merge = context.placement, context.placement.merge
         if placement.overlap or self.merge not in ("all_reduce", "copy", "none"):
             how = "during backward" if placement.overlap else f"by {self.merge!r}"
-            raise Unsupported(f"placement {placement.name!r} merges {how}, which one PyTorch process for all devices does not do")
+            raise Unsupported(
+                f"placement {placement.name!r} merges {how}, which one PyTorch process for all"
+                " devices does not do"
+            )
         super().__init__(context, flat=self.merge != "none")
         # [rank][peer]: what replica `rank` receives, by the peer it comes from
         self.received: list[dict[int, Tensor]] = [{} for _ in self.modules]
         if self.merge == "copy":
             for rank, gradients in enumerate(self.gradients):
-                self.received[rank] = {peer: torch.empty_like(gradients) for peer in range(self.replicas) if peer != rank}
+                self.received[rank] = {
+                    peer: torch.empty_like(gradients)
+                    for peer in range(self.replicas)
+                    if peer != rank
+                }
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         losses = []
@@ -76,7 +91,9 @@ class CopiesTrainer(DispatchedTrainer):
                 self.gradients[rank].zero_()
             elif optimizer is not None:
                 optimizer.zero_grad(set_to_none=True)
-            terms = shard.batch.joined_loss_terms if self.gradients else shard.batch.loss_terms[rank]
+            terms = (
+                shard.batch.joined_loss_terms if self.gradients else shard.batch.loss_terms[rank]
+            )
             losses.append(self.forward(rank, shard, terms))
         self.backward(losses)
         with phase("merge"):
@@ -89,16 +106,25 @@ class CopiesTrainer(DispatchedTrainer):
 
     def _merge_copies(self) -> None:
         self.wire.copy_all(
-            [Copy(peer, self.gradients[peer], rank, target) for rank, own in enumerate(self.received) for peer, target in own.items()]
+            [
+                Copy(peer, self.gradients[peer], rank, target)
+                for rank, own in enumerate(self.received)
+                for peer, target in own.items()
+            ]
         )
         for rank, received in enumerate(self.received):
-            add_in_order([received.get(peer, self.gradients[rank]) for peer in range(self.replicas)], self.gradients[rank])
+            add_in_order(
+                [received.get(peer, self.gradients[rank]) for peer in range(self.replicas)],
+                self.gradients[rank],
+            )
 
 
 @dataclass
 class Pass:
-    """One micro-batch of one copy of the model on its way through the stages. arrays, received: [stage] of the batch, and leaves that came.
-    given: tensors that cross, as their own stage holds them. returned: their gradients from each stage that took them.
+    """One micro-batch of one copy of the model on its way through the stages. arrays, received:
+    [stage] of the batch, and leaves that came.
+    given: tensors that cross, as their own stage holds them. returned: their gradients from each
+        stage that took them.
     """
 
     arrays: list[Values]
@@ -109,19 +135,29 @@ class Pass:
 
 
 class PipelineTrainer(DispatchedTrainer):
-    """Copies of a model whose sections are spread over `degree` devices each. All micro-batches pass forward, then all back (GPipe's
-    schedule, without recomputing), stage after stage; a GPU's queue runs on by itself, and gradients add up in place.
+    """Copies of a model whose sections are spread over `degree` devices each. All micro-batches
+    pass forward, then all back (GPipe's schedule, without recomputing), stage after stage; a GPU's
+    queue runs on by itself, and gradients add up in place.
     """
 
     def __init__(self, context: Context) -> None:
         run, model = context.run, context.model
-        self.degree, self.copies, self.micro_batches = run.degree, run.copies, run.micro_batches or 1
+        self.degree, self.copies, self.micro_batches = (
+            run.degree,
+            run.copies,
+            run.micro_batches or 1,
+        )
         places = section_places(model, self.degree)
-        self.sections = [[s for s, place in zip(model.sections, places, strict=True) if place == stage] for stage in range(self.degree)]
+        self.sections = [
+            [s for s, place in zip(model.sections, places, strict=True) if place == stage]
+            for stage in range(self.degree)
+        ]
         self.crossings = crossings(model.sections, places)
         super().__init__(context)
         functions = importlib.import_module(part_of(run.workload, "torch")).section_functions
-        self.compute: list[dict[str, Callable[[Values], Values]]] = [functions(module) for module in self.modules.values()]
+        self.compute: list[dict[str, Callable[[Values], Values]]] = [
+            functions(module) for module in self.modules.values()
+        ]
         self.kind = torch.bfloat16 if run.precision == "bf16" else self.devices.dtype
         self.zeros = [torch.zeros((), device=d.torch, dtype=d.dtype) for d in self.devices.each]
 
@@ -132,7 +168,10 @@ class PipelineTrainer(DispatchedTrainer):
         for flat in self.gradients:
             flat.zero_()
         terms = shards[0].batch.joined_loss_terms
-        passes = [[self._pass(copy, micro, shards) for copy in range(self.copies)] for micro in range(self.micro_batches)]
+        passes = [
+            [self._pass(copy, micro, shards) for copy in range(self.copies)]
+            for micro in range(self.micro_batches)
+        ]
         with phase("forward"):
             for together in passes:
                 for stage in range(self.degree):
@@ -151,11 +190,15 @@ class PipelineTrainer(DispatchedTrainer):
         losses = list(self.zeros)
         for copy in range(self.copies):
             found = [together[copy].loss for together in passes]
-            losses[(copy + 1) * self.degree - 1] = torch.stack([loss.detach() for loss in found if loss is not None]).sum()
+            losses[(copy + 1) * self.degree - 1] = torch.stack(
+                [loss.detach() for loss in found if loss is not None]
+            ).sum()
         return losses
 
     def _pass(self, copy: int, micro: int, shards: list[Shard]) -> Pass:
-        """One micro-batch's arrays: a stretch of rows, on every device of the copy (feeding is not placement)."""
+        """One micro-batch's arrays: a stretch of rows, on every device of the copy (feeding is not
+        placement).
+        """
         own = shards[copy * self.degree : (copy + 1) * self.degree]
         rows = self.context.run.shard_sizes[copy]
         begin, end = bounds(rows, self.micro_batches, micro)
@@ -183,9 +226,16 @@ class PipelineTrainer(DispatchedTrainer):
                 one.received[end][crossing.name].requires_grad_()
 
     def _sent(self, start: int, source: Tensor, end: int) -> Copy:
-        """A copy into new memory of one layout with the source (channels-last activations stay so), without holes in either."""
+        """A copy into new memory of one layout with the source (channels-last activations stay so),
+        without holes in either.
+        """
         target = torch.empty_like(source, device=self.devices.each[end].torch)
-        return Copy(start, source if source.stride() == target.stride() else source.contiguous(), end, target)
+        return Copy(
+            start,
+            source if source.stride() == target.stride() else source.contiguous(),
+            end,
+            target,
+        )
 
     def _leaving(self, stage: int) -> list[Crossing]:
         return [crossing for crossing in self.crossings if crossing.start == stage]
@@ -217,5 +267,12 @@ class PipelineTrainer(DispatchedTrainer):
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
         """All variables on the CPU, of the copy of the model that device `rank` belongs to."""
         first = (rank or 0) // self.degree * self.degree
-        every = {name: value for own in self.parameters[first : first + self.degree] for name, value in own.items()}
-        return {v.name: every[v.name].detach().cpu().contiguous().clone() for v in self.context.model.variables}
+        every = {
+            name: value
+            for own in self.parameters[first : first + self.degree]
+            for name, value in own.items()
+        }
+        return {
+            v.name: every[v.name].detach().cpu().contiguous().clone()
+            for v in self.context.model.variables
+        }

@@ -1,4 +1,6 @@
-"""From a framework-free Source to tensors where the step wants them, and how long the step waited for them."""
+"""From a framework-free Source to tensors where the step wants them, and how long the step waited
+for them.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,30 @@ from multigpu.inputs.encoded import PIXEL_SCALE, PIXEL_SHIFT
 
 @lru_cache
 def _pixel_constants(device: torch.device) -> tuple[Tensor, Tensor]:
-    """What normalises a pixel, (3, 1, 1) each, kept on its device: making them anew would have the host wait for a copy."""
-    scale, shift = (torch.tensor(numbers, device=device).reshape(3, 1, 1) for numbers in (PIXEL_SCALE, PIXEL_SHIFT))
+    """What normalises a pixel, (3, 1, 1) each, kept on its device: making them anew would have the
+    host wait for a copy.
+    """
+    scale, shift = (
+        torch.tensor(numbers, device=device).reshape(3, 1, 1)
+        for numbers in (PIXEL_SCALE, PIXEL_SHIFT)
+    )
     return scale, shift
 
 
 def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
-    """Pixels (B, h, w, 3), uint8, as the model takes them: (B, 3, h, w), in the same order in memory (channels last)."""
+    """Pixels (B, h, w, 3), uint8, as the model takes them: (B, 3, h, w), in the same order in
+    memory (channels last).
+    """
     scale, shift = _pixel_constants(pixels.device)
     return pixels.permute(0, 3, 1, 2).to(torch.float32).mul_(scale).sub_(shift).to(dtype)
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One replica's part of a step, on the device and, for what the host must read, on the host; lengths stay on the host in both.
-    terms: on the device, how many terms the shard's loss sums and how many the joined batch's; None: the host's numbers hold.
+    """One replica's part of a step, on the device and, for what the host must read, on the host;
+    lengths stay on the host in both.
+    terms: on the device, how many terms the shard's loss sums and how many the joined batch's;
+        None: the host's numbers hold.
     """
 
     batch: Batch
@@ -58,13 +69,16 @@ class Thread(Feeding[Ready]):
 
 
 class Ahead:
-    """A thread that places up to `run.prefetch` batches before their step asks, on a stream of its own where `run.staging` says so."""
+    """A thread that places up to `run.prefetch` batches before their step asks, on a stream of its
+    own where `run.staging` says so.
+    """
 
     def __init__(self, feed: Feed, first: int) -> None:
         self.feed, self.first = feed, first
         run = feed.device.run
         self.placed: queue.Queue[Any] = queue.Queue()
-        self.room = threading.Semaphore(run.prefetch)  # for batches that are placed, or being placed, and not asked for
+        # for batches that are placed, or being placed, and not asked for
+        self.room = threading.Semaphore(run.prefetch)
         self.ended = threading.Event()
         self.computing = torch.cuda.current_stream(feed.device.torch) if feed.device.cuda else None
         self.stream = torch.cuda.Stream(feed.device.torch) if run.staging else self.computing
@@ -96,7 +110,8 @@ class Ahead:
             stream.wait_event(event)
             for tensor in shard.device.values():
                 if tensor.is_cuda:
-                    tensor.record_stream(stream)  # its memory is not given back while the step reads it
+                    # its memory is not given back while the step reads it
+                    tensor.record_stream(stream)
         self.first = step + 1
         self.room.release()
         return shard
@@ -111,7 +126,9 @@ class Ahead:
 
 
 class Feed:
-    """One replica's shards; those that repeat are kept, others made ahead. waits: step -> seconds waited for its tensors; empty if kept."""
+    """One replica's shards; those that repeat are kept, others made ahead. waits: step -> seconds
+    waited for its tensors; empty if kept.
+    """
 
     def __init__(self, source: Source, rank: int, device: Device) -> None:
         self.source, self.rank, self.device = source, rank, device
@@ -119,7 +136,11 @@ class Feed:
         self.waits: dict[int, float] = {}
         self.ahead: Ahead | None = None
         if not source.period:
-            self.host: Thread | Workers = Thread(source, rank) if device.run.input_workers is None else Workers(device.run, rank)
+            self.host: Thread | Workers = (
+                Thread(source, rank)
+                if device.run.input_workers is None
+                else Workers(device.run, rank)
+            )
 
     def shard(self, step: int) -> Shard:
         if self.source.period:
@@ -128,7 +149,9 @@ class Feed:
                 self.kept[index] = self._kept(self.source.batch(index, self.rank))
             return self.kept[index]
         began = time.perf_counter()
-        shard = self._staged(step) if self.device.run.prefetch else self.place(self.host.given(step))
+        shard = (
+            self._staged(step) if self.device.run.prefetch else self.place(self.host.given(step))
+        )
         self.waits[step] = time.perf_counter() - began
         return shard
 
@@ -145,17 +168,27 @@ class Feed:
     def _draw(self, law: Draw) -> Tensor:
         generator = torch.Generator(device=self.device.torch).manual_seed(law.seed)
         if law.law == "labels":
-            return torch.randint(law.classes, law.shape, generator=generator, device=self.device.torch)
-        return torch.randn(law.shape, generator=generator, device=self.device.torch, dtype=torch.float32).to(self.device.dtype)
+            return torch.randint(
+                law.classes, law.shape, generator=generator, device=self.device.torch
+            )
+        return torch.randn(
+            law.shape, generator=generator, device=self.device.torch, dtype=torch.float32
+        ).to(self.device.dtype)
 
     def _kept(self, batch: Batch) -> Shard:
-        drawn = {name: self._draw(array) for name, array in batch.arrays.items() if isinstance(array, Draw)}
+        drawn = {
+            name: self._draw(array)
+            for name, array in batch.arrays.items()
+            if isinstance(array, Draw)
+        }
         stored = {name: array for name, array in batch.arrays.items() if name not in drawn}
         placed = self.place((tensors_of(replace(batch, arrays=stored)), batch))
         return Shard(batch, self._laid_out(placed.device | drawn), placed.host)
 
     def place(self, ready: Ready) -> Shard:
-        """The tensors on the device; copies to a GPU may still be under way on the current stream."""
+        """The tensors on the device; copies to a GPU may still be under way on the current
+        stream.
+        """
         tensors, batch = ready
         device: dict[str, Tensor] = {}
         host: dict[str, Tensor] = {}
@@ -187,7 +220,9 @@ class Feed:
 
 
 class RowFeed(Feeding[Shard], Feed):
-    """Reviews of one replica: one step ahead from page-locked memory, else from memory that is not, where the host waits for the copy."""
+    """Reviews of one replica: one step ahead from page-locked memory, else from memory that is not,
+    where the host waits for the copy.
+    """
 
     def __init__(self, source: Source, rank: int, device: Device, mode: str | None) -> None:
         # nothing of the other ways of feeding is made
@@ -203,7 +238,11 @@ class RowFeed(Feeding[Shard], Feed):
 
     def put(self, batch: Batch) -> Shard:
         host = {name: self.tensor(array) for name, array in plain_arrays(batch).items()}
-        return Shard(batch, {name: self.to_device(tensor, self.device.torch) for name, tensor in host.items()}, host)
+        return Shard(
+            batch,
+            {name: self.to_device(tensor, self.device.torch) for name, tensor in host.items()},
+            host,
+        )
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
         """An array as a tensor on the host, in the Run's type where it is floating-point."""
@@ -214,4 +253,8 @@ class RowFeed(Feeding[Shard], Feed):
         """A copy of a host's tensor on `device`, even where that is the host itself."""
         if device.type == "cpu":
             return tensor.clone()
-        return tensor.pin_memory().to(device, non_blocking=True) if self.pipeline else tensor.to(device)
+        return (
+            tensor.pin_memory().to(device, non_blocking=True)
+            if self.pipeline
+            else tensor.to(device)
+        )

@@ -30,7 +30,13 @@ class Counted:
 class CountedGather(Counted):
     """The all-gather."""
 
-    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False) -> Any:
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> Any:
         self.wire.counts["all_gather"] += input_tensor.nbytes
         return gather(output_tensor, input_tensor, group=group, async_op=async_op)
 
@@ -38,14 +44,22 @@ class CountedGather(Counted):
 class CountedScatter(Counted):
     """A plain sum, for which the library would have NCCL multiply by 1 and gloo refuse."""
 
-    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False) -> Any:
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> Any:
         self.wire.counts["reduce_scatter"] += input_tensor.nbytes
         return scatter(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
 class FullyShardedTrainer(ReplicatedTrainer):
-    """Every replica keeps a piece of each variable, its gradient and its states: a stretch of the first dimension. The library gathers a
-    part (a layer of a sequence; else the model) before its forward and its backward, frees it after, and scatters summed gradients.
+    """Every replica keeps a piece of each variable, its gradient and its states: a stretch of the
+    first dimension. The library gathers a part (a layer of a sequence; else the model) before its
+    forward and its backward, frees it after, and scatters summed gradients.
     """
 
     def _flatten_gradients(self) -> None:
@@ -54,7 +68,10 @@ class FullyShardedTrainer(ReplicatedTrainer):
         if self.replicas > 1:
             self._shard()
             self.parameters = dict(self.module.named_parameters())  # nothing keeps the whole ones
-        self.pieces = {name: nn.Parameter(self._local(parameter)) for name, parameter in self.module.named_parameters()}
+        self.pieces = {
+            name: nn.Parameter(self._local(parameter))
+            for name, parameter in self.module.named_parameters()
+        }
         self.optimizer = self._optimizer([piece for piece in self.pieces.values() if piece.numel()])
         self.optimizer.register_step_pre_hook(self._take_gradients)
 
@@ -63,13 +80,16 @@ class FullyShardedTrainer(ReplicatedTrainer):
         parts = [part for part in self.module.children() if any(True for _ in part.parameters())]
         for part in [*(parts if isinstance(self.module, nn.Sequential) else []), self.module]:
             sharded = fully_shard(part, mesh=mesh, reshard_after_forward=True)
-            sharded.set_gradient_divide_factor(1.0)  # shards may be unequal: each one's loss is a share of the joined mean
+            # shards may be unequal: each one's loss is a share of the joined mean
+            sharded.set_gradient_divide_factor(1.0)
             sharded.set_custom_all_gather(CountedGather(self.wire))
             sharded.set_custom_reduce_scatter(CountedScatter(self.wire))
 
     def _local(self, tensor: Tensor) -> Tensor:
         """This replica's piece of a variable or a gradient that the library holds."""
-        return tensor.detach() if self.replicas == 1 else tensor.detach().to_local()  # type: ignore[attr-defined]  # a DTensor
+        if self.replicas == 1:
+            return tensor.detach()
+        return tensor.detach().to_local()  # type: ignore[attr-defined]  # a DTensor
 
     def _take_gradients(self, *_: Any) -> None:
         for name, parameter in self.module.named_parameters():
@@ -82,7 +102,8 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     def _forward(self, part: Shard, terms: int | Tensor) -> Tensor:
         with self.device.autocast():
-            # the library moves whatever it finds in a dict to the device, and lengths are to stay on the host
+            # the library moves whatever it finds in a dict to the device, and lengths are to stay
+            # on the host
             return self.module(MappingProxyType(part.device), None) / terms
 
     @contextmanager

@@ -1,4 +1,6 @@
-"""A parameter server in host memory that all replicas of a Run share, with a barrier in it, and its work among the Run's processes."""
+"""A parameter server in host memory that all replicas of a Run share, with a barrier in it, and its
+work among the Run's processes.
+"""
 
 import contextlib
 import os
@@ -17,28 +19,39 @@ from multigpu.engines.torch.wire import barrier
 from multigpu.placements.partition import bounds
 from multigpu.placements.traffic import Assigned
 
-PORTABLE = 1  # CUDA's flag for pages that are locked for every device of the process, and not only for the current one
+# CUDA's flag for pages that are locked for every device of the process, and not only for the
+# current one
+PORTABLE = 1
 
 
 class SharedMemory:
-    """Flat tensors that all replicas of a Run map, page-locked where there is a GPU; unlinked once open, so a killed one leaves nothing."""
+    """Flat tensors that all replicas of a Run map, page-locked where there is a GPU; unlinked once
+    open, so a killed one leaves nothing.
+    """
 
     def __init__(self, folder: Path, rank: int, cuda: bool) -> None:
         self.folder, self.rank, self.cuda = folder, rank, cuda
         self.locked: list[Tensor] = []
 
     def tensors(self, sizes: dict[str, tuple[int, torch.dtype]]) -> dict[str, Tensor]:
-        """By name, zeroed tensors of so many elements. Every replica calls this with the same sizes."""
+        """By name, zeroed tensors of so many elements. Every replica calls this with the same
+        sizes.
+        """
         paths = {name: self.folder / name for name in sizes}
         if self.rank == 0:
             for name, (size, dtype) in sizes.items():
                 with open(paths[name], "wb") as file:
-                    # allocate rather than only size: a full memory fails here, with a message, and not later with a signal
+                    # allocate rather than only size: a full memory fails here, with a message, and
+                    # not later with a signal
                     os.posix_fallocate(file.fileno(), 0, max(1, size * dtype.itemsize))
         barrier()
         found = {}
         for name, (size, dtype) in sizes.items():
-            found[name] = torch.from_file(str(paths[name]), shared=True, size=size, dtype=dtype) if size else torch.empty(0, dtype=dtype)
+            found[name] = (
+                torch.from_file(str(paths[name]), shared=True, size=size, dtype=dtype)
+                if size
+                else torch.empty(0, dtype=dtype)
+            )
         barrier()
         if self.rank == 0:
             for path in paths.values():
@@ -46,9 +59,15 @@ class SharedMemory:
         return found
 
     def lock(self, tensor: Tensor) -> None:
-        """Page-lock memory that this replica copies to or from its GPU, so that the copies are asynchronous and fast."""
+        """Page-lock memory that this replica copies to or from its GPU, so that the copies are
+        asynchronous and fast.
+        """
         if self.cuda and tensor.numel():
-            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, PORTABLE)))
+            torch.cuda.check_error(
+                int(
+                    torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, PORTABLE)
+                )
+            )
             self.locked.append(tensor)
 
     def close(self) -> None:
@@ -58,7 +77,9 @@ class SharedMemory:
 
 
 class HostBarrier:
-    """A barrier of ten microseconds: each replica watches the others' counters in shared memory; TimeoutError after `timeout_s`."""
+    """A barrier of ten microseconds: each replica watches the others' counters in shared memory;
+    TimeoutError after `timeout_s`.
+    """
 
     def __init__(self, counters: Tensor, rank: int, timeout_s: float) -> None:
         self.counters, self.rank, self.timeout_s = counters.numpy(), rank, timeout_s
@@ -73,7 +94,10 @@ class HostBarrier:
         while self.counters.min() < self.passed:
             if time.monotonic() > deadline:
                 late = [int(i) for i in (self.counters < self.passed).nonzero()[0]]
-                raise TimeoutError(f"replica {self.rank} waited {self.timeout_s:.0f} s on the host for replicas {late}")
+                raise TimeoutError(
+                    f"replica {self.rank} waited {self.timeout_s:.0f} s on the host for replicas"
+                    f" {late}"
+                )
             time.sleep(0)
 
 
@@ -81,23 +105,37 @@ Slots = dict[str, tuple[int, torch.dtype]]
 
 
 class HostMasters:
-    """A store's dense variables in one flat stretch of shared memory, its tables, and what else it keeps there (`slots`)."""
+    """A store's dense variables in one flat stretch of shared memory, its tables, and what else it
+    keeps there (`slots`).
+    """
 
     def __init__(self, context: Context, store: Store, slots: Slots) -> None:
         self.store, devices = store, context.devices
         dtype = devices.dtype
-        sizes: Slots = {"barrier": (devices.processes, torch.int64), "dense": (store.total, dtype), **slots}
+        sizes: Slots = {
+            "barrier": (devices.processes, torch.int64),
+            "dense": (store.total, dtype),
+            **slots,
+        }
         for table in store.tables:
             sizes[f"table-{table.variable.name}"] = (table.variable.elements, dtype)
         self.memory = SharedMemory(context.shared, devices.process, devices.cuda)
-        context.closing.callback(self.memory.close)  # unlocks the pages; the memory goes with its last user
+        # unlocks the pages; the memory goes with its last user
+        context.closing.callback(self.memory.close)
         self.tensors = self.memory.tensors(sizes)
         self.barrier = HostBarrier(self.tensors["barrier"], devices.process, context.timeout_s)
         self.dense = self.tensors["dense"]
         self.memory.lock(self.dense)
         # rows are gathered here on their way to each device
-        looked_up = [(rank, t.variable, context.capacity[t.variable.name]) for rank in store.ranks for t in store.tables]
-        self.outgoing = {(rank, v.name): torch.empty(rows, v.shape[1], dtype=dtype, pin_memory=devices.cuda) for rank, v, rows in looked_up}
+        looked_up = [
+            (rank, t.variable, context.capacity[t.variable.name])
+            for rank in store.ranks
+            for t in store.tables
+        ]
+        self.outgoing = {
+            (rank, v.name): torch.empty(rows, v.shape[1], dtype=dtype, pin_memory=devices.cuda)
+            for rank, v, rows in looked_up
+        }
         if devices.process == 0:
             self.dense.copy_(store.values[0])
             for table in store.tables:
@@ -131,9 +169,13 @@ class HostMasters:
 
 
 class HostStore(Store):
-    """Variables in host memory. Each replica fills a slot with gradients; each process merges and updates its share of all variables."""
+    """Variables in host memory. Each replica fills a slot with gradients; each process merges and
+    updates its share of all variables.
+    """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(
+        self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
+    ) -> None:
         super().__init__(context, members, shapes)
         dtype = self.devices.dtype
         slots: Slots = {}
@@ -145,7 +187,10 @@ class HostStore(Store):
                 slots[f"rows-{name}-{rank}"] = (capacity * table.variable.shape[1], dtype)
         self.host = HostMasters(context, self, slots)
         for rank in self.ranks:
-            for slot in (f"gradient-{rank}", *(f"rows-{table.variable.name}-{rank}" for table in self.tables)):
+            for slot in (
+                f"gradient-{rank}",
+                *(f"rows-{table.variable.name}-{rank}" for table in self.tables),
+            ):
                 self.host.memory.lock(self.host.tensors[slot])
         self._share_work()
 
@@ -156,7 +201,9 @@ class HostStore(Store):
         return self.host.tensors[f"ids-{name}-{rank}"][:count], rows[:count]
 
     def _share_work(self) -> None:
-        """This process's part of the update: a stretch of the dense variables and a range of each table's rows."""
+        """This process's part of the update: a stretch of the dense variables and a range of each
+        table's rows.
+        """
         processes, process = self.devices.processes, self.devices.process
         self.part = slice(*bounds(self.total, processes, process))
         dense = nn.Parameter(self.host.dense[self.part])
@@ -180,7 +227,10 @@ class HostStore(Store):
         for rank, own in rows.items():
             self.wire.to_host(self.host.tensors[f"gradient-{rank}"], self.gradients[rank])
             for table in self.tables:
-                flat, gradient = ids[rank].host[table.variable.name].reshape(-1), gradient_of(own, table)
+                flat, gradient = (
+                    ids[rank].host[table.variable.name].reshape(-1),
+                    gradient_of(own, table),
+                )
                 slot_ids, slot_rows = self._slot(table, rank, flat.numel())
                 slot_ids.copy_(flat)
                 self.wire.to_host(slot_rows, gradient)
@@ -218,15 +268,21 @@ class HostStore(Store):
 
 
 class StagedHostStore(HostStore):
-    """Variables in host memory, fetched a step ahead (see `device_store`) on a stream of their own while the device computes."""
+    """Variables in host memory, fetched a step ahead (see `device_store`) on a stream of their own
+    while the device computes.
+    """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(
+        self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
+    ) -> None:
         super().__init__(context, members, shapes)
         self.fetched = self.values[context.rank].clone()
         self.side = torch.cuda.Stream(context.device.torch) if context.device.cuda else None
 
     def bring(self, rank: int, ids: Ids) -> Rows:
-        """Compute with what is here, and fetch the next values. `collect` waits for all of the device's streams."""
+        """Compute with what is here, and fetch the next values. `collect` waits for all of the
+        device's streams.
+        """
         self.values[rank].copy_(self.fetched)
         if self.side is not None:
             self.side.wait_stream(torch.cuda.current_stream())

@@ -1,4 +1,6 @@
-"""Batches made by other processes: PyTorch's DataLoader over a Source, a whole shard an item, in the order of the steps."""
+"""Batches made by other processes: PyTorch's DataLoader over a Source, a whole shard an item, in
+the order of the steps.
+"""
 
 import itertools
 import multiprocessing
@@ -14,16 +16,27 @@ from multigpu.inputs.batch import Batch, Source
 from multigpu.run import Run
 from multigpu.workloads import open_source
 
-AHEAD_OF_EACH = 1  # batches that each worker has ready or in the making. More would let a timed window live for longer on earlier work.
+# batches that each worker has ready or in the making. More would let a timed window live for longer
+# on earlier work.
+AHEAD_OF_EACH = 1
 
-PRELOADED = ["__main__", "multigpu.engines.torch.loader", "multigpu.workloads.cnn", "multigpu.inputs.encoded", "PIL.JpegImagePlugin"]
+PRELOADED = [
+    "__main__",
+    "multigpu.engines.torch.loader",
+    "multigpu.workloads.cnn",
+    "multigpu.inputs.encoded",
+    "PIL.JpegImagePlugin",
+]
 """What the server of processes imports once, so that each worker need not."""
 
-Ready = tuple[dict[str, Tensor], Batch]  # a shard's arrays on the host, page-locked where a GPU will read them, and its counts
+# a shard's arrays on the host, page-locked where a GPU will read them, and its counts
+Ready = tuple[dict[str, Tensor], Batch]
 
 
 class Shards(Dataset[Any]):
-    """The shards of one replica by step, or a sentence instead of a traceback from another process. Each worker opens the Source itself."""
+    """The shards of one replica by step, or a sentence instead of a traceback from another process.
+    Each worker opens the Source itself.
+    """
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank = run, rank
@@ -46,11 +59,15 @@ def tensors_of(batch: Batch) -> dict[str, Tensor]:
 
 
 class Workers:
-    """A replica's batches, made by `run.input_workers` processes (0: here, when asked), forked from a server that holds no GPU."""
+    """A replica's batches, made by `run.input_workers` processes (0: here, when asked), forked from
+    a server that holds no GPU.
+    """
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank, self.step = run, rank, 0
-        self.iterator: Iterator[Any] | None = None  # from the first step on: nothing is made ahead while the model is built
+        self.iterator: Iterator[Any] | None = (
+            None  # from the first step on: nothing is made ahead while the model is built
+        )
 
     def _begun(self, step: int) -> Iterator[Any]:
         more: dict[str, Any] = {}
@@ -60,10 +77,21 @@ class Workers:
             more = {"multiprocessing_context": context, "prefetch_factor": AHEAD_OF_EACH}
         workers, locked = self.run.input_workers or 0, self.run.device_type == "cuda"
         shards, order = Shards(self.run, self.rank), itertools.count(step)
-        return iter(DataLoader(shards, batch_size=None, sampler=order, num_workers=workers, pin_memory=locked, **more))
+        return iter(
+            DataLoader(
+                shards,
+                batch_size=None,
+                sampler=order,
+                num_workers=workers,
+                pin_memory=locked,
+                **more,
+            )
+        )
 
     def given(self, step: int) -> Ready:
-        """The batch of this step; one that is not the next starts the workers anew. ValueError where none can be made, and why."""
+        """The batch of this step; one that is not the next starts the workers anew. ValueError
+        where none can be made, and why.
+        """
         if self.iterator is None or step != self.step:
             self.close()
             self.iterator = self._begun(step)
@@ -72,7 +100,8 @@ class Workers:
             found = next(self.iterator)
         except RuntimeError as error:
             raise RuntimeError(
-                f"an input worker of replica {self.rank} ended before its batch was ready: {str(error).splitlines()[0]}"
+                f"an input worker of replica {self.rank} ended before its batch was ready:"
+                f" {str(error).splitlines()[0]}"
             ) from None
         if isinstance(found, str):
             raise ValueError(found)

@@ -1,4 +1,6 @@
-"""Placements that keep all variables on every replica: what differs is how gradients merge, who updates, and how often replicas meet."""
+"""Placements that keep all variables on every replica: what differs is how gradients merge, who
+updates, and how often replicas meet.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -16,7 +18,14 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
-from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer, strided_view, views_of
+from multigpu.engines.torch.variables import (
+    add_in_order,
+    begun,
+    flat_gradients,
+    make_optimizer,
+    strided_view,
+    views_of,
+)
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
@@ -25,18 +34,28 @@ WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Messages:
-    """All gradients of a replica in one stretch, each message a part of it: nothing is packed. whole: the algorithm of no spec."""
+    """All gradients of a replica in one stretch, each message a part of it: nothing is packed.
+    whole: the algorithm of no spec.
+    """
 
     def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str) -> None:
         self.wire = wire
         self.type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else parameters[0].dtype
         sizes = [parameter.numel() for parameter in parameters]
         everything = [(whole, list(range(len(sizes))))]
-        found = messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize) if run.all_reduce_spec else everything
+        found = (
+            messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize)
+            if run.all_reduce_spec
+            else everything
+        )
         ordered = [parameters[index] for _, members in found for index in members]
         self.flat = flat_gradients(ordered, parameters[0].device, parameters[0].dtype)
-        stretches = self.flat.split([sum(sizes[index] for index in members) for _, members in found])
-        self.messages = [(stretch, algorithm) for stretch, (algorithm, _) in zip(stretches, found, strict=True)]
+        stretches = self.flat.split(
+            [sum(sizes[index] for index in members) for _, members in found]
+        )
+        self.messages = [
+            (stretch, algorithm) for stretch, (algorithm, _) in zip(stretches, found, strict=True)
+        ]
 
     def merge(self) -> None:
         """Sum every message over the replicas, in place."""
@@ -53,9 +72,11 @@ class Messages:
 
 
 class ReplicatedTrainer(Trainer):
-    """Variables, slots and update on every replica. merge = "all_reduce" with overlap: the library's DistributedDataParallel, or its
-    schedule written out for captured steps; without: one all-reduce after backward, or the messages that the Run asks for (`Messages`);
-    "copy": every replica receives every other's gradients and adds them up itself; "none": nothing travels.
+    """Variables, slots and update on every replica. merge = "all_reduce" with overlap: the
+    library's DistributedDataParallel, or its schedule written out for captured steps; without: one
+    all-reduce after backward, or the messages that the Run asks for (`Messages`);
+    "copy": every replica receives every other's gradients and adds them up itself; "none": nothing
+        travels.
     """
 
     takes_terms = True
@@ -75,8 +96,21 @@ class ReplicatedTrainer(Trainer):
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
             size = run.bucket_mib or BUCKET_MIB
-            grouped, small_last = run.bucket_send is not None, run.bucket_send == "grouped_small_last"
-            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, size, wire_type, self.scale, early, grouped, small_last)
+            grouped, small_last = (
+                run.bucket_send is not None,
+                run.bucket_send == "grouped_small_last",
+            )
+            self.reducer = BucketReducer(
+                parameters,
+                self._optimizer,
+                self.wire,
+                size,
+                wire_type,
+                self.scale,
+                early,
+                grouped,
+                small_last,
+            )
             context.closing.callback(self.reducer.close)
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
@@ -92,19 +126,27 @@ class ReplicatedTrainer(Trainer):
         return optimizer
 
     def _wrap(self, counting: bool) -> None:
-        """(Re)build the library's reducer; counting: through a hook that counts bytes, which costs the host 50 us a bucket."""
+        """(Re)build the library's reducer; counting: through a hook that counts bytes, which costs
+        the host 50 us a bucket.
+        """
         self.wrapped = None  # the old reducer takes its hooks along
         with warnings.catch_warnings():
-            # newer releases deprecate the argument but offer nothing yet that leaves each replica's buffers alone
+            # newer releases deprecate the argument but offer nothing yet that leaves each replica's
+            # buffers alone
             warnings.simplefilter("ignore", FutureWarning)
-            # running statistics stay each replica's own (rank 0's survive): broadcasting them is no part of the placement
+            # running statistics stay each replica's own (rank 0's survive): broadcasting them is no
+            # part of the placement
             self.wrapped = DistributedDataParallel(
-                self.module, broadcast_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=self.context.run.bucket_mib
+                self.module,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+                bucket_cap_mb=self.context.run.bucket_mib,
             )
         wire_dtype = self.context.run.wire_dtype if self.replicas > 1 else None
         wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else self.device.dtype
 
-        def compressed(state, bucket):  # type: ignore[no-untyped-def]  # the library reads annotations, and not as text
+        # without annotations: the library reads them, and not as text
+        def compressed(state, bucket):  # type: ignore[no-untyped-def]
             # as the library's own, which refuses gloo
             small = bucket.buffer().to(wire_type).div_(self.replicas)
             arrived = dist.all_reduce(small, async_op=True).get_future()
@@ -112,7 +154,9 @@ class ReplicatedTrainer(Trainer):
 
         def counted(state, bucket):  # type: ignore[no-untyped-def]
             self.wire.count_all_reduce(bucket.buffer().numel() * wire_type.itemsize)
-            return compressed(None, bucket) if wire_dtype else allreduce_hook(None, bucket)  # type: ignore[arg-type]  # the default group
+            if wire_dtype:
+                return compressed(None, bucket)
+            return allreduce_hook(None, bucket)  # type: ignore[arg-type]  # the default group
 
         if counting:
             self.wrapped.register_comm_hook(None, counted)
@@ -120,10 +164,14 @@ class ReplicatedTrainer(Trainer):
             self.wrapped.register_comm_hook(None, compressed)
 
     def _flatten_gradients(self) -> None:
-        """One stretch of memory under all gradients, so that they travel as one message, or in those that the Run asks for."""
+        """One stretch of memory under all gradients, so that they travel as one message, or in
+        those that the Run asks for.
+        """
         parameters, placement = list(self.parameters.values()), self.context.placement
         if placement.merge == "all_reduce":
-            self.messages = Messages(self.context.run, parameters, self.wire, placement.algorithm or LIBRARY)
+            self.messages = Messages(
+                self.context.run, parameters, self.wire, placement.algorithm or LIBRARY
+            )
             self.gradients = self.messages.flat
             return
         self.gradients = flat_gradients(parameters, self.device.torch, self.device.dtype)
@@ -145,14 +193,20 @@ class ReplicatedTrainer(Trainer):
             else:
                 if self.scale is not None:
                     flat = self.gradients
-                    self.scale.take_off([flat] if flat is not None else [p.grad for p in self.parameters.values() if p.grad is not None])
+                    self.scale.take_off(
+                        [flat]
+                        if flat is not None
+                        else [p.grad for p in self.parameters.values() if p.grad is not None]
+                    )
                 self.optimizer.step()
             if self.scale is not None:
                 self.scale.end()
         return [loss]
 
     def _computed_and_merged(self, shard: Shard, terms: int | Tensor) -> Tensor:
-        """Forward, backward and merge, part by part of the shard; buckets may still be on their way. The loss over `terms`."""
+        """Forward, backward and merge, part by part of the shard; buckets may still be on their
+        way. The loss over `terms`.
+        """
         parts, losses = self.parts(shard), []
         each = self.context.run.micro_sync == "each"
         self._forget_gradients()
@@ -163,7 +217,8 @@ class ReplicatedTrainer(Trainer):
                 with phase("forward"):
                     losses.append(self._forward(part, terms))
                 with phase("backward"):
-                    # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
+                    # the library averages over replicas; shards may be unequal, so the mean over
+                    # terms needs the sum
                     loss = losses[-1] * self.replicas if self.wrapped is not None else losses[-1]
                     (loss if self.scale is None else loss * self.scale.scale).backward()
             if self.gradients is None or not (last or each):
@@ -192,7 +247,9 @@ class ReplicatedTrainer(Trainer):
             self.gradients.zero_()
 
     def _unmerged(self) -> AbstractContextManager[None]:
-        """While this lasts, gradients add up here, and those that otherwise merge during backward do not."""
+        """While this lasts, gradients add up here, and those that otherwise merge during backward
+        do not.
+        """
         if self.reducer is not None:
             return self.reducer.held()
         return self.wrapped.no_sync() if self.wrapped is not None else nullcontext()
@@ -203,8 +260,14 @@ class ReplicatedTrainer(Trainer):
             self.messages.merge()
         else:
             peers = [rank for rank in range(self.replicas) if rank != self.rank]
-            self.wire.exchange([(peer, self.gradients) for peer in peers], list(zip(peers, self.received, strict=True)))
-            add_in_order([*self.received[: self.rank], self.gradients, *self.received[self.rank :]], self.gradients)
+            self.wire.exchange(
+                [(peer, self.gradients) for peer in peers],
+                list(zip(peers, self.received, strict=True)),
+            )
+            add_in_order(
+                [*self.received[: self.rank], self.gradients, *self.received[self.rank :]],
+                self.gradients,
+            )
 
     def skipped_steps(self) -> int | None:
         return None if self.scale is None else int(self.scale.left_out)
@@ -221,19 +284,26 @@ class ReplicatedTrainer(Trainer):
         yield from self.parameters.items()
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        return [optimizer for _, optimizer in self.reducer.updates] if self.reducer else [self.optimizer]
+        return (
+            [optimizer for _, optimizer in self.reducer.updates]
+            if self.reducer
+            else [self.optimizer]
+        )
 
 
 class ShardedUpdateTrainer(ReplicatedTrainer):
-    """Variables lie end to end on every replica, and so do gradients, both cut into equal stretches, one a replica.
-    The library's reduce-scatter sums a replica's stretch of the gradients, its optimizer knows that stretch as one parameter (all rules are
-    element-wise), and the library's all-gather brings the new values to all.
+    """Variables lie end to end on every replica, and so do gradients, both cut into equal
+    stretches, one a replica. The library's reduce-scatter sums a replica's stretch of the
+    gradients, its optimizer knows that stretch as one parameter (all rules are element-wise), and
+    the library's all-gather brings the new values to all.
     """
 
     def _flatten_gradients(self) -> None:
         parameters = list(self.parameters.values())
         device, dtype = self.device.torch, self.device.dtype
-        starts, length = laid_out([parameter.numel() for parameter in parameters], dtype.itemsize, self.replicas)
+        starts, length = laid_out(
+            [parameter.numel() for parameter in parameters], dtype.itemsize, self.replicas
+        )
         self.values = torch.zeros(length, device=device, dtype=dtype)
         for parameter, start in zip(parameters, starts, strict=True):
             parameter.data = strided_view(self.values[start:], parameter).copy_(parameter.data)
@@ -256,11 +326,14 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
         return losses
 
 
-TRAINED = "steps_since_average"  # kept among the optimizer's own settings, so that a checkpoint of these holds it
+# kept among the optimizer's own settings, so that a checkpoint of these holds it
+TRAINED = "steps_since_average"
 
 
 class AveragedTrainer(ReplicatedTrainer):
-    """Independent replicas, but for the mean. Optimizer states and running statistics stay each replica's own."""
+    """Independent replicas, but for the mean. Optimizer states and running statistics stay each
+    replica's own.
+    """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

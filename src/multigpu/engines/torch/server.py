@@ -1,4 +1,6 @@
-"""Placements with a parameter server: replicas pull variables, push gradients, and stores update them."""
+"""Placements with a parameter server: replicas pull variables, push gradients, and stores update
+them.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,15 +20,24 @@ from multigpu.engines.torch.variables import materialise
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.traffic import HOST, Assigned
 
-STORES: dict[tuple[bool, bool], Any] = {(False, False): DeviceStore, (True, False): MirrorStore, (True, True): HostStore}
+STORES: dict[tuple[bool, bool], Any] = {
+    (False, False): DeviceStore,
+    (True, False): MirrorStore,
+    (True, True): HostStore,
+}
 """(home is the host, update is on the host) -> the store that does so."""
 
-STAGED: dict[tuple[bool, bool], Any] = {(False, False): StagedDeviceStore, (True, True): StagedHostStore}
+STAGED: dict[tuple[bool, bool], Any] = {
+    (False, False): StagedDeviceStore,
+    (True, True): StagedHostStore,
+}
 """The same for placements that stage."""
 
 
 def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Store]:
-    """A store for each kind of home in the row, and memory from them under these replicas' modules; `Unsupported` where none does."""
+    """A store for each kind of home in the row, and memory from them under these replicas' modules;
+    `Unsupported` where none does.
+    """
     shapes = dict(next(iter(modules.values())).named_parameters())
     groups: dict[tuple[bool, bool], list[Assigned]] = {}
     for member in context.assigned:
@@ -35,11 +46,18 @@ def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Stor
     known = STAGED if context.placement.staged else STORES
     for kind, members in groups.items():
         if kind not in known:
-            raise Unsupported(f"no store keeps variables on the {'host' if kind[0] else 'devices'} and updates them elsewhere")
+            raise Unsupported(
+                f"no store keeps variables on the {'host' if kind[0] else 'devices'} and updates"
+                " them elsewhere"
+            )
         stores.append(known[kind](context, members, shapes))
     for rank, module in modules.items():
-        memory = {name: view for store in stores for name, view in store.computed_with(rank).items()}
-        parameters = materialise(module, memory, context.devices.of(rank).torch, context.devices.dtype)
+        memory = {
+            name: view for store in stores for name, view in store.computed_with(rank).items()
+        }
+        parameters = materialise(
+            module, memory, context.devices.of(rank).torch, context.devices.dtype
+        )
         for store in stores:
             for name, gradient in store.gradient_views[rank].items():
                 parameters[name].grad = gradient
@@ -54,7 +72,9 @@ class ServerTrainer(Trainer):
         self.stores = make_stores(context, self.modules)
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Values that devices hold, on their way to this process's replicas. counts: of all replicas, as `Store.counts`."""
+        """Values that devices hold, on their way to this process's replicas. counts: of all
+        replicas, as `Store.counts`.
+        """
         with phase("pull"):
             for store in self.stores:
                 store.start(ids, counts)
@@ -79,7 +99,12 @@ class ServerTrainer(Trainer):
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         given = dict(zip(self.ranks, shards, strict=True))
-        ids = {rank: Ids(self.modules[rank].lookups(shard.host), self.modules[rank].lookups(shard.device)) for rank, shard in given.items()}
+        ids = {
+            rank: Ids(
+                self.modules[rank].lookups(shard.host), self.modules[rank].lookups(shard.device)
+            )
+            for rank, shard in given.items()
+        }
         self.start(ids, shards[0].batch.lookups)
         rows: dict[int, Rows] = {}
         losses: dict[int, list[Tensor]] = {}
@@ -87,7 +112,8 @@ class ServerTrainer(Trainer):
             rows[rank], losses[rank] = self.bring(rank, ids[rank]), []
             for part, own in self.parts(shard, rows[rank]):
                 losses[rank].append(self.forward(rank, part, shard.batch.joined_loss_terms, own))
-                if self.context.run.micro_steps is not None:  # a part's activations are freed before the next; else towers go back together
+                # a part's activations are freed before the next; else towers go back together
+                if self.context.run.micro_steps is not None:
                     self.backward(losses[rank][-1:])
         if self.context.run.micro_steps is None:
             self.backward([loss for own in losses.values() for loss in own])
@@ -108,9 +134,11 @@ class ServerTrainer(Trainer):
 
 
 class ParallelTrainer(ServerTrainer):
-    """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers and whose predictions are concatenated.
-    Slices lie on the first device and travel to towers, which predict; one loss over all is computed there, and each tower carries its part
-    of the gradient back: the same sum as from a loss on each (document 001's question). Modules say `logits(images)`, (B, classes), and
+    """make_parallel (Keras' multi_gpu_model): one model whose joined batch is sliced over towers
+    and whose predictions are concatenated. Slices lie on the first device and travel to towers,
+    which predict; one loss over all is computed there, and each tower carries its part
+    of the gradient back: the same sum as from a loss on each (document 001's question). Modules say
+        `logits(images)`, (B, classes), and
     `loss_of(logits, labels)`, the sum.
     """
 
@@ -131,25 +159,45 @@ class ParallelTrainer(ServerTrainer):
         with phase("backward"):
             torch.autograd.backward(predictions, gradients)
         self.finish(ids, rows)
-        return [loss, *(torch.zeros((), device=device.torch, dtype=loss.dtype) for device in self.devices.each[1:])]
+        return [
+            loss,
+            *(
+                torch.zeros((), device=device.torch, dtype=loss.dtype)
+                for device in self.devices.each[1:]
+            ),
+        ]
 
     def _slices(self, shards: list[Shard]) -> list[Tensor]:
         """Each tower's images on its own device; the first tower's lie there already."""
         own = [shard.device["images"] for shard in shards]
         if [image.shape for image in own] != [image.shape for image in self.images]:
-            self.images = [torch.empty_like(image, device=self.devices.each[rank].torch) for rank, image in enumerate(own)]
-        self.wire.copy_all([Copy(0, own[rank], rank, self.images[rank]) for rank in range(1, self.replicas)])
+            self.images = [
+                torch.empty_like(image, device=self.devices.each[rank].torch)
+                for rank, image in enumerate(own)
+            ]
+        self.wire.copy_all(
+            [Copy(0, own[rank], rank, self.images[rank]) for rank in range(1, self.replicas)]
+        )
         return [own[0], *self.images[1:]]
 
-    def _joined_loss(self, predictions: list[Tensor], shards: list[Shard]) -> tuple[Tensor, list[Tensor]]:
-        """The mean loss over the joined batch, on the first device, and its gradient for each tower's predictions."""
+    def _joined_loss(
+        self, predictions: list[Tensor], shards: list[Shard]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The mean loss over the joined batch, on the first device, and its gradient for each
+        tower's predictions.
+        """
         sizes = [len(prediction) for prediction in predictions]
         if self.joined is None or len(self.joined) != sum(sizes):
             self.joined = predictions[0].new_empty(sum(sizes), predictions[0].shape[1])
         with phase("merge"):
             parts = self.joined.detach().split(sizes)
             parts[0].copy_(predictions[0].detach())
-            self.wire.copy_all([Copy(rank, predictions[rank].detach().contiguous(), 0, parts[rank]) for rank in range(1, self.replicas)])
+            self.wire.copy_all(
+                [
+                    Copy(rank, predictions[rank].detach().contiguous(), 0, parts[rank])
+                    for rank in range(1, self.replicas)
+                ]
+            )
         with phase("forward"), self.devices.at(0):
             joined = self.joined.detach().requires_grad_()
             labels = torch.cat([shard.device["labels"] for shard in shards])
@@ -159,6 +207,11 @@ class ParallelTrainer(ServerTrainer):
         assert joined.grad is not None
         slices = joined.grad.split(sizes)
         with phase("merge"):
-            gradients = [slices[0], *(torch.empty_like(predictions[rank]) for rank in range(1, self.replicas))]
-            self.wire.copy_all([Copy(0, slices[rank], rank, gradients[rank]) for rank in range(1, self.replicas)])
+            gradients = [
+                slices[0],
+                *(torch.empty_like(predictions[rank]) for rank in range(1, self.replicas)),
+            ]
+            self.wire.copy_all(
+                [Copy(0, slices[rank], rank, gradients[rank]) for rank in range(1, self.replicas)]
+            )
         return loss.detach(), gradients

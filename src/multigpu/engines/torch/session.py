@@ -1,4 +1,6 @@
-"""One Run in PyTorch, on the replicas of this process: build, warm up, time; and the energy that training takes."""
+"""One Run in PyTorch, on the replicas of this process: build, warm up, time; and the energy that
+training takes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,16 @@ from multigpu.run import Run
 class Session(RunSession):
     """together: whether this process dispatches for all replicas, with one clock of the host."""
 
-    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+    def __init__(
+        self,
+        run: Run,
+        rank: int,
+        threads: int,
+        shared: Path,
+        timeout_s: float,
+        startup_s: float,
+        stage: Stage,
+    ) -> None:
         super().__init__(run, threads, startup_s, stage)
         self.together = run.processes == "one"
         self.context = open_context(run, rank, threads, self.source.capacity, shared, timeout_s)
@@ -50,10 +61,17 @@ class Session(RunSession):
         self.build_s = time.perf_counter() - self.began
 
     def _feeds(self) -> list[Feed]:
-        """Each replica's shards, where its step wants them: a joined batch that is sliced lies on the first device."""
+        """Each replica's shards, where its step wants them: a joined batch that is sliced lies on
+        the first device.
+        """
         sliced, mode = self.context.placement.loss == "gpu0", self.run.feed
-        places = [(self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each]
-        return [RowFeed(self.source, *place, mode) if mode else Feed(self.source, *place) for place in places]
+        places = [
+            (self.shard_of(own.rank), self.device if sliced else own) for own in self.devices.each
+        ]
+        return [
+            RowFeed(self.source, *place, mode) if mode else Feed(self.source, *place)
+            for place in places
+        ]
 
     def shard_of(self, rank: int) -> int:
         return self.run.copy_of(rank)
@@ -86,7 +104,9 @@ class Session(RunSession):
             return losses
 
         self.first = run_window(counted, 0, cycle, self.devices, barrier)
-        self.warm = run_window(self.step, cycle, self.run.warmup_steps - cycle, self.devices, barrier)
+        self.warm = run_window(
+            self.step, cycle, self.run.warmup_steps - cycle, self.devices, barrier
+        )
         self.moved = dict(moved)
         self.warmup_s = time.perf_counter() - began
 
@@ -97,7 +117,9 @@ class Session(RunSession):
         states = [device.state() for device in self.devices.each]
         skipped.append(self.trainer.skipped_steps())
         windows = (self.first, self.warm, window)
-        steps = [self.devices.seconds_by_rank(a, b) for one in windows for a, b in pairwise(one.marks)]
+        steps = [
+            self.devices.seconds_by_rank(a, b) for one in windows for a, b in pairwise(one.marks)
+        ]
         events = self.devices.seconds_by_rank(window.marks[0], window.marks[-1])
         results = [losses for one in windows for losses in one.results]
         last = run.warmup_steps + run.timed_steps
@@ -108,13 +130,21 @@ class Session(RunSession):
                 **self.part(place, window, state),
                 "event_s": events[place],
                 "steps": [round(step[place], 7) for step in steps],
-                "losses": torch.stack([losses[place] for losses in results]).double().cpu().tolist(),
+                "losses": (
+                    torch.stack([losses[place] for losses in results]).double().cpu().tolist()
+                ),
                 "peak_memory_gib": device.peak_memory_gib(),
                 "held_gib": device.held_gib,
                 "skipped": None if skipped[1] is None else skipped,
                 "input_wait": waits[place] if place < len(waits) else [],  # stages share a shard
                 "substituted": substituted(run, device.torch),
-                **distances(run, dict(self.trainer.owned(device.rank)), device.torch, device.dtype, self.trainer.piece),
+                **distances(
+                    run,
+                    dict(self.trainer.owned(device.rank)),
+                    device.torch,
+                    device.dtype,
+                    self.trainer.piece,
+                ),
             }
             parts.append(part)
         if run.energy_window_s:
@@ -126,9 +156,12 @@ class Session(RunSession):
         return parts
 
     def close(self) -> None:
-        """Free what this Run holds; the process goes on to the next, whose peak of memory must not count this one's."""
+        """Free what this Run holds; the process goes on to the next, whose peak of memory must not
+        count this one's.
+        """
         if self.together:
-            self.devices.synchronise()  # copies may still be on their way to memory that is given back
+            # copies may still be on their way to memory that is given back
+            self.devices.synchronise()
         for feed in self.feeds:
             feed.close()
         if hasattr(self, "trainer"):
@@ -149,13 +182,18 @@ def measure_energy(
     counter: Callable[[int], float | None] = total_energy_j,
     clock: Callable[[], float] = time.perf_counter,
 ) -> EnergyWindow:
-    """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock, all the same number of steps, which the
-    shortest window decides. step_time_s: of a timed step, equal on all. counter: device -> joules so far; None (`Unsupported`): none.
+    """Train from step `first` on for at least `energy_window_s` seconds of every replica's clock,
+    all the same number of steps, which the
+    shortest window decides. step_time_s: of a timed step, equal on all. counter: device -> joules
+        so far; None (`Unsupported`): none.
     """
     wanted = session.run.energy_window_s
     assert wanted
     if counter(session.device.index) is None:
-        raise Unsupported(f"GPU {session.device.index} has no counter of energy that NVML could read: leave energy_window_s out")
+        raise Unsupported(
+            f"GPU {session.device.index} has no counter of energy that NVML could read: leave"
+            " energy_window_s out"
+        )
     session.device.synchronise()
     barrier()
     start_j, began = counter(session.device.index), clock()
@@ -168,5 +206,7 @@ def measure_energy(
         least_s = -largest(-window_s)
         left_s, step_time_s = wanted - least_s, least_s / steps
     assert start_j is not None and end_j is not None
-    units = sum(batch.units for index in range(first, first + steps) for batch in session.batches[index])
+    units = sum(
+        batch.units for index in range(first, first + steps) for batch in session.batches[index]
+    )
     return EnergyWindow(window_s=window_s, start_j=start_j, end_j=end_j, steps=steps, units=units)

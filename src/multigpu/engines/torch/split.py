@@ -1,4 +1,6 @@
-"""Placements that cut every layer over devices: each process has its part and meets others in collectives inside autograd, all counted."""
+"""Placements that cut every layer over devices: each process has its part and meets others in
+collectives inside autograd, all counted.
+"""
 
 import importlib
 from collections.abc import Iterator
@@ -13,17 +15,29 @@ from multigpu.engines.torch import told
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise
+from multigpu.engines.torch.variables import (
+    flat_gradients,
+    initial_values,
+    make_optimizer,
+    materialise,
+)
 from multigpu.engines.torch.wire import Wire, gather, scatter
 from multigpu.placements.partition import bounds
 from multigpu.workloads import part_of
 
 
 class Group:
-    """Some of a Run's ranks, as `workloads.stacks.torch.Parts` wants them. group: theirs; None where all, or this one alone, take part."""
+    """Some of a Run's ranks, as `workloads.stacks.torch.Parts` wants them. group: theirs; None
+    where all, or this one alone, take part.
+    """
 
     def __init__(self, wire: Wire, ranks: list[int], group: Any) -> None:
-        self.wire, self.count, self.index, self.group = wire, len(ranks), ranks.index(wire.rank), group
+        self.wire, self.count, self.index, self.group = (
+            wire,
+            len(ranks),
+            ranks.index(wire.rank),
+            group,
+        )
 
     def all_reduce(self, tensor: Tensor, operation: Any = dist.ReduceOp.SUM) -> Tensor:
         if self.count > 1:
@@ -64,10 +78,12 @@ class Group:
 
 
 def groups_of(wire: Wire, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
-    """The groups that share this rank's copy of the model (neighbours) and the same part of all copies, and what to destroy.
-    Every rank makes every group, in one order: making one is a collective of the default group, which must be the last to end.
-    (`new_group(use_local_synchronization=True)`, which asks only a group's own ranks, was seen to hang; sub-rings of sends and receives
-    would leave out the library's own algorithms, which are what is to be timed.) A group of all ranks is the default group itself.
+    """The groups that share this rank's copy of the model (neighbours) and the same part of all
+    copies, and what to destroy. Every rank makes every group, in one order: making one is a
+    collective of the default group, which must be the last to end.
+    (`new_group(use_local_synchronization=True)`, which asks only a group's own ranks, was seen to
+    hang; sub-rings of sends and receives would leave out the library's own algorithms, which are
+    what is to be timed.) A group of all ranks is the default group itself.
     """
     world = wire.replicas
     made: list[Any] = []
@@ -126,7 +142,9 @@ class _Gather(torch.autograd.Function):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross entropy of logits whose classes are cut over the group: a maximum, then two sums a row travel, never the logits."""
+    """Cross entropy of logits whose classes are cut over the group: a maximum, then two sums a row
+    travel, never the logits.
+    """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, classes: int, group: Group) -> Tensor:
@@ -159,7 +177,9 @@ def end_groups(made: list[Any], users: tuple[Group, ...]) -> None:
 
 
 class SplitTrainer(Trainer):
-    """One part of a copy of the model. Gradients of a part are joined with those of the same part of other copies, after backward."""
+    """One part of a copy of the model. Gradients of a part are joined with those of the same part
+    of other copies, after backward.
+    """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -173,7 +193,10 @@ class SplitTrainer(Trainer):
         with torch.device("meta"):
             self.module = self.modules[self.rank] = workload.build_part(context.model, self.sharing)
         device, dtype = self.device.torch, self.device.dtype
-        memory = {v.name: self.piece(v.name, x).clone() for v, x in initial_values(context.model, context.run.seed, device, dtype)}
+        memory = {
+            v.name: self.piece(v.name, x).clone()
+            for v, x in initial_values(context.model, context.run.seed, device, dtype)
+        }
         self.parameters = materialise(self.module, memory, device, dtype)
         self.gradients = flat_gradients(list(self.parameters.values()), device, dtype)
         self.optimizer = make_optimizer(context.rule, list(self.parameters.values()))
@@ -194,7 +217,8 @@ class SplitTrainer(Trainer):
             self.alike.all_reduce(self.gradients)
         with phase("update"):
             self.optimizer.step()
-        return [loss.detach() / self.sharing.count]  # every part knows the copy's loss; their shares add up to it
+        # every part knows the copy's loss; their shares add up to it
+        return [loss.detach() / self.sharing.count]
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         """Its parts of what is cut; what is whole on every device counts as the first one's."""
@@ -212,5 +236,8 @@ class SplitTrainer(Trainer):
         first = self.rank - self.sharing.index
         parts = everyone[first : first + self.sharing.count]
         return {
-            name: torch.cat([part[name] for part in parts], self.axes[name]) if name in self.axes else mine[name].clone() for name in mine
+            name: torch.cat([part[name] for part in parts], self.axes[name])
+            if name in self.axes
+            else mine[name].clone()
+            for name in mine
         }

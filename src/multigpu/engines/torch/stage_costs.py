@@ -19,11 +19,14 @@ from multigpu.workloads import open_source
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
-    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a GPU the device's time is its kernels',
-    the host's that of starting them; on a CPU the host does all, and stand-ins do not work side by side.
+    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes. On a
+    GPU the device's time is its kernels', the host's that of starting them; on a CPU the host does
+    all, and stand-ins do not work side by side.
     """
     source = open_source(run)
-    context = open_context(run, 0, torch.get_num_threads(), source.capacity, Path(tempfile.gettempdir()), 0.0)
+    context = open_context(
+        run, 0, torch.get_num_threads(), source.capacity, Path(tempfile.gettempdir()), 0.0
+    )
     trainer, devices = StagesTrainer(context), context.devices
     feed = StageFeed(source, run, devices)
     shard = feed.shard(0)
@@ -38,7 +41,12 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         function = trainer.functions[stage.name]
         wanted = [*inputs, *values.values()]
 
-        def forward(function: Any = function, values: Any = values, inputs: Any = inputs, arrays: Any = arrays) -> Tensor:
+        def forward(
+            function: Any = function,
+            values: Any = values,
+            inputs: Any = inputs,
+            arrays: Any = arrays,
+        ) -> Tensor:
             return function(values, inputs, arrays)
 
         output = outputs[stage.name] = forward()
@@ -52,13 +60,24 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         if own:
             for value, found in zip(values.values(), backward()[len(inputs) :], strict=True):
                 value.grad = found.clone()
-            optimizer = make_optimizer(run.rule, [trainer.values[name] for name in own])  # type: ignore[misc]
+            parameters = [trainer.values[name] for name in own]
+            optimizer = make_optimizer(run.rule, parameters)  # type: ignore[arg-type]
             update = _timed(optimizer.step, repeats, cuda)
-        cost = StageCost(name=stage.name, forward=_timed(forward, repeats, cuda), backward=_timed(backward, repeats, cuda), update=update)
+        cost = StageCost(
+            name=stage.name,
+            forward=_timed(forward, repeats, cuda),
+            backward=_timed(backward, repeats, cuda),
+            update=update,
+        )
         stages.append(cost)
     copies = tuple(_copy(size, repeats, cuda) for size in sorted(set(sizes)))
     hand_over_s = max(0.0, _gradient_crossing_s(repeats) - copies[0].host_s) if cuda else 0.0
-    return Costs(stages=tuple(stages), copies=copies, threads="forward" if cuda else "one", hand_over_s=hand_over_s)
+    return Costs(
+        stages=tuple(stages),
+        copies=copies,
+        threads="forward" if cuda else "one",
+        hand_over_s=hand_over_s,
+    )
 
 
 def _timed(action: Callable[[], Any], repeats: int, cuda: bool) -> Part:
@@ -74,8 +93,15 @@ def _timed(action: Callable[[], Any], repeats: int, cuda: bool) -> Part:
         for _ in range(repeats):
             action()
         torch.cuda.synchronize()
-    kernels = [event for event in profiler.events() or [] if event.device_type == torch.autograd.DeviceType.CUDA]
-    return Part(device_s=1e-6 * sum(event.time_range.elapsed_us() for event in kernels) / repeats, host_s=host_s)
+    kernels = [
+        event
+        for event in profiler.events() or []
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ]
+    return Part(
+        device_s=1e-6 * sum(event.time_range.elapsed_us() for event in kernels) / repeats,
+        host_s=host_s,
+    )
 
 
 def _wall(action: Callable[[], Any], repeats: int) -> float:
@@ -86,14 +112,18 @@ def _wall(action: Callable[[], Any], repeats: int) -> float:
 
 
 def _copy(size: int, repeats: int, cuda: bool) -> CopyCost:
-    start, end = (torch.device("cuda", 0), torch.device("cuda", 1)) if cuda else (torch.device("cpu"),) * 2
+    start, end = (
+        (torch.device("cuda", 0), torch.device("cuda", 1)) if cuda else (torch.device("cpu"),) * 2
+    )
     source = torch.ones(max(1, size // 4), device=start)
     cost = _timed(lambda: copied(source, end), repeats, cuda)
     return CopyCost(bytes=size, device_s=cost.device_s, host_s=cost.host_s)
 
 
 def _gradient_crossing_s(repeats: int, crossings: int = 16) -> float:
-    """The host's seconds for one crossing of a small gradient between two GPUs, of a backward pass that does nothing else."""
+    """The host's seconds for one crossing of a small gradient between two GPUs, of a backward pass
+    that does nothing else.
+    """
     tensor = root = torch.ones(1, device=torch.device("cuda", 0), requires_grad=True)
     for index in range(crossings):
         tensor = copied(tensor, torch.device("cuda", (index + 1) % 2))

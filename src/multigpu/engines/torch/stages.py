@@ -1,4 +1,6 @@
-"""One model split into stages over the devices of one process: each stage forward, backward and updated where the Run places it."""
+"""One model split into stages over the devices of one process: each stage forward, backward and
+updated where the Run places it.
+"""
 
 import threading
 from collections import Counter
@@ -22,7 +24,9 @@ from multigpu.stages.check import graph_of, places_of
 
 
 class Counted:
-    """Bytes that cross between devices, by kind. Backward passes of several devices run in threads of their own."""
+    """Bytes that cross between devices, by kind. Backward passes of several devices run in threads
+    of their own.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -34,7 +38,9 @@ class Counted:
 
 
 class Crossing(torch.autograd.Function):
-    """A tensor copied to another device, its gradient back, both counted: in the step that counts alone, as it costs the host 7 us."""
+    """A tensor copied to another device, its gradient back, both counted: in the step that counts
+    alone, as it costs the host 7 us.
+    """
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, end: torch.device, counted: Counted) -> Tensor:
@@ -50,7 +56,9 @@ class Crossing(torch.autograd.Function):
 
 
 def copied(tensor: Tensor, end: torch.device) -> Tensor:
-    """The library's copy runs on the source's stream and orders both ends' streams; the host goes on at once. Stand-ins copy too."""
+    """The library's copy runs on the source's stream and orders both ends' streams; the host goes
+    on at once. Stand-ins copy too.
+    """
     return tensor.clone() if tensor.device == end else tensor.to(end, non_blocking=True)
 
 
@@ -65,16 +73,26 @@ class StageFeed(RowFeed):
     def put(self, batch: Batch) -> Shard:
         arrays = self.arrays(self.run.description, plain_arrays(batch))
         host = {name: self.tensor(array) for name, array in arrays.items()}
-        device = {name: self.to_device(tensor, self.devices.each[self.readers[name]].torch) for name, tensor in host.items()}
+        device = {
+            name: self.to_device(tensor, self.devices.each[self.readers[name]].torch)
+            for name, tensor in host.items()
+        }
         return Shard(batch, device, host)
 
 
 class StagesTrainer(Trainer):
-    """The model's stages, each on its device; variables, slots and updates live with them. One optimizer a device."""
+    """The model's stages, each on its device; variables, slots and updates live with them. One
+    optimizer a device.
+    """
 
     def __init__(self, context: Context) -> None:
         # its parts are stages, not whole modules: nothing of the other trainers is built
-        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.context, self.devices, self.wire, self.replicas = (
+            context,
+            context.devices,
+            context.wire,
+            context.replicas,
+        )
         self.ranks = context.devices.ranks
         run = context.run
         self.graph, self.places, self.functions = graph_of(run), places_of(run), functions_of(run)
@@ -88,11 +106,15 @@ class StagesTrainer(Trainer):
             value = initial_value(variable, index, run.seed, device, self.devices.dtype)
             self.values[variable.name] = torch.nn.Parameter(value)
         self.homes = homes
-        self.optimizers = {
-            device: make_optimizer(context.rule, [self.values[name] for name, home in homes.items() if home == device])  # type: ignore[misc]
-            for device in sorted(set(homes.values()))
-        }
-        self.zeros = [torch.zeros((), device=device.torch, dtype=self.devices.dtype) for device in self.devices.each]
+        self.optimizers = {}
+        for place in sorted(set(homes.values())):
+            parameters = [self.values[name] for name, home in homes.items() if home == place]
+            optimizer = make_optimizer(context.rule, parameters)  # type: ignore[arg-type]
+            self.optimizers[place] = optimizer
+        self.zeros = [
+            torch.zeros((), device=device.torch, dtype=self.devices.dtype)
+            for device in self.devices.each
+        ]
 
     def forward_stages(self, shard: Shard) -> Tensor:
         """The last stage's output: the sum of the shard's loss."""
@@ -103,7 +125,11 @@ class StagesTrainer(Trainer):
             for name in stage.inputs:
                 if (name, place) not in outputs:
                     source, end = outputs[name, self.places[name]], self.devices.each[place].torch
-                    outputs[name, place] = Crossing.apply(source, end, self.counted) if self.counted else copied(source, end)
+                    outputs[name, place] = (
+                        Crossing.apply(source, end, self.counted)
+                        if self.counted
+                        else copied(source, end)
+                    )
                 inputs.append(outputs[name, place])
             with self.devices.at(place):
                 values = {name: self.values[name] for name in stage.variables}
@@ -135,7 +161,9 @@ class StagesTrainer(Trainer):
         return losses, dict(counted.counts)
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        yield from ((name, value) for name, value in self.values.items() if self.homes[name] == rank)
+        yield from (
+            (name, value) for name, value in self.values.items() if self.homes[name] == rank
+        )
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
         return [self.optimizers[rank]] if rank in self.optimizers else []

@@ -1,10 +1,13 @@
-"""Where variables live when replicas do not keep them: what a parameter server is made of. All processes call its methods in one order.
-Where variables begin in flat memory matters to code that torch.compile generated. Such code may read a parameter in vectors of 16 bytes if
-the one that it was generated for began at a multiple of them. Inputs are then checked at every call and copied where they begin elsewhere,
-but for those that are static, as every `nn.Parameter` is, and were aligned when the code was generated
-(`torch._inductor.compile_fx.get_input_idxs_to_check`). Code is used again for any parameter of that shape, of another layer or Run (no
-guard asks where a parameter begins), and by other processes, since the key of AOTAutograd's cache on disk leaves that out too (seen in
-PyTorch 2.13). A GPU then ends with "misaligned address". So all parameters of a compiled step begin at such multiples.
+"""Where variables live when replicas do not keep them: what a parameter server is made of. All
+processes call its methods in one order. Where variables begin in flat memory matters to code that
+torch.compile generated. Such code may read a parameter in vectors of 16 bytes if the one that it
+was generated for began at a multiple of them. Inputs are then checked at every call and copied
+where they begin elsewhere, but for those that are static, as every `nn.Parameter` is, and were
+aligned when the code was generated (`torch._inductor.compile_fx.get_input_idxs_to_check`). Code is
+used again for any parameter of that shape, of another layer or Run (no guard asks where a parameter
+begins), and by other processes, since the key of AOTAutograd's cache on disk leaves that out too
+(seen in PyTorch 2.13). A GPU then ends with "misaligned address". So all parameters of a compiled
+step begin at such multiples.
 """
 
 from abc import ABC, abstractmethod
@@ -20,20 +23,25 @@ from multigpu.placements.traffic import BOUNDARY, Assigned
 
 
 def arranged(dense: list[Assigned], item_bytes: int) -> list[Assigned]:
-    """The order of variables in a flat stretch without gaps (those would travel) in which the most of them begin aligned.
-    What one place updates stays together, since it is one message; there, and among places, multiples of 16 bytes stand first, else in the
-    order of declaration. So with one odd variable, all begin aligned; behind a second one, some do not.
+    """The order of variables in a flat stretch without gaps (those would travel) in which the most
+    of them begin aligned. What one place updates stays together, since it is one message; there,
+    and among places, multiples of 16 bytes stand first, else in the order of declaration. So with
+    one odd variable, all begin aligned; behind a second one, some do not.
     """
 
     def odd(members: list[Assigned]) -> bool:
         return sum(m.variable.elements for m in members) * item_bytes % BOUNDARY != 0
 
     parts = [[m for m in dense if m.update == place] for place in sorted({m.update for m in dense})]
-    return [member for part in sorted(parts, key=odd) for member in sorted(part, key=lambda m: odd([m]))]
+    return [
+        member for part in sorted(parts, key=odd) for member in sorted(part, key=lambda m: odd([m]))
+    ]
 
 
 def parts_by_place(dense: list[Assigned], places: int) -> list[slice]:
-    """Of each device, the elements of the flat stretch that it updates; `dense` has them together. Empty where it updates none."""
+    """Of each device, the elements of the flat stretch that it updates; `dense` has them together.
+    Empty where it updates none.
+    """
     parts = [slice(0, 0) for _ in range(places)]
     end = 0
     for member in dense:
@@ -45,7 +53,9 @@ def parts_by_place(dense: list[Assigned], places: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class Ids:
-    """What a shard asks of the tables, by variable: int64 of any shape, the same numbers on the host and on the device."""
+    """What a shard asks of the tables, by variable: int64 of any shape, the same numbers on the
+    host and on the device.
+    """
 
     host: dict[str, Tensor]
     device: dict[str, Tensor]
@@ -53,14 +63,23 @@ class Ids:
 
 class Store(ABC):
     """Variables of one kind of home; what follows is by rank, of the replicas in this process.
-    values, gradients: copies of the dense variables and of their gradients, two flat stretches of the device. views: the variables in the
-        first, by name, with the module's shapes and strides.
-    apart: of a compiled step, copies in memory of their own of those that begin misaligned in `values`; the module computes with these.
+    values, gradients: copies of the dense variables and of their gradients, two flat stretches of
+        the device. views: the variables in the first, by name, with the module's shapes and
+            strides.
+    apart: of a compiled step, copies in memory of their own of those that begin misaligned in
+        `values`; the module computes with these.
     counts: of the current step, every replica's look-ups: embedding variable -> rows.
     """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
-        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+    def __init__(
+        self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
+    ) -> None:
+        self.context, self.devices, self.wire, self.replicas = (
+            context,
+            context.devices,
+            context.wire,
+            context.replicas,
+        )
         self.ranks, dtype = self.devices.ranks, self.devices.dtype
         self.dense = arranged([m for m in members if not m.by_row], dtype.itemsize)
         self.tables = [m for m in members if m.by_row]
@@ -69,7 +88,10 @@ class Store(ABC):
         self.gradients = {rank: self._zeros(rank) for rank in self.ranks}
         like = {member.variable.name: shapes[member.variable.name] for member in self.dense}
         self.views, self.gradient_views = (
-            {rank: dict(zip(like, views_of(flat, like.values()), strict=True)) for rank, flat in whole.items()}
+            {
+                rank: dict(zip(like, views_of(flat, like.values()), strict=True))
+                for rank, flat in whole.items()
+            }
             for whole in (self.values, self.gradients)
         )
         self.counts: Sequence[Mapping[str, int]] = ()
@@ -79,7 +101,11 @@ class Store(ABC):
                 self.views[rank][member.variable.name].copy_(value)
         compiled = "compiled" in context.run.execution
         self.apart = {
-            rank: {name: view.clone() for name, view in views.items() if compiled and view.data_ptr() % BOUNDARY}
+            rank: {
+                name: view.clone()
+                for name, view in views.items()
+                if compiled and view.data_ptr() % BOUNDARY
+            }
             for rank, views in self.views.items()
         }
 
@@ -90,25 +116,42 @@ class Store(ABC):
         return self.views[rank] | self.apart[rank]
 
     def fill_apart(self, rank: int) -> None:
-        """After `bring`: take the current values to the copies that lie apart; on one device, so nothing is counted."""
+        """After `bring`: take the current values to the copies that lie apart; on one device, so
+        nothing is counted.
+        """
         if self.apart[rank]:
-            torch._foreach_copy_(list(self.apart[rank].values()), [self.views[rank][name] for name in self.apart[rank]])
+            torch._foreach_copy_(
+                list(self.apart[rank].values()),
+                [self.views[rank][name] for name in self.apart[rank]],
+            )
 
     def initial(self, member: Assigned, rank: int) -> Tensor:
         index = [v.name for v in self.context.model.variables].index(member.variable.name)
-        return initial_value(member.variable, index, self.context.run.seed, self.devices.of(rank).torch, self.devices.dtype)
+        return initial_value(
+            member.variable,
+            index,
+            self.context.run.seed,
+            self.devices.of(rank).torch,
+            self.devices.dtype,
+        )
 
     def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
-        """Send what devices hold to the replicas, before any of them computes. ids: of each replica in this process."""
+        """Send what devices hold to the replicas, before any of them computes. ids: of each replica
+        in this process.
+        """
         self.counts = counts
 
     @abstractmethod
     def bring(self, rank: int, ids: Ids) -> Rows:
-        """Complete a replica's dense values; the rows it looks up, by table: leaves [*ids.shape, width] on its device."""
+        """Complete a replica's dense values; the rows it looks up, by table: leaves [*ids.shape,
+        width] on its device.
+        """
 
     @abstractmethod
     def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
-        """Send the gradients of this process's replicas to where they merge: the dense ones, and those of `rows`."""
+        """Send the gradients of this process's replicas to where they merge: the dense ones, and
+        those of `rows`.
+        """
 
     @abstractmethod
     def update(self) -> None:

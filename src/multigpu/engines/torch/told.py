@@ -1,4 +1,6 @@
-"""What a Run's processes tell each other on the host, read as checkpoints are (`weights_only`): `all_gather_object` would run any code."""
+"""What a Run's processes tell each other on the host, read as checkpoints are (`weights_only`):
+`all_gather_object` would run any code.
+"""
 
 import io
 from typing import Any

@@ -1,7 +1,9 @@
-"""A few steps under PyTorch's profiler (kineto), read back as what each device did and in which phase it was launched: that in whose range
-on the host the launch lies, found by the correlation id of both events. All timestamps of a machine are on one clock, the host's real-time
-clock as kineto derives it from the processor's counter: six profiles in three processes lay 15 to 26 µs after the middle of two readings of
-`time.time_ns` 70 to 115 µs apart, so processes agree to about 10 µs. On GPUs `launch_lead_s` shows how far host and device differ.
+"""A few steps under PyTorch's profiler (kineto), read back as what each device did and in which
+phase it was launched: that in whose range on the host the launch lies, found by the correlation id
+    of both events. All timestamps of a machine are on one clock, the host's real-time
+clock as kineto derives it from the processor's counter: six profiles in three processes lay 15 to
+26 µs after the middle of two readings of `time.time_ns` 70 to 115 µs apart, so processes agree to
+about 10 µs. On GPUs `launch_lead_s` shows how far host and device differ.
 """
 
 import bisect
@@ -25,7 +27,8 @@ STEP = "multigpu/step"
 RANGE = re.compile(r"multigpu/(pull|forward|backward|merge|update)(@host)?$")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 VIEWS = re.compile(
-    r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach|unsqueeze|squeeze|alias|split\w*|unbind"
+    r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach"
+    r"|unsqueeze|squeeze|alias|split\w*|unbind"
     r"|chunk|empty\w*|resolve_\w+|is_\w+|result_type|set_|lift_fresh)$"
 )
 """Operations on a CPU that compute nothing."""
@@ -37,22 +40,34 @@ _tracing = False
 
 
 def phase(name: Phase, host: bool = False) -> contextlib.AbstractContextManager[Any]:
-    """What a trainer does inside is of this phase of the step. host: the host itself works inside, and does not only launch."""
+    """What a trainer does inside is of this phase of the step. host: the host itself works inside,
+    and does not only launch.
+    """
     return record_function(f"multigpu/{name}{'@host' if host else ''}") if _tracing else _NOTHING
 
 
 def trace(
-    run: Run, ranks: Sequence[int], step: Callable[[int], Any], first: int, device: TimedDevice, barrier: Callable[[], None]
+    run: Run,
+    ranks: Sequence[int],
+    step: Callable[[int], Any],
+    first: int,
+    device: TimedDevice,
+    barrier: Callable[[], None],
 ) -> list[dict[str, Any]]:
-    """Trace `run.traced_steps` steps after one to warm up: parts of replicas `ranks`, which meet before the first and after the last."""
+    """Trace `run.traced_steps` steps after one to warm up: parts of replicas `ranks`, which meet
+    before the first and after the last.
+    """
     global _tracing
     first, cuda = advance(run, step, first), run.device_type == "cuda"
     if "captured" in run.execution:
-        # a profiler that leaves and comes back breaks graphs (torch.profiler does the same for inductor's)
+        # a profiler that leaves and comes back breaks graphs (torch.profiler does the same for
+        # inductor's)
         os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")
     _tracing = True
     try:
-        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as profiler:
+        with profile(
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+        ) as profiler:
             step(first)
             device.synchronise()
             barrier()
@@ -69,21 +84,39 @@ def trace(
         written = file.read_bytes()
     keep_whole(run, f"rank{ranks[0]}.json", written)
     events = json.loads(written.decode(errors="replace"))
-    return [read_events(events, rank, cuda, len(ranks) > 1, run.bucket_update == "in_backward") for rank in ranks]
+    return [
+        read_events(events, rank, cuda, len(ranks) > 1, run.bucket_update == "in_backward")
+        for rank in ranks
+    ]
 
 
 def holder(ranges: Iterable[tuple[int, int, Any]]) -> Callable[[int], Any]:
-    """What tells which of these ranges on the host, (start, end, value), holds a moment: the value of the innermost one."""
+    """What tells which of these ranges on the host, (start, end, value), holds a moment: the value
+    of the innermost one.
+    """
     ordered = sorted(ranges, key=lambda r: r[0])
     starts = [start for start, _, _ in ordered]
     return lambda moment: next(
-        (value for start, end, value in reversed(ordered[: bisect.bisect_right(starts, moment)]) if start <= moment <= end), None
+        (
+            value
+            for start, end, value in reversed(ordered[: bisect.bisect_right(starts, moment)])
+            if start <= moment <= end
+        ),
+        None,
     )
 
 
-def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
-    """One replica's part (see `measure.traced`) of a Chrome trace. cuda: of GPUs; else the host's operations and gloo's ranges stand for
-    kernels. shared: of several replicas' devices, of which this one's is number `rank`. update_in_backward: see `named_phases`.
+def read_events(
+    trace: dict[str, Any],
+    rank: int,
+    cuda: bool,
+    shared: bool = False,
+    update_in_backward: bool = False,
+) -> dict[str, Any]:
+    """One replica's part (see `measure.traced`) of a Chrome trace. cuda: of GPUs; else the host's
+    operations and gloo's ranges stand for
+    kernels. shared: of several replicas' devices, of which this one's is number `rank`.
+        update_in_backward: see `named_phases`.
     """
     base = int(trace.get("baseTimeNanoseconds", 0))
 
@@ -104,8 +137,16 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
     ]
     missing: Missing = {}
     if cuda:
-        device = [event for event in events if event.get("cat") in DEVICE_EVENTS and (not shared or device_of(event) == rank)]
-        launched = {event["args"].get("correlation"): event for event in events if event.get("cat") in LAUNCHES and "args" in event}
+        device = [
+            event
+            for event in events
+            if event.get("cat") in DEVICE_EVENTS and (not shared or device_of(event) == rank)
+        ]
+        launched = {
+            event["args"].get("correlation"): event
+            for event in events
+            if event.get("cat") in LAUNCHES and "args" in event
+        }
         activities = []
         leads = []
         for event in device:
@@ -117,23 +158,49 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
                 leads.append(start - moment)
             # without its launch an activity is the latest step's that had begun by then
             index = step_at(moment) if launch else _latest(steps, start)
-            part, correlation = (phase_at(moment), arguments.get("correlation")) if launch else (None, None)
+            part, correlation = (
+                (phase_at(moment), arguments.get("correlation")) if launch else (None, None)
+            )
             size, kernel = int(arguments.get("bytes", 0)), event["cat"] == "kernel"
-            activities.append(Activity(event["name"], device_kind(event), start, end, index, part, correlation, size, kernel))
+            activities.append(
+                Activity(
+                    event["name"],
+                    device_kind(event),
+                    start,
+                    end,
+                    index,
+                    part,
+                    correlation,
+                    size,
+                    kernel,
+                )
+            )
         if any(GRAPH_LAUNCH.search(event["name"]) for event in launched.values()):
             activities, missing = named_phases(activities, update_in_backward)
-        return replica_trace(rank, activities, host, steps, "kineto", missing, min(leads, default=None))
+        return replica_trace(
+            rank, activities, host, steps, "kineto", missing, min(leads, default=None)
+        )
     if shared:
-        why = "the replicas are one process's tensors on a CPU, where nothing tells whose operation is whose"
+        why = (
+            "the replicas are one process's tensors on a CPU, where nothing tells whose operation"
+            " is whose"
+        )
         missing = dict.fromkeys(("pull", "forward", "backward", "merge", "update"), why)
         return replica_trace(rank, [], [], steps, "kineto", missing)
-    return replica_trace(rank, _host_activities(events, span, step_at, phase_at), [], steps, "kineto", missing)
+    return replica_trace(
+        rank, _host_activities(events, span, step_at, phase_at), [], steps, "kineto", missing
+    )
 
 
 def _host_activities(
-    events: list[dict[str, Any]], span: Callable[[Any], tuple[int, int]], step_at: Callable[[int], Any], phase_at: Callable[[int], Any]
+    events: list[dict[str, Any]],
+    span: Callable[[Any], tuple[int, int]],
+    step_at: Callable[[int], Any],
+    phase_at: Callable[[int], Any],
 ) -> list[Activity]:
-    """On a CPU: the outermost `aten::` operations that are no mere views, and gloo's transfers (whose waiting is included)."""
+    """On a CPU: the outermost `aten::` operations that are no mere views, and gloo's transfers
+    (whose waiting is included).
+    """
     activities: list[Activity] = []
     ends: dict[Any, int] = {}
     for event in sorted(events, key=lambda event: (event["ts"], -event.get("dur", 0))):
@@ -149,7 +216,19 @@ def _host_activities(
             if start < ends.get(event["tid"], 0):
                 continue  # inside another one
             ends[event["tid"]] = end
-        activities.append(Activity(name, kind, start, end, step_at(start), phase_at(start), len(activities), 0, kind == "compute"))
+        activities.append(
+            Activity(
+                name,
+                kind,
+                start,
+                end,
+                step_at(start),
+                phase_at(start),
+                len(activities),
+                0,
+                kind == "compute",
+            )
+        )
     return activities
 
 

@@ -1,4 +1,6 @@
-"""What every placement's step has in common: a module in memory of the placement's choosing, and its gradients."""
+"""What every placement's step has in common: a module in memory of the placement's choosing, and
+its gradients.
+"""
 
 import importlib
 import inspect
@@ -25,7 +27,8 @@ from multigpu.workloads import part_of
 @dataclass(frozen=True)
 class Context(RunContext):
     """All that a trainer may know of its Run.
-    devices: of the replicas in this process: of one, or of all where one process dispatches for all.
+    devices: of the replicas in this process: of one, or of all where one process dispatches for
+        all.
     wire: what moves data between these, the host and other processes' (`Wire` or `OneProcessWire`).
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files, the same for all replicas of this Run.
@@ -48,17 +51,29 @@ class Context(RunContext):
         return self.devices.ranks[0]
 
 
-def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float) -> Context:
-    """What the trainer of replica `rank`, or of all that one process dispatches for, may know. threads: of the host, for this process."""
+def open_context(
+    run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float
+) -> Context:
+    """What the trainer of replica `rank`, or of all that one process dispatches for, may know.
+    threads: of the host, for this process.
+    """
     if run.processes == "one":
         devices = Devices([Device(run, each, threads) for each in range(run.devices)])
         return Context(run, devices, OneProcessWire(devices), capacity, shared, timeout_s)
-    return Context(run, Devices([Device(run, rank, threads)]), Wire(rank, run.devices), capacity, shared, timeout_s)
+    return Context(
+        run,
+        Devices([Device(run, rank, threads)]),
+        Wire(rank, run.devices),
+        capacity,
+        shared,
+        timeout_s,
+    )
 
 
 def build_module(run: Run) -> Any:
-    """The Run's model, an `nn.Module` on the meta device: a batch (and rows looked up elsewhere) -> the sum of its loss. `build` names the
-    Run's fields that it obeys. `lookups(batch)`: embedding variable -> ids; `compile_parts()`: the library compiles what it can.
+    """The Run's model, an `nn.Module` on the meta device: a batch (and rows looked up elsewhere) ->
+    the sum of its loss. `build` names the Run's fields that it obeys. `lookups(batch)`: embedding
+    variable -> ids; `compile_parts()`: the library compiles what it can.
     """
     build = importlib.import_module(part_of(run.workload, "torch")).build
     _, *fields = inspect.signature(build).parameters
@@ -67,7 +82,9 @@ def build_module(run: Run) -> Any:
 
 
 def substituted(run: Run, device: torch.device) -> str | None:
-    """What of the Run something else than it asked for computed on this device, and why; None where nothing did."""
+    """What of the Run something else than it asked for computed on this device, and why; None where
+    nothing did.
+    """
     if run.recurrence == "persistent":
         name, reason = "recurrence 'persistent'", lstm_launch.library_instead(device)
     elif run.batch_norm == "fused":
@@ -79,22 +96,34 @@ def substituted(run: Run, device: torch.device) -> str | None:
 
 def total_of(losses: list[Tensor]) -> Tensor:
     """What the losses of a shard's parts add up to."""
-    return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
+    return (
+        losses[0].detach()
+        if len(losses) == 1
+        else torch.stack([loss.detach() for loss in losses]).sum()
+    )
 
 
-Rows = dict[str, Tensor]  # embedding variable -> rows that one replica looked up, leaves that collect a gradient
+# embedding variable -> rows that one replica looked up, leaves that collect a gradient
+Rows = dict[str, Tensor]
 
 
 class Trainer(ABC):
-    """The replicas of a placement that one process works for: one, or all of them, towers that one thread dispatches.
-    `step` trains on one shard a replica, by rank, and returns each one's share of the joined batch's mean loss (0-dim, on its device),
-    perhaps before the devices have finished. modules: by rank. takes_terms: whether it divides by a shard's `terms` where that has them.
+    """The replicas of a placement that one process works for: one, or all of them, towers that one
+    thread dispatches. `step` trains on one shard a replica, by rank, and returns each one's share
+    of the joined batch's mean loss (0-dim, on its device), perhaps before the devices have
+    finished. modules: by rank. takes_terms: whether it divides by a shard's `terms` where that has
+        them.
     """
 
     takes_terms = False
 
     def __init__(self, context: Context) -> None:
-        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.context, self.devices, self.wire, self.replicas = (
+            context,
+            context.devices,
+            context.wire,
+            context.replicas,
+        )
         self.device, self.rank, self.ranks = context.device, context.rank, context.devices.ranks
         self.modules = {rank: build_module(context.run) for rank in self.ranks}
         self.module = self.modules[self.rank]
@@ -102,7 +131,9 @@ class Trainer(ABC):
             for module in self.modules.values():
                 module.compile_parts()
 
-    def loss(self, rank: int, shard: Shard, terms: int | Tensor, rows: Rows | None = None) -> Tensor:
+    def loss(
+        self, rank: int, shard: Shard, terms: int | Tensor, rows: Rows | None = None
+    ) -> Tensor:
         with self.devices.of(rank).autocast():
             total = self.modules[rank](shard.device, rows)
         return total / terms
@@ -112,12 +143,16 @@ class Trainer(ABC):
             return self.loss(rank, shard, terms, rows)
 
     def backward(self, losses: list[Tensor]) -> None:
-        """All towers' passes at once: the library's thread for each GPU dispatches them side by side; one call a tower would not."""
+        """All towers' passes at once: the library's thread for each GPU dispatches them side by
+        side; one call a tower would not.
+        """
         with phase("backward"):
             torch.autograd.backward(losses)
 
     def parts(self, shard: Shard, rows: Rows | None = None) -> list[tuple[Shard, Rows | None]]:
-        """The parts of a shard (and of its looked-up rows) that pass forward and backward one after another: `micro_steps` of them."""
+        """The parts of a shard (and of its looked-up rows) that pass forward and backward one after
+        another: `micro_steps` of them.
+        """
         count = self.context.run.micro_steps
         if count is None:
             return [(shard, rows)]
@@ -127,7 +162,13 @@ class Trainer(ABC):
         def cut(tensors: dict[str, Tensor], where: slice) -> dict[str, Tensor]:
             return {name: tensor[where] for name, tensor in tensors.items()}
 
-        return [(replace(shard, device=cut(shard.device, own), host=cut(shard.host, own)), rows and cut(rows, own)) for own in cuts]
+        return [
+            (
+                replace(shard, device=cut(shard.device, own), host=cut(shard.host, own)),
+                rows and cut(rows, own),
+            )
+            for own in cuts
+        ]
 
     @abstractmethod
     def step(self, shards: list[Shard]) -> list[Tensor]:
@@ -140,26 +181,41 @@ class Trainer(ABC):
         return losses, dict(self.wire.counts)
 
     def skipped_steps(self) -> int | None:
-        """Steps so far whose update was left out because a gradient overflowed; None: none can be."""
+        """Steps so far whose update was left out because a gradient overflowed; None: none can
+        be.
+        """
         return None
 
     @abstractmethod
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        """Values of master copies (every replica: its own), by variable, for which part `rank` answers: rank 0 for the host's too."""
+        """Values of master copies (every replica: its own), by variable, for which part `rank`
+        answers: rank 0 for the host's too.
+        """
 
     @abstractmethod
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
-        """Those whose slots lie on this device (the host's: on each process's first), in one order: the rest of what training keeps."""
+        """Those whose slots lie on this device (the host's: on each process's first), in one order:
+        the rest of what training keeps.
+        """
 
     def piece(self, name: str, value: Tensor) -> Tensor:
-        """What of a whole variable `owned` tells: all of it, unless the placement cuts variables."""
+        """What of a whole variable `owned` tells: all of it, unless the placement cuts
+        variables.
+        """
         return value
 
     def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
-        """All variables on the CPU, contiguous; called in every process. rank: whose copies, where each has its own (None: the first)."""
+        """All variables on the CPU, contiguous; called in every process. rank: whose copies, where
+        each has its own (None: the first).
+        """
         replicated = self.context.placement.variables == "replica"
-        owned = (self.owned(part) for part in ([self.rank if rank is None else rank] if replicated else self.ranks))
-        return {name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own}
+        owned = (
+            self.owned(part)
+            for part in ([self.rank if rank is None else rank] if replicated else self.ranks)
+        )
+        return {
+            name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own
+        }
 
     def close(self) -> None:
         self.context.closing.close()

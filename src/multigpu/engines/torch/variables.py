@@ -1,4 +1,6 @@
-"""Variables of a module: their initial values, and memory of the engine's own choosing under them."""
+"""Variables of a module: their initial values, and memory of the engine's own choosing under
+them.
+"""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -18,10 +20,16 @@ def stored_values(file: str) -> dict[str, Tensor]:
     return found
 
 
-def initial_value(variable: Variable, index: int, seed: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The value a variable starts with under any placement, drawn in float32 on `device` (GPUs and CPUs draw different numbers)."""
+def initial_value(
+    variable: Variable, index: int, seed: int, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """The value a variable starts with under any placement, drawn in float32 on `device` (GPUs and
+    CPUs draw different numbers).
+    """
     if variable.init.law == "stored":
-        return stored_values(variable.init.file)[variable.name].to(device=device, dtype=dtype, copy=True)
+        return stored_values(variable.init.file)[variable.name].to(
+            device=device, dtype=dtype, copy=True
+        )
     value = torch.empty(variable.shape, device=device, dtype=torch.float32)
     generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + index)
     if variable.init.law == "uniform":
@@ -33,19 +41,27 @@ def initial_value(variable: Variable, index: int, seed: int, device: torch.devic
     return value.to(dtype)
 
 
-def initial_values(model: Model, seed: int, device: torch.device, dtype: torch.dtype) -> Iterable[tuple[Variable, Tensor]]:
-    """Each variable of the model with its initial value, one at a time (they need not fit in memory together)."""
+def initial_values(
+    model: Model, seed: int, device: torch.device, dtype: torch.dtype
+) -> Iterable[tuple[Variable, Tensor]]:
+    """Each variable of the model with its initial value, one at a time (they need not fit in memory
+    together).
+    """
     for index, variable in enumerate(model.variables):
         yield variable, initial_value(variable, index, seed, device, dtype)
 
 
 def strided_view(flat: Tensor, like: Tensor) -> Tensor:
-    """A stretch of flat memory with the shape and the strides of `like` (channels-last weights keep their layout)."""
+    """A stretch of flat memory with the shape and the strides of `like` (channels-last weights keep
+    their layout).
+    """
     return flat.as_strided(like.shape, like.stride(), flat.storage_offset())
 
 
 def views_of(flat: Tensor, parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Flat memory as one stretch after another, each with the shape and the strides of its parameter."""
+    """Flat memory as one stretch after another, each with the shape and the strides of its
+    parameter.
+    """
     views, start = [], 0
     for parameter in parameters:
         views.append(strided_view(flat[start : start + parameter.numel()], parameter))
@@ -53,21 +69,33 @@ def views_of(flat: Tensor, parameters: Iterable[Tensor]) -> list[Tensor]:
     return views
 
 
-def flat_gradients(parameters: Sequence[nn.Parameter], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """One zeroed stretch of memory under the gradients of all these parameters, in their order: what can travel as one message."""
-    flat = torch.zeros(sum(parameter.numel() for parameter in parameters), device=device, dtype=dtype)
+def flat_gradients(
+    parameters: Sequence[nn.Parameter], device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """One zeroed stretch of memory under the gradients of all these parameters, in their order:
+    what can travel as one message.
+    """
+    flat = torch.zeros(
+        sum(parameter.numel() for parameter in parameters), device=device, dtype=dtype
+    )
     for parameter, view in zip(parameters, views_of(flat, parameters), strict=True):
         parameter.grad = view
     return flat
 
 
 def memory_like(like: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Memory of its own, not filled, with the shape and the strides of `like`, which may be on the meta device."""
+    """Memory of its own, not filled, with the shape and the strides of `like`, which may be on the
+    meta device.
+    """
     return torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype)
 
 
-def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> dict[str, nn.Parameter]:
-    """A meta module in real memory: parameters in `memory` (what it lacks stays), buffers on `device`. The real ones, in order."""
+def materialise(
+    module: nn.Module, memory: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype
+) -> dict[str, nn.Parameter]:
+    """A meta module in real memory: parameters in `memory` (what it lacks stays), buffers on
+    `device`. The real ones, in order.
+    """
     parameters = {}
     for name, old in list(module.named_parameters()):
         if name in memory:
@@ -88,9 +116,16 @@ def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.d
 
 
 def begun(
-    module: nn.Module, model: Model, seed: int, device: torch.device, dtype: torch.dtype, own: Container[str] | None = None
+    module: nn.Module,
+    model: Model,
+    seed: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    own: Container[str] | None = None,
 ) -> dict[str, nn.Parameter]:
-    """As `materialise`, each variable in memory of its own at its initial value. own: variables that this device has; None: all."""
+    """As `materialise`, each variable in memory of its own at its initial value. own: variables
+    that this device has; None: all.
+    """
     shapes, memory = dict(module.named_parameters()), {}
     for variable, value in initial_values(model, seed, device, dtype):
         if own is None or variable.name in own:
@@ -99,7 +134,9 @@ def begun(
 
 
 def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
-    """Add up all replicas' `parts` (overwriting the first) into `target`, in one order on all: others differ in the last bit."""
+    """Add up all replicas' `parts` (overwriting the first) into `target`, in one order on all:
+    others differ in the last bit.
+    """
     total, *others = parts
     for part in others:
         total += part
@@ -107,8 +144,12 @@ def add_in_order(parts: Sequence[Tensor], target: Tensor) -> None:
         target.copy_(total)
 
 
-def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False) -> torch.optim.Optimizer:
-    """The rule in the library's fused kernels. capturable: a step may be in a CUDA graph, so all it counts lives on the device."""
+def make_optimizer(
+    rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False
+) -> torch.optim.Optimizer:
+    """The rule in the library's fused kernels. capturable: a step may be in a CUDA graph, so all it
+    counts lives on the device.
+    """
     if rule.name != "sgd":
         kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
         return kind(
@@ -120,13 +161,21 @@ def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: 
             fused=True,
             capturable=capturable and parameters[0].is_cuda,
         )
-    return torch.optim.SGD(parameters, lr=rule.rate, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=True)
+    return torch.optim.SGD(
+        parameters, lr=rule.rate, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=True
+    )
 
 
 def distances(
-    run: Run, owned: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, piece: Callable[[str, Tensor], Tensor]
+    run: Run,
+    owned: Mapping[str, Tensor],
+    device: torch.device,
+    dtype: torch.dtype,
+    piece: Callable[[str, Tensor], Tensor],
 ) -> dict[str, Any]:
-    """How far each variable is from its start, and a fingerprint of where it is. piece: of a first value, what stands in `owned`."""
+    """How far each variable is from its start, and a fingerprint of where it is. piece: of a first
+    value, what stands in `owned`.
+    """
     moved, start_square, prints = {}, 0.0, {}
     for variable, initial in initial_values(run.description, run.seed, device, dtype):
         if variable.name not in owned:

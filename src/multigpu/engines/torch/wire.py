@@ -1,4 +1,6 @@
-"""Every byte that a placement moves passes here and is counted, by kind, on the rank that starts the movement."""
+"""Every byte that a placement moves passes here and is counted, by kind, on the rank that starts
+the movement.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,12 +20,15 @@ gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-ELSEWHERE = torch.empty(0, device="meta")  # stands in a `Copy` for a tensor that another process has
+# stands in a `Copy` for a tensor that another process has
+ELSEWHERE = torch.empty(0, device="meta")
 
 
 @dataclass(frozen=True)
 class Copy:
-    """`source`, on replica `start`'s device, into `target`, on replica `end`'s: of one shape and type, both contiguous."""
+    """`source`, on replica `start`'s device, into `target`, on replica `end`'s: of one shape and
+    type, both contiguous.
+    """
 
     start: int
     source: Tensor
@@ -32,7 +37,9 @@ class Copy:
 
 
 class HostLink:
-    """Counted copies between host memory, best page-locked, and devices, each in its device's order. counts: bytes by kind."""
+    """Counted copies between host memory, best page-locked, and devices, each in its device's
+    order. counts: bytes by kind.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -48,27 +55,45 @@ class HostLink:
 
 
 class Wire(HostLink):
-    """Counted movements between this replica's device, the host and the other replicas' processes; on CPUs "the host" is shared memory."""
+    """Counted movements between this replica's device, the host and the other replicas' processes;
+    on CPUs "the host" is shared memory.
+    """
 
     def __init__(self, rank: int, replicas: int) -> None:
         super().__init__()
         self.rank, self.replicas = rank, replicas
 
     def copy_all(self, *batches: Sequence[Copy]) -> None:
-        """Copies between replicas, listed by all of them in one order, a call of the library for each batch."""
+        """Copies between replicas, listed by all of them in one order, a call of the library for
+        each batch.
+        """
         for copies in batches:
             sends = [(copy.end, copy.source) for copy in copies if copy.start == self.rank]
-            self.exchange(sends, [(copy.start, copy.target) for copy in copies if copy.end == self.rank])
+            self.exchange(
+                sends, [(copy.start, copy.target) for copy in copies if copy.end == self.rank]
+            )
 
-    def exchange(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
-        """Send each tensor to its rank, receive into each from its rank, at once; both ends list what passes in one order."""
+    def exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        """Send each tensor to its rank, receive into each from its rank, at once; both ends list
+        what passes in one order.
+        """
         for work in self.start_exchange(sends, receives):
             work.wait()
 
-    def start_exchange(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> list[Any]:
-        """As `exchange`, but returns at once: wait for what it returns before changing what is sent or reading what is received."""
-        operations = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends if tensor.numel()]
-        operations += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives if tensor.numel()]
+    def start_exchange(
+        self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
+    ) -> list[Any]:
+        """As `exchange`, but returns at once: wait for what it returns before changing what is sent
+        or reading what is received.
+        """
+        operations = [
+            dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends if tensor.numel()
+        ]
+        operations += [
+            dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives if tensor.numel()
+        ]
         self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
         return dist.batch_isend_irecv(operations) if operations else []
 
@@ -78,11 +103,17 @@ class Wire(HostLink):
             dist.all_reduce(tensor)
 
     def merge(self, gradients: Tensor, algorithm: str) -> None:
-        """Sum over replicas, in place, by the algorithm of this name, written out from plain copies; `gradients` are contiguous."""
-        find_algorithm(algorithm).all_reduce(gradients, Transport(self.rank, self.replicas, self.exchange))
+        """Sum over replicas, in place, by the algorithm of this name, written out from plain
+        copies; `gradients` are contiguous.
+        """
+        find_algorithm(algorithm).all_reduce(
+            gradients, Transport(self.rank, self.replicas, self.exchange)
+        )
 
     def reduce_scatter(self, own: Tensor, whole: Tensor) -> None:
-        """This replica's stretch of the sum over replicas. `own` may be that stretch of `whole`, which then holds no sum elsewhere."""
+        """This replica's stretch of the sum over replicas. `own` may be that stretch of `whole`,
+        which then holds no sum elsewhere.
+        """
         if self.replicas > 1:
             self.counts["reduce_scatter"] += whole.nbytes
             scatter(own, whole)
@@ -100,19 +131,24 @@ class Wire(HostLink):
 
 
 class OneProcessWire(HostLink):
-    """Counted movements between the host and all devices of a process that dispatches for all. Nothing here makes the host wait."""
+    """Counted movements between the host and all devices of a process that dispatches for all.
+    Nothing here makes the host wait.
+    """
 
     def __init__(self, devices: Devices) -> None:
         super().__init__()
         self.devices, self.replicas = devices, len(devices.each)
         if devices.cuda:
-            # copies have streams of their own, one out of and one into each device: on the devices' main streams a copy
-            # would wait for all copies asked for before it, from or to either of its ends
+            # copies have streams of their own, one out of and one into each device: on the devices'
+            # main streams a copy would wait for all copies asked for before it, from or to either
+            # of its ends
             self.outward = [torch.cuda.Stream(device.torch) for device in devices.each]
             self.inward = [torch.cuda.Stream(device.torch) for device in devices.each]
 
     def copy_all(self, *batches: Sequence[Copy]) -> None:
-        """Plain peer copies, all at once; each end's main stream sees them in its order. Empty tensors are left out."""
+        """Plain peer copies, all at once; each end's main stream sees them in its order. Empty
+        tensors are left out.
+        """
         copies = [copy for batch in batches for copy in batch if copy.source.numel()]
         self.counts["device_to_device"] += sum(copy.source.nbytes for copy in copies)
         if not self.devices.cuda:
@@ -124,12 +160,15 @@ class OneProcessWire(HostLink):
         main = [torch.cuda.current_stream(device.torch) for device in self.devices.each]
         here = torch.cuda.current_device()
         senders, receivers = {copy.start for copy in copies}, {copy.end for copy in copies}
-        used = [(main[rank], self.outward[rank]) for rank in senders] + [(main[rank], self.inward[rank]) for rank in receivers]
+        used = [(main[rank], self.outward[rank]) for rank in senders] + [
+            (main[rank], self.inward[rank]) for rank in receivers
+        ]
         for stream, side in used:
             side.wait_stream(stream)
         try:
             for copy in copies:
-                # the library's copy runs on the source's current stream and orders it with the target's, both ways
+                # the library's copy runs on the source's current stream and orders it with the
+                # target's, both ways
                 torch.cuda.set_stream(self.inward[copy.end])
                 torch.cuda.set_stream(self.outward[copy.start])
                 copy.target.copy_(copy.source, non_blocking=True)
@@ -142,12 +181,15 @@ class OneProcessWire(HostLink):
             stream.wait_stream(side)
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
-        """Sum over replicas, in place, one tensor a device: NCCL's all-reduce on GPUs, plain additions on CPUs."""
+        """Sum over replicas, in place, one tensor a device: NCCL's all-reduce on GPUs, plain
+        additions on CPUs.
+        """
         if self.replicas == 1:
             return
         self.counts["all_reduce"] += sum(tensor.nbytes for tensor in tensors)
         if self.devices.cuda:
-            # a group of one process: the library makes its communicators at the first call and keeps them
+            # a group of one process: the library makes its communicators at the first call and
+            # keeps them
             torch.cuda.nccl.all_reduce(tensors)
             return
         total = tensors[0]

@@ -16,7 +16,9 @@ Named = tuple[str, Callable[[], Model]]
 
 @dataclass(frozen=True)
 class CnnConfig:
-    """Square images of `channels` colours, and a network that ends in logits. default_batch: tf_cnn_benchmarks' own, of one GPU."""
+    """Square images of `channels` colours, and a network that ends in logits. default_batch:
+    tf_cnn_benchmarks' own, of one GPU.
+    """
 
     image_size: int
     classes: int
@@ -30,9 +32,15 @@ class CnnConfig:
 
     @property
     def foldable(self) -> bool:
-        """Whether the first convolution has a stride that divides the image, so that blocks of pixels can become channels."""
+        """Whether the first convolution has a stride that divides the image, so that blocks of
+        pixels can become channels.
+        """
         first = self.network[0]
-        return isinstance(first, Convolution) and first.stride > 1 and self.image_size % first.stride == 0
+        return (
+            isinstance(first, Convolution)
+            and first.stride > 1
+            and self.image_size % first.stride == 0
+        )
 
 
 def unneeded_passes(config: CnnConfig) -> int:
@@ -44,21 +52,34 @@ def unneeded_passes(config: CnnConfig) -> int:
 
 
 def sections(network: Network, image: Shape) -> tuple[Section, ...]:
-    """A section for every layer but a ReLU, which stays with what it may write over; blocks stay whole. The last computes the loss."""
+    """A section for every layer but a ReLU, which stays with what it may write over; blocks stay
+    whole. The last computes the loss.
+    """
     found: list[Section] = []
     for name, layer, before in steps(network, image):
         if not found or not isinstance(layer, Relu):
             one = layer.trace(before, name)
-            variables, takes = tuple(v.name for v in one.variables), tuple(each.name for each in found[-1:])
-            found.append(Section(name, variables, takes, {name: {"rows": prod(one.output)}}, {"rows": one.flops}))
+            variables, takes = (
+                tuple(v.name for v in one.variables),
+                tuple(each.name for each in found[-1:]),
+            )
+            found.append(
+                Section(
+                    name, variables, takes, {name: {"rows": prod(one.output)}}, {"rows": one.flops}
+                )
+            )
     return (*found[:-1], replace(found[-1], gives={}))
 
 
 def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
-    """The description of one image model; a ValueError where layers do not fit, or the network does not end in one logit a class."""
+    """The description of one image model; a ValueError where layers do not fit, or the network does
+    not end in one logit a class.
+    """
     whole = trace(config.network, config.image_shape)
     if whole.output != (config.classes,):
-        raise ValueError(f"{name} ends in shape {whole.output}: it must end in {config.classes} logits")
+        raise ValueError(
+            f"{name} ends in shape {whole.output}: it must end in {config.classes} logits"
+        )
     return Model(
         name=name,
         workload="cnn",
@@ -73,31 +94,53 @@ def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
     )
 
 
-def described(name: str, image_size: int, classes: int, network: Callable[[], Network], batch: int, rate: float) -> Model:
-    """A model trained by tf_cnn_benchmarks' rule: momentum 0.9, L2 of 4e-5 on every variable (its later versions spare batch norm's)."""
+def described(
+    name: str,
+    image_size: int,
+    classes: int,
+    network: Callable[[], Network],
+    batch: int,
+    rate: float,
+) -> Model:
+    """A model trained by tf_cnn_benchmarks' rule: momentum 0.9, L2 of 4e-5 on every variable (its
+    later versions spare batch norm's).
+    """
     rule = Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
     return describe(name, CnnConfig(image_size, classes, network(), default_batch=batch), rule)
 
 
-def imagenet(name: str, image_size: int, batch: int, network: Callable[[], Network], rate: float = 0.005) -> Named:
+def imagenet(
+    name: str, image_size: int, batch: int, network: Callable[[], Network], rate: float = 0.005
+) -> Named:
     """A model for ImageNet with its 1,001 classes."""
     return name, partial(described, name, image_size, 1001, network, batch, rate)
 
 
-def cifar(name: str, network: Callable[[], Network], batch: int = 128, image_size: int = 32, rate: float = 0.1) -> Named:
+def cifar(
+    name: str,
+    network: Callable[[], Network],
+    batch: int = 128,
+    image_size: int = 32,
+    rate: float = 0.1,
+) -> Named:
     """A model for CIFAR-10 with its ten classes and a spare one."""
     return name, partial(described, name, image_size, 11, network, batch, rate)
 
 
 def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> Iterator[Named]:
-    """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the batch."""
+    """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the
+    batch.
+    """
     rate = 0.128 * batch / 256
     yield imagenet(f"resnet{layers}_v1", 224, batch, partial(resnet.imagenet, blocks, "1x1"), rate)
-    yield imagenet(f"resnet{layers}_v1.5", 224, batch, partial(resnet.imagenet, blocks, "3x3"), rate)
+    yield imagenet(
+        f"resnet{layers}_v1.5", 224, batch, partial(resnet.imagenet, blocks, "3x3"), rate
+    )
 
 
-# Rates are constants, since steps are timed: tf_cnn_benchmarks' own after warm-up and before the first decay, for the default batch on
-# one GPU. Its 0.1 for AlexNet on CIFAR goes without momentum (its default) and overflows with it: 0.01 makes steps of the same size.
+# Rates are constants, since steps are timed: tf_cnn_benchmarks' own after warm-up and before the
+# first decay, for the default batch on one GPU. Its 0.1 for AlexNet on CIFAR goes without momentum
+# (its default) and overflows with it: 0.01 makes steps of the same size.
 
 UNNORMALISED = 0.01
 
@@ -124,7 +167,10 @@ FOR_IMAGENET: Mapping[str, Model] = models_of(
 
 FOR_CIFAR: Mapping[str, Model] = models_of(
     cifar("alexnet_cifar", plain.alexnet_cifar, rate=UNNORMALISED),
-    *(cifar(f"resnet{6 * blocks + 2}", partial(resnet.cifar, blocks)) for blocks in (3, 5, 7, 9, 18)),
+    *(
+        cifar(f"resnet{6 * blocks + 2}", partial(resnet.cifar, blocks))
+        for blocks in (3, 5, 7, 9, 18)
+    ),
     cifar("densenet40_k12", partial(densenet.cifar, 12, 12), batch=64),
     cifar("densenet100_k12", partial(densenet.cifar, 32, 12), batch=64),
 )
@@ -134,22 +180,68 @@ SMALL: Mapping[str, Model] = models_of(
     # the same topology for CPUs, and one block of every kind for tests
     cifar("resnet_small", partial(resnet.cifar, 1, width=8), image_size=16),
     cifar("resnet_tiny", resnet.tiny, image_size=8),
-    # every other family on few pixels with few filters, and without dropout: placements and frameworks can be compared in numbers
-    cifar("alexnet_tiny", partial(plain.alexnet, 11, shrink=32, dropout=0), image_size=67, rate=UNNORMALISED),
-    cifar("alexnet_cifar_tiny", partial(plain.alexnet_cifar, shrink=8), image_size=12, rate=UNNORMALISED),
-    cifar("overfeat_tiny", partial(plain.overfeat, 11, shrink=32, dropout=0), image_size=75, rate=UNNORMALISED),
-    cifar("vgg_tiny", partial(plain.vgg, (1, 1, 2, 2, 2), 11, shrink=16, dropout=0), image_size=32, rate=UNNORMALISED),
-    cifar("googlenet_tiny", partial(inception.googlenet, 11, shrink=4), image_size=40, rate=UNNORMALISED),
-    cifar("inception3_tiny", partial(inception.inception3, 11, shrink=16, a_filters=(32,), c_filters=(128,)), image_size=75),
-    cifar("inception4_tiny", partial(inception.inception4, 11, shrink=16, dropout=0, blocks=(1, 1, 1)), image_size=75),
+    # every other family on few pixels with few filters, and without dropout: placements and
+    # frameworks can be compared in numbers
+    cifar(
+        "alexnet_tiny",
+        partial(plain.alexnet, 11, shrink=32, dropout=0),
+        image_size=67,
+        rate=UNNORMALISED,
+    ),
+    cifar(
+        "alexnet_cifar_tiny",
+        partial(plain.alexnet_cifar, shrink=8),
+        image_size=12,
+        rate=UNNORMALISED,
+    ),
+    cifar(
+        "overfeat_tiny",
+        partial(plain.overfeat, 11, shrink=32, dropout=0),
+        image_size=75,
+        rate=UNNORMALISED,
+    ),
+    cifar(
+        "vgg_tiny",
+        partial(plain.vgg, (1, 1, 2, 2, 2), 11, shrink=16, dropout=0),
+        image_size=32,
+        rate=UNNORMALISED,
+    ),
+    cifar(
+        "googlenet_tiny",
+        partial(inception.googlenet, 11, shrink=4),
+        image_size=40,
+        rate=UNNORMALISED,
+    ),
+    cifar(
+        "inception3_tiny",
+        partial(inception.inception3, 11, shrink=16, a_filters=(32,), c_filters=(128,)),
+        image_size=75,
+    ),
+    cifar(
+        "inception4_tiny",
+        partial(inception.inception4, 11, shrink=16, dropout=0, blocks=(1, 1, 1)),
+        image_size=75,
+    ),
     cifar("densenet_tiny", partial(densenet.cifar, 2, 3, first=4), image_size=12),
 )
 
 FAMILY: Mapping[str, Model] = models_of(
-    *((one.name, partial(described, one.name, one.image_size, family.CLASSES, one.network, 64, UNNORMALISED)) for one in family.MEMBERS)
+    *(
+        (
+            one.name,
+            partial(
+                described, one.name, one.image_size, family.CLASSES, one.network, 64, UNNORMALISED
+            ),
+        )
+        for one in family.MEMBERS
+    )
 )
 """Made-up models: one formula, four numbers."""
 
 MODELS: Mapping[str, Model] = Later(
-    {name: partial(models.__getitem__, name) for models in (FOR_IMAGENET, FOR_CIFAR, SMALL, FAMILY) for name in models}
+    {
+        name: partial(models.__getitem__, name)
+        for models in (FOR_IMAGENET, FOR_CIFAR, SMALL, FAMILY)
+        for name in models
+    }
 )

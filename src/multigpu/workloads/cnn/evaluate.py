@@ -1,4 +1,6 @@
-"""Scores of an image model on the images that its input holds out (`training.evaluation` says what is asked of this)."""
+"""Scores of an image model on the images that its input holds out (`training.evaluation` says what
+is asked of this).
+"""
 
 from typing import Any
 
@@ -16,13 +18,20 @@ BATCH = 500
 
 
 def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
-    """loss: mean cross entropy over the held-out images (a ValueError: there are none); accuracy: share whose largest logit is right."""
+    """loss: mean cross entropy over the held-out images (a ValueError: there are none); accuracy:
+    share whose largest logit is right.
+    """
     pictures = source.held_out()
     if pictures is None:
-        raise ValueError(f"inputs {run.inputs!r} holds no images out to score on: choose digits_split, teacher or teacher_small")
+        raise ValueError(
+            f"inputs {run.inputs!r} holds no images out to score on: choose digits_split, teacher"
+            " or teacher_small"
+        )
     loss, right, count = torch.zeros((), dtype=torch.float64), 0, 0
     for images, labels in _held_out(pictures, run, device):
-        logits = module.logits(images).float() if run.precision != "fp64" else module.logits(images)  # type: ignore[operator]
+        logits = module.logits(images)  # type: ignore[operator]
+        if run.precision != "fp64":
+            logits = logits.float()
         loss += F.cross_entropy(logits, labels, reduction="sum").double().cpu()
         right += int((logits.argmax(dim=1) == labels).sum())
         count += len(labels)

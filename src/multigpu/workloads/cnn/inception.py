@@ -1,4 +1,6 @@
-"""tf_cnn_benchmarks' Inception networks: GoogLeNet (arXiv:1409.4842), v3 (1512.00567), v4 (1602.07261), without auxiliary heads."""
+"""tf_cnn_benchmarks' Inception networks: GoogLeNet (arXiv:1409.4842), v3 (1512.00567), v4
+(1602.07261), without auxiliary heads.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -11,7 +13,12 @@ NORM = L.BatchNorm(decay=0.999, epsilon=0.001, scale=False)
 
 
 def _conv_norm_relu(shrink: int) -> Callable[..., L.Network]:
-    def conv(filters: int, kernel: int | tuple[int, int], stride: int = 1, pads: L.Pads | Literal["same"] = "same") -> L.Network:
+    def conv(
+        filters: int,
+        kernel: int | tuple[int, int],
+        stride: int = 1,
+        pads: L.Pads | Literal["same"] = "same",
+    ) -> L.Network:
         return (L.Convolution(kernel, stride, pads, thin(filters, shrink)), NORM, L.Relu())
 
     return conv
@@ -51,24 +58,58 @@ def googlenet(classes: int = 1001, shrink: int = 1) -> L.Network:
 
 
 def inception3(
-    classes: int = 1001, shrink: int = 1, a_filters: tuple[int, ...] = (32, 64, 64), c_filters: tuple[int, ...] = (128, 160, 160, 192)
+    classes: int = 1001,
+    shrink: int = 1,
+    a_filters: tuple[int, ...] = (32, 64, 64),
+    c_filters: tuple[int, ...] = (128, 160, 160, 192),
 ) -> L.Network:
-    """For 299 pixels; 75 is the least. Blocks differ in filters behind pooling (`a_filters`) or in narrow columns (`c_filters`)."""
+    """For 299 pixels; 75 is the least. Blocks differ in filters behind pooling (`a_filters`) or in
+    narrow columns (`c_filters`).
+    """
     conv = _conv_norm_relu(shrink)
     average, valid = L.AveragePool(3, 1, "same"), L.NO_PADS
 
     def a(n: int) -> L.Concat:
-        return L.Concat((conv(64, 1), conv(48, 1) + conv(64, 5), conv(64, 1) + conv(96, 3) * 2, (average, *conv(n, 1))))
+        return L.Concat(
+            (
+                conv(64, 1),
+                conv(48, 1) + conv(64, 5),
+                conv(64, 1) + conv(96, 3) * 2,
+                (average, *conv(n, 1)),
+            )
+        )
 
     def c(n: int) -> L.Concat:
-        twice = conv(n, 1) + (conv(n, (7, 1)) + conv(n, (1, 7)) + conv(n, (7, 1)) + conv(192, (1, 7)))
-        return L.Concat((conv(192, 1), conv(n, 1) + conv(n, (1, 7)) + conv(192, (7, 1)), twice, (average, *conv(192, 1))))
+        twice = conv(n, 1) + (
+            conv(n, (7, 1)) + conv(n, (1, 7)) + conv(n, (7, 1)) + conv(192, (1, 7))
+        )
+        return L.Concat(
+            (
+                conv(192, 1),
+                conv(n, 1) + conv(n, (1, 7)) + conv(192, (7, 1)),
+                twice,
+                (average, *conv(192, 1)),
+            )
+        )
 
     def e(pool: L.AveragePool | L.MaxPool) -> L.Concat:
         both = L.Concat((conv(384, (1, 3)), conv(384, (3, 1))))
-        return L.Concat((conv(320, 1), (*conv(384, 1), both), (*conv(448, 1), *conv(384, 3), both), (pool, *conv(192, 1))))
+        return L.Concat(
+            (
+                conv(320, 1),
+                (*conv(384, 1), both),
+                (*conv(448, 1), *conv(384, 3), both),
+                (pool, *conv(192, 1)),
+            )
+        )
 
-    b = L.Concat((conv(384, 3, 2, valid), conv(64, 1) + conv(96, 3) + conv(96, 3, 2, valid), (L.MaxPool(3, 2),)))
+    b = L.Concat(
+        (
+            conv(384, 3, 2, valid),
+            conv(64, 1) + conv(96, 3) + conv(96, 3, 2, valid),
+            (L.MaxPool(3, 2),),
+        )
+    )
     seven = conv(192, 1) + conv(192, (1, 7)) + conv(192, (7, 1)) + conv(192, 3, 2, valid)
     d = L.Concat((conv(192, 1) + conv(320, 3, 2, valid), seven, (L.MaxPool(3, 2),)))
     return (
@@ -90,22 +131,57 @@ def inception3(
     )
 
 
-def inception4(classes: int = 1001, shrink: int = 1, dropout: float = 0.2, blocks: tuple[int, int, int] = (4, 7, 3)) -> L.Network:
-    """For 299 pixels; 75 is the least. `blocks` of each kind stand before, between and after the two reductions."""
+def inception4(
+    classes: int = 1001,
+    shrink: int = 1,
+    dropout: float = 0.2,
+    blocks: tuple[int, int, int] = (4, 7, 3),
+) -> L.Network:
+    """For 299 pixels; 75 is the least. `blocks` of each kind stand before, between and after the
+    two reductions.
+    """
     conv = _conv_norm_relu(shrink)
     average, valid = (L.AveragePool(3, 1, "same"),), L.NO_PADS
     halved = (L.MaxPool(3, 2),)
 
-    stem_b = (conv(64, 1) + conv(96, 3, 1, valid), conv(64, 1) + conv(64, (7, 1)) + conv(64, (1, 7)) + conv(96, 3, 1, valid))
-    a = L.Concat((average + conv(96, 1), conv(96, 1), conv(64, 1) + conv(96, 3), conv(64, 1) + conv(96, 3) * 2))
-    reduction_a = L.Concat((halved, conv(384, 3, 2, valid), conv(192, 1) + conv(224, 3) + conv(256, 3, 2, valid)))
-    b_twice = conv(192, 1) + conv(192, (1, 7)) + conv(224, (7, 1)) + conv(224, (1, 7)) + conv(256, (7, 1))
-    b = L.Concat((average + conv(128, 1), conv(384, 1), conv(192, 1) + conv(224, (1, 7)) + conv(256, (7, 1)), b_twice))
+    stem_b = (
+        conv(64, 1) + conv(96, 3, 1, valid),
+        conv(64, 1) + conv(64, (7, 1)) + conv(64, (1, 7)) + conv(96, 3, 1, valid),
+    )
+    a = L.Concat(
+        (
+            average + conv(96, 1),
+            conv(96, 1),
+            conv(64, 1) + conv(96, 3),
+            conv(64, 1) + conv(96, 3) * 2,
+        )
+    )
+    reduction_a = L.Concat(
+        (halved, conv(384, 3, 2, valid), conv(192, 1) + conv(224, 3) + conv(256, 3, 2, valid))
+    )
+    b_twice = (
+        conv(192, 1) + conv(192, (1, 7)) + conv(224, (7, 1)) + conv(224, (1, 7)) + conv(256, (7, 1))
+    )
+    b = L.Concat(
+        (
+            average + conv(128, 1),
+            conv(384, 1),
+            conv(192, 1) + conv(224, (1, 7)) + conv(256, (7, 1)),
+            b_twice,
+        )
+    )
     seven = conv(256, 1) + conv(256, (1, 7)) + conv(320, (7, 1)) + conv(320, 3, 2, valid)
     reduction_b = L.Concat((halved, conv(192, 1) + conv(192, 3, 2, valid), seven))
     wide, high = conv(256, (1, 3)), conv(256, (3, 1))
     longer = conv(384, 1) + conv(448, (1, 3)) + conv(512, (3, 1))
-    c = L.Concat((average + conv(256, 1), conv(256, 1), (*conv(384, 1), L.Concat((wide, high))), (*longer, L.Concat((high, wide)))))
+    c = L.Concat(
+        (
+            average + conv(256, 1),
+            conv(256, 1),
+            (*conv(384, 1), L.Concat((wide, high))),
+            (*longer, L.Concat((high, wide))),
+        )
+    )
     return (
         *conv(32, 3, 2, valid),
         *conv(32, 3, 1, valid),

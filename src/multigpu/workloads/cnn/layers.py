@@ -1,5 +1,6 @@
-"""A small language for convolutional networks: a network is a tuple of layers, whose shapes, variables and operations are derived.
-`steps` walks it and names each layer (its kind and a running number within its own tuple: `conv1`, `residual1`, ...) for all builders.
+"""A small language for convolutional networks: a network is a tuple of layers, whose shapes,
+variables and operations are derived. `steps` walks it and names each layer (its kind and a running
+number within its own tuple: `conv1`, `residual1`, ...) for all builders.
 Shapes are of one image, channels first: (channels, height, width), or (features,) once flattened.
 """
 
@@ -22,9 +23,11 @@ NO_PADS: Pads = (0, 0, 0, 0)
 @dataclass(frozen=True)
 class Trace:
     """What follows from a layer, or a network, once the shape of its input is known.
-    flops, spared: as `Model`'s, of one image, of convolutions and dense layers only, as is customary. passes: its
-    `memory_passes_per_unit`, a kernel a layer forward and one a gradient. ReLU is part of what stands before it, the sum of a residual
-    block of its last normalisation, and branches write where they are concatenated.
+    flops, spared: as `Model`'s, of one image, of convolutions and dense layers only, as is
+        customary. passes: its
+    `memory_passes_per_unit`, a kernel a layer forward and one a gradient. ReLU is part of what
+    stands before it, the sum of a residual block of its last normalisation, and branches write
+    where they are concatenated.
     """
 
     output: Shape
@@ -36,13 +39,17 @@ class Trace:
     def __add__(self, other: Trace) -> Trace:
         """Of this and then the other, or of both beside each other."""
         variables, flops = self.variables + other.variables, self.flops + other.flops
-        return Trace(other.output, variables, flops, self.passes + other.passes, self.spared + other.spared)
+        return Trace(
+            other.output, variables, flops, self.passes + other.passes, self.spared + other.spared
+        )
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One operation, which has no variables and keeps shapes, unless it says otherwise. `kind` begins its name.
-    touches: how often a step reads or writes each number that goes in, and each that comes out (`Trace.passes`).
+    """One operation, which has no variables and keeps shapes, unless it says otherwise. `kind`
+    begins its name.
+    touches: how often a step reads or writes each number that goes in, and each that comes out
+        (`Trace.passes`).
     """
 
     kind: ClassVar[str]
@@ -73,13 +80,20 @@ def steps(network: Network, shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
 
 def trace(network: Network, shape: Shape, prefix: str = "") -> Trace:
     """The traces of all layers in one; an empty network passes its input on."""
-    return sum((layer.trace(before, prefix + name) for name, layer, before in steps(network, shape)), Trace(shape))
+    return sum(
+        (layer.trace(before, prefix + name) for name, layer, before in steps(network, shape)),
+        Trace(shape),
+    )
 
 
 def same_pads(size: tuple[int, int], kernel: int | tuple[int, int], stride: int) -> Pads:
-    """TensorFlow's SAME: outputs = ceil(size / stride), an odd pad going to the bottom and the right."""
+    """TensorFlow's SAME: outputs = ceil(size / stride), an odd pad going to the bottom and the
+    right.
+    """
     pads: list[int] = []
-    for length, side in zip(size, (kernel, kernel) if isinstance(kernel, int) else kernel, strict=True):
+    for length, side in zip(
+        size, (kernel, kernel) if isinstance(kernel, int) else kernel, strict=True
+    ):
         total = max((-(-length // stride) - 1) * stride + side - length, 0)
         pads += (total // 2, total - total // 2)
     return (pads[0], pads[1], pads[2], pads[3])
@@ -87,7 +101,9 @@ def same_pads(size: tuple[int, int], kernel: int | tuple[int, int], stride: int)
 
 @dataclass(frozen=True)
 class Window(Layer):
-    """A kernel, one side for a square or (height, width), that moves by `stride` over a padded image."""
+    """A kernel, one side for a square or (height, width), that moves by `stride` over a padded
+    image.
+    """
 
     kernel: int | tuple[int, int]
     stride: int = 1
@@ -98,14 +114,20 @@ class Window(Layer):
         return (self.kernel, self.kernel) if isinstance(self.kernel, int) else self.kernel
 
     def pads_for(self, shape: Shape) -> Pads:
-        return same_pads((shape[1], shape[2]), self.kernel, self.stride) if self.pads == "same" else self.pads
+        return (
+            same_pads((shape[1], shape[2]), self.kernel, self.stride)
+            if self.pads == "same"
+            else self.pads
+        )
 
     def positions(self, shape: Shape) -> tuple[int, int]:
         top, bottom, left, right = self.pads_for(shape)
         height, width = shape[1] + top + bottom, shape[2] + left + right
         down, across = self.sides
         if height < down or width < across:
-            raise ValueError(f"a {down} x {across} {self.kind} does not fit a padded image of {height} x {width}")
+            raise ValueError(
+                f"a {down} x {across} {self.kind} does not fit a padded image of {height} x {width}"
+            )
         return (height - down) // self.stride + 1, (width - across) // self.stride + 1
 
     def output(self, shape: Shape) -> Shape:
@@ -113,16 +135,24 @@ class Window(Layer):
 
 
 LEAST_PRODUCTS = 2
-"""Products that a convolution's result takes at least for each pair of channels, in place of one for each weight of its window: cuDNN's
-largest tile by Winograd's algorithm, 4 x 4 of 3 x 3, takes 36 for 16 (Lavin and Gray 2016); by Fourier transforms 32 x 32 take 2.8 each."""
+"""Products that a convolution's result takes at least for each pair of channels, in place of one
+for each weight of its window: cuDNN's largest tile by Winograd's algorithm, 4 x 4 of 3 x 3, takes
+    36 for 16 (Lavin and Gray 2016); by Fourier transforms 32 x 32 take 2.8 each.
+"""
 
 
 @dataclass(frozen=True)
 class Convolution(Window):
-    """Weights [filters, channels, height, width] start normal with variance `gain` / fan-in: 2 is He's, 1 tf_cnn_benchmarks'; biases 0."""
+    """Weights [filters, channels, height, width] start normal with variance `gain` / fan-in: 2 is
+    He's, 1 tf_cnn_benchmarks'; biases 0.
+    """
 
     kind: ClassVar[str] = "conv"
-    touches: ClassVar[tuple[int, int]] = (3, 3)  # of the product, the gradient of what it reads and that of its weights
+    # of the product, the gradient of what it reads and that of its weights
+    touches: ClassVar[tuple[int, int]] = (
+        3,
+        3,
+    )
     filters: int = 0
     bias: bool = False
     gain: float = 2.0
@@ -130,11 +160,24 @@ class Convolution(Window):
     def trace(self, shape: Shape, name: str) -> Trace:
         fan_in = shape[0] * prod(self.sides)
         output = (self.filters, *self.positions(shape))
-        weight = Variable(f"{name}.weight", (self.filters, shape[0], *self.sides), "convolution", Init("normal", sqrt(self.gain / fan_in)))
+        weight = Variable(
+            f"{name}.weight",
+            (self.filters, shape[0], *self.sides),
+            "convolution",
+            Init("normal", sqrt(self.gain / fan_in)),
+        )
         bias = Variable(f"{name}.bias", (self.filters,), "bias", Init("constant", 0.0))
         flops = 2 * fan_in * prod(output)
-        spared = max(0, flops - flops * LEAST_PRODUCTS // prod(self.sides)) if self.stride == 1 else 0
-        return Trace(output, (weight, bias) if self.bias else (weight,), flops, self.passes(shape, output), spared)
+        spared = (
+            max(0, flops - flops * LEAST_PRODUCTS // prod(self.sides)) if self.stride == 1 else 0
+        )
+        return Trace(
+            output,
+            (weight, bias) if self.bias else (weight,),
+            flops,
+            self.passes(shape, output),
+            spared,
+        )
 
 
 @dataclass(frozen=True)
@@ -154,7 +197,9 @@ class AveragePool(Window):
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """Over batch and space, with shift (0) and scale (1; a ReLU with weights behind it can do without). decay: of running statistics."""
+    """Over batch and space, with shift (0) and scale (1; a ReLU with weights behind it can do
+    without). decay: of running statistics.
+    """
 
     kind: ClassVar[str] = "norm"
     decay: float = 0.9
@@ -164,16 +209,23 @@ class BatchNorm(Layer):
     def trace(self, shape: Shape, name: str) -> Trace:
         scale = Variable(f"{name}.weight", shape[:1], "norm", Init("constant", 1.0))
         shift = Variable(f"{name}.bias", shape[:1], "norm", Init("constant", 0.0))
-        # forward: read for the statistics, read again, write; backward: read twice for two sums, twice again, write
+        # forward: read for the statistics, read again, write; backward: read twice for two sums,
+        # twice again, write
         return Trace(shape, (scale, shift) if self.scale else (shift,), passes=8 * prod(shape))
 
 
 @dataclass(frozen=True)
 class LocalResponseNorm(Layer):
-    """x / (bias + alpha x sum of squares) ^ beta, over channels at most `radius` away (PyTorch divides alpha by 2 radius + 1)."""
+    """x / (bias + alpha x sum of squares) ^ beta, over channels at most `radius` away (PyTorch
+    divides alpha by 2 radius + 1).
+    """
 
     kind: ClassVar[str] = "response_norm"
-    touches: ClassVar[tuple[int, int]] = (3, 3)  # backward reads what came in, what went out and its gradient
+    # backward reads what came in, what went out and its gradient
+    touches: ClassVar[tuple[int, int]] = (
+        3,
+        3,
+    )
     radius: int
     bias: float
     alpha: float
@@ -182,14 +234,19 @@ class LocalResponseNorm(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """In training, elements are zero with probability `rate`, others scaled up; every replica draws by itself: numbers do not compare."""
+    """In training, elements are zero with probability `rate`, others scaled up; every replica draws
+    by itself: numbers do not compare.
+    """
 
     kind: ClassVar[str] = "dropout"
     rate: float
 
     def trace(self, shape: Shape, name: str) -> Trace:
         if not 0 < self.rate < 1:
-            raise ValueError(f"{name or self.kind}: a rate of {self.rate} is not between 0 and 1: leave the layer out instead of 0")
+            raise ValueError(
+                f"{name or self.kind}: a rate of {self.rate} is not between 0 and 1: leave the"
+                " layer out instead of 0"
+            )
         return super().trace(shape, name)
 
 
@@ -235,7 +292,9 @@ class PadChannels(Layer):
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """To `units` features, with a bias. Weights [units, features] start normal with variance `gain` / features (2 before a ReLU)."""
+    """To `units` features, with a bias. Weights [units, features] start normal with variance `gain`
+    / features (2 before a ReLU).
+    """
 
     kind: ClassVar[str] = "dense"
     touches: ClassVar[tuple[int, int]] = Convolution.touches
@@ -244,10 +303,23 @@ class Dense(Layer):
 
     def trace(self, shape: Shape, name: str) -> Trace:
         if len(shape) != 1:
-            raise ValueError(f"{name}: a dense layer takes features, not an image of shape {shape}: flatten it first")
-        weight = Variable(f"{name}.weight", (self.units, shape[0]), "dense", Init("normal", sqrt(self.gain / shape[0])))
+            raise ValueError(
+                f"{name}: a dense layer takes features, not an image of shape {shape}: flatten it"
+                " first"
+            )
+        weight = Variable(
+            f"{name}.weight",
+            (self.units, shape[0]),
+            "dense",
+            Init("normal", sqrt(self.gain / shape[0])),
+        )
         bias = Variable(f"{name}.bias", (self.units,), "bias", Init("constant", 0.0))
-        return Trace((self.units,), (weight, bias), 2 * self.units * shape[0], self.passes(shape, (self.units,)))
+        return Trace(
+            (self.units,),
+            (weight, bias),
+            2 * self.units * shape[0],
+            self.passes(shape, (self.units,)),
+        )
 
 
 @dataclass(frozen=True)
@@ -262,7 +334,10 @@ class Residual(Layer):
         branch = trace(self.branch, shape, f"{name}.branch.")
         shortcut = trace(self.shortcut, shape, f"{name}.shortcut.")
         if branch.output != shortcut.output:
-            raise ValueError(f"{name}: a branch of shape {branch.output} cannot be added to a shortcut of shape {shortcut.output}")
+            raise ValueError(
+                f"{name}: a branch of shape {branch.output} cannot be added to a shortcut of shape"
+                f" {shortcut.output}"
+            )
         # forward the sum reads the shortcut, backward the gradients of both ends of the block meet
         return branch + shortcut + Trace(branch.output, passes=prod(branch.output) + prod(shape))
 
@@ -275,8 +350,14 @@ class Concat(Layer):
     branches: tuple[Network, ...] = ()
 
     def trace(self, shape: Shape, name: str) -> Trace:
-        traces = [trace(branch, shape, f"{name}.branch{index}.") for index, branch in enumerate(self.branches, 1)]
+        traces = [
+            trace(branch, shape, f"{name}.branch{index}.")
+            for index, branch in enumerate(self.branches, 1)
+        ]
         sizes = {one.output[1:] for one in traces}
         if len(sizes) != 1:
-            raise ValueError(f"{name}: branches of shapes {[one.output for one in traces]} cannot be concatenated")
+            raise ValueError(
+                f"{name}: branches of shapes {[one.output for one in traces]} cannot be"
+                " concatenated"
+            )
         return sum(traces, Trace(())) + Trace((sum(one.output[0] for one in traces), *sizes.pop()))

@@ -1,12 +1,29 @@
-"""tf_cnn_benchmarks' plain networks: trivial, LeNet, AlexNet, OverFeat, VGG; and the short forms that other networks share with them."""
+"""tf_cnn_benchmarks' plain networks: trivial, LeNet, AlexNet, OverFeat, VGG; and the short forms
+that other networks share with them.
+"""
 
 from typing import Any, Literal
 
-from multigpu.workloads.cnn.layers import NO_PADS, Convolution, Dense, Dropout, Flatten, LocalResponseNorm, MaxPool, Network, Pads, Relu
+from multigpu.workloads.cnn.layers import (
+    NO_PADS,
+    Convolution,
+    Dense,
+    Dropout,
+    Flatten,
+    LocalResponseNorm,
+    MaxPool,
+    Network,
+    Pads,
+    Relu,
+)
 
 
-def conv_relu(filters: int, kernel: int, stride: int = 1, pads: Pads | Literal["same"] = "same") -> Network:
-    """A convolution with bias, then ReLU, with tf_cnn_benchmarks' gain of 1: with 2 AlexNet's loss overflows by pooling and dropout."""
+def conv_relu(
+    filters: int, kernel: int, stride: int = 1, pads: Pads | Literal["same"] = "same"
+) -> Network:
+    """A convolution with bias, then ReLU, with tf_cnn_benchmarks' gain of 1: with 2 AlexNet's loss
+    overflows by pooling and dropout.
+    """
     return (Convolution(kernel, stride, pads, filters, bias=True, gain=1.0), Relu())
 
 
@@ -21,30 +38,59 @@ def thin(filters: int, shrink: int) -> int:
 
 
 def trivial(classes: int = 1001) -> Network:
-    """Two dense layers of 1 and 4096 units before the last: next to no arithmetic, so what is left is everything else."""
+    """Two dense layers of 1 and 4096 units before the last: next to no arithmetic, so what is left
+    is everything else.
+    """
     return (Flatten(), *dense_relu(1), *dense_relu(4096), Dense(classes))
 
 
 def lenet(classes: int = 1001) -> Network:
     """TensorFlow's MNIST tutorial, after LeCun et al. 1998, for 28 pixels."""
-    return (*conv_relu(32, 5), MaxPool(2, 2), *conv_relu(64, 5), MaxPool(2, 2), Flatten(), *dense_relu(512), Dense(classes))
+    return (
+        *conv_relu(32, 5),
+        MaxPool(2, 2),
+        *conv_relu(64, 5),
+        MaxPool(2, 2),
+        Flatten(),
+        *dense_relu(512),
+        Dense(classes),
+    )
 
 
-def five(pool: MaxPool, filters: tuple[int, ...], pads: Any, units: int, classes: int, shrink: int, dropout: float) -> Network:
-    """Five convolutions and three dense layers, the first of `units`. pads: of the second convolution."""
+def five(
+    pool: MaxPool,
+    filters: tuple[int, ...],
+    pads: Any,
+    units: int,
+    classes: int,
+    shrink: int,
+    dropout: float,
+) -> Network:
+    """Five convolutions and three dense layers, the first of `units`. pads: of the second
+    convolution.
+    """
     f = [thin(each, shrink) for each in filters]
     network: Network = (*conv_relu(f[0], 11, 4, NO_PADS), pool, *conv_relu(f[1], 5, 1, pads), pool)
     network += (*conv_relu(f[2], 3), *conv_relu(f[3], 3), *conv_relu(f[4], 3), pool, Flatten())
-    return (*network, *dense_relu(thin(units, shrink), dropout), *dense_relu(thin(4096, shrink), dropout), Dense(classes))
+    return (
+        *network,
+        *dense_relu(thin(units, shrink), dropout),
+        *dense_relu(thin(4096, shrink), dropout),
+        Dense(classes),
+    )
 
 
 def alexnet(classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Network:
-    """Five convolutions and three dense layers, for 227 pixels (224 with pads): "One weird trick" (arXiv:1404.5997), 384 in the fourth."""
+    """Five convolutions and three dense layers, for 227 pixels (224 with pads): "One weird trick"
+    (arXiv:1404.5997), 384 in the fourth.
+    """
     return five(MaxPool(3, 2), (64, 192, 384, 384, 256), "same", 4096, classes, shrink, dropout)
 
 
 def alexnet_cifar(classes: int = 11, shrink: int = 1) -> Network:
-    """Two convolutions and three dense layers, for 32 pixels: TensorFlow's first tutorial, normalised over channels in both layouts."""
+    """Two convolutions and three dense layers, for 32 pixels: TensorFlow's first tutorial,
+    normalised over channels in both layouts.
+    """
     response = LocalResponseNorm(radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75)
     filters = thin(64, shrink)
     return (
@@ -70,8 +116,12 @@ VGG = {"vgg11": (1, 1, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4,
 """Convolutions of each stage: models A, D and E of the paper."""
 
 
-def vgg(stages: tuple[int, ...], classes: int = 1001, shrink: int = 1, dropout: float = 0.5) -> Network:
-    """Simonyan and Zisserman (arXiv:1409.1556): 3x3 convolutions, halved after each stage; for 224 pixels."""
+def vgg(
+    stages: tuple[int, ...], classes: int = 1001, shrink: int = 1, dropout: float = 0.5
+) -> Network:
+    """Simonyan and Zisserman (arXiv:1409.1556): 3x3 convolutions, halved after each stage; for 224
+    pixels.
+    """
     network: Network = ()
     for count, filters in zip(stages, (64, 128, 256, 512, 512), strict=True):
         network += conv_relu(thin(filters, shrink), 3) * count + (MaxPool(2, 2),)

@@ -1,5 +1,6 @@
-"""The residual networks of tf_cnn_benchmarks (He et al., arXiv:1512.03385). Two details are its own: the pads of strided convolutions and
-of the first pooling, and that the CIFAR networks' first convolution has no ReLU.
+"""The residual networks of tf_cnn_benchmarks (He et al., arXiv:1512.03385). Two details are its
+own: the pads of strided convolutions and of the first pooling, and that the CIFAR networks' first
+    convolution has no ReLU.
 """
 
 from typing import Literal
@@ -9,30 +10,52 @@ from multigpu.workloads.cnn import layers as L
 NORM = L.BatchNorm(decay=0.9, epsilon=1e-5)
 
 
-def conv_norm(filters: int, kernel: int, stride: int = 1, pads: L.Pads | Literal["same", "resnet"] = "resnet") -> L.Network:
-    """A convolution without bias and its batch norm. Pads "resnet": (kernel - 1) / 2 a side, the odd one bottom right (SAME_RESNET)."""
+def conv_norm(
+    filters: int, kernel: int, stride: int = 1, pads: L.Pads | Literal["same", "resnet"] = "resnet"
+) -> L.Network:
+    """A convolution without bias and its batch norm. Pads "resnet": (kernel - 1) / 2 a side, the
+    odd one bottom right (SAME_RESNET).
+    """
     if pads == "resnet":
         before, after = (kernel - 1) // 2, kernel // 2
         pads = (before, after, before, after)
     return (L.Convolution(kernel, stride, pads, filters), NORM)
 
 
-def bottleneck(depth: int, narrow: int, stride: int, projected: bool, stride_in: Literal["1x1", "3x3"]) -> L.Network:
-    """1x1, 3x3 and 1x1 convolutions around a shortcut, a projection or itself. stride_in: which one moves: the first (v1) or 3x3 (v1.5)."""
+def bottleneck(
+    depth: int, narrow: int, stride: int, projected: bool, stride_in: Literal["1x1", "3x3"]
+) -> L.Network:
+    """1x1, 3x3 and 1x1 convolutions around a shortcut, a projection or itself. stride_in: which one
+    moves: the first (v1) or 3x3 (v1.5).
+    """
     first, second = (stride, 1) if stride_in == "1x1" else (1, stride)
-    branch = (*conv_norm(narrow, 1, first), L.Relu(), *conv_norm(narrow, 3, second), L.Relu(), *conv_norm(depth, 1))
+    branch = (
+        *conv_norm(narrow, 1, first),
+        L.Relu(),
+        *conv_norm(narrow, 3, second),
+        L.Relu(),
+        *conv_norm(depth, 1),
+    )
     return (L.Residual(branch, conv_norm(depth, 1, stride) if projected else ()), L.Relu())
 
 
 def basic(depth: int, before: int, stride: int) -> L.Network:
-    """Two 3x3 convolutions around a shortcut without variables (option A: every stride-th pixel, channels of zeros), then ReLU."""
+    """Two 3x3 convolutions around a shortcut without variables (option A: every stride-th pixel,
+    channels of zeros), then ReLU.
+    """
     branch = (*conv_norm(depth, 3, stride, "same"), L.Relu(), *conv_norm(depth, 3, 1, "same"))
-    shortcut = () if depth == before else (L.AveragePool(1, stride), L.PadChannels((depth - before) // 2))
+    shortcut = (
+        () if depth == before else (L.AveragePool(1, stride), L.PadChannels((depth - before) // 2))
+    )
     return (L.Residual(branch, shortcut), L.Relu())
 
 
-def imagenet(blocks: tuple[int, ...], stride_in: Literal["1x1", "3x3"], classes: int = 1001, width: int = 64) -> L.Network:
-    """ResNet-50, 101, 152: `blocks` bottlenecks in each of four stages, from 4 x `width` channels, doubling."""
+def imagenet(
+    blocks: tuple[int, ...], stride_in: Literal["1x1", "3x3"], classes: int = 1001, width: int = 64
+) -> L.Network:
+    """ResNet-50, 101, 152: `blocks` bottlenecks in each of four stages, from 4 x `width` channels,
+    doubling.
+    """
     network: L.Network = (*conv_norm(width, 7, 2), L.Relu(), L.MaxPool(3, 2, "same"))
     for stage, count in enumerate(blocks):
         narrow = width * 2**stage
@@ -43,7 +66,9 @@ def imagenet(blocks: tuple[int, ...], stride_in: Literal["1x1", "3x3"], classes:
 
 
 def cifar(blocks: int, classes: int = 11, width: int = 16) -> L.Network:
-    """ResNet-20, 32, ...: `blocks` (3, 5, ...) basic blocks in each of three stages, from `width` channels, doubling."""
+    """ResNet-20, 32, ...: `blocks` (3, 5, ...) basic blocks in each of three stages, from `width`
+    channels, doubling.
+    """
     network: L.Network = conv_norm(width, 3, 1, "same")
     before = width
     for stage in range(3):
@@ -54,7 +79,9 @@ def cifar(blocks: int, classes: int = 11, width: int = 16) -> L.Network:
 
 
 def tiny(classes: int = 11) -> L.Network:
-    """One block of every kind on 8 x 8 pixels, for tests: both bottlenecks, both basic shortcuts, and pads that differ by side."""
+    """One block of every kind on 8 x 8 pixels, for tests: both bottlenecks, both basic shortcuts,
+    and pads that differ by side.
+    """
     return (
         *conv_norm(4, 3),
         L.Relu(),

@@ -19,17 +19,29 @@ class Cnn(StepModule):
         self.format = "NCHW" if self.first else "NHWC"
         self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
         for variable in model.variables:
-            if variable.kind == "norm" and variable.name.endswith(".bias"):  # every norm has a shift
+            # every norm has a shift
+            if variable.kind == "norm" and variable.name.endswith(".bias"):
                 name = variable.name.removesuffix(".bias")
-                self.statistics |= {f"{name}.mean": (variable.shape, 0.0), f"{name}.variance": (variable.shape, 1.0)}
+                self.statistics |= {
+                    f"{name}.mean": (variable.shape, 0.0),
+                    f"{name}.variance": (variable.shape, 1.0),
+                }
 
-    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; and the running statistics after it."""
+    def loss(
+        self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
+    ) -> tuple[tf.Tensor, Tensors]:
+        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; and the
+        running statistics after it.
+        """
         logits, updated = self.logits(values, batch["images"], statistics)
         return self.loss_of(logits, batch["labels"]), updated
 
-    def logits(self, values: Tensors, images: tf.Tensor, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """(B, channels, height, width) -> (B, classes) in the type of products, and the running statistics after it."""
+    def logits(
+        self, values: Tensors, images: tf.Tensor, statistics: Tensors
+    ) -> tuple[tf.Tensor, Tensors]:
+        """(B, channels, height, width) -> (B, classes) in the type of products, and the running
+        statistics after it.
+        """
         x = tf.cast(images, self.form.compute)
         if not self.first:
             x = tf.transpose(x, [0, 2, 3, 1])
@@ -37,14 +49,20 @@ class Cnn(StepModule):
         return pass_.network(self.config.network, self.config.image_shape, x, ""), pass_.updated
 
     def loss_of(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, self.form.dtype))
+        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels, tf.cast(logits, self.form.dtype)
+        )
         return tf.reduce_sum(terms)
 
 
 def build(model: Model, form: Form) -> Cnn:
-    """The functions of an image model; Unsupported where channels come first on a CPU, for which TensorFlow has no kernels."""
+    """The functions of an image model; Unsupported where channels come first on a CPU, for which
+    TensorFlow has no kernels.
+    """
     if form.layout == "channels_first" and not form.cuda:
-        raise Unsupported("TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'")
+        raise Unsupported(
+            "TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'"
+        )
     return Cnn(model, form)
 
 
@@ -76,8 +94,18 @@ class Pass:
         return self.axes((top, bottom), (left, right), (0, 0), (0, 0))
 
     def conv(self, layer: L.Convolution, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
-        y = tf.nn.conv2d(x, self.value(f"{name}.weight"), layer.stride, self.padding(layer, shape), data_format=self.format)
-        return tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format) if layer.bias else y
+        y = tf.nn.conv2d(
+            x,
+            self.value(f"{name}.weight"),
+            layer.stride,
+            self.padding(layer, shape),
+            data_format=self.format,
+        )
+        return (
+            tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format)
+            if layer.bias
+            else y
+        )
 
     def max_pool(self, layer: L.MaxPool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         padding = self.padding(layer, shape)
@@ -85,13 +113,18 @@ class Pass:
             x, padding = tf.pad(x, padding, constant_values=x.dtype.min), "VALID"
         return tf.nn.max_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
 
-    def average_pool(self, layer: L.AveragePool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def average_pool(
+        self, layer: L.AveragePool, shape: L.Shape, x: tf.Tensor, name: str
+    ) -> tf.Tensor:
         if layer.sides == (1, 1):
             s = layer.stride
             return x[:, :, ::s, ::s] if self.first else x[:, ::s, ::s]
         padding = self.padding(layer, shape)
         if not isinstance(padding, str):
-            raise NotImplementedError(f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME does")
+            raise NotImplementedError(
+                f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME"
+                " does"
+            )
         return tf.nn.avg_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
 
     def norm(self, layer: L.BatchNorm, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
@@ -113,7 +146,9 @@ class Pass:
         self.updated |= {f"{name}.mean": mean, f"{name}.variance": variance}
         return y
 
-    def _written_norm(self, layer: L.BatchNorm, x: tf.Tensor, name: str, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
+    def _written_norm(
+        self, layer: L.BatchNorm, x: tf.Tensor, name: str, scale: tf.Tensor, shift: tf.Tensor
+    ) -> tf.Tensor:
         axes = [0, 2, 3] if self.first else [0, 1, 2]
         wide = self.axes(1, 1, 1, -1)
         mean = tf.reduce_mean(x, axes)
@@ -121,13 +156,20 @@ class Pass:
         variance = tf.reduce_mean(centred * centred, axes)
         count = tf.cast(tf.size(x) // tf.size(mean), x.dtype)
         keep = tf.constant(layer.decay, x.dtype)
-        old_mean, old_variance = self.statistics[f"{name}.mean"], self.statistics[f"{name}.variance"]
+        old_mean, old_variance = (
+            self.statistics[f"{name}.mean"],
+            self.statistics[f"{name}.variance"],
+        )
         self.updated[f"{name}.mean"] = keep * old_mean + (1 - keep) * mean
-        self.updated[f"{name}.variance"] = keep * old_variance + (1 - keep) * variance * count / tf.maximum(count - 1, 1)
+        self.updated[f"{name}.variance"] = keep * old_variance + (
+            1 - keep
+        ) * variance * count / tf.maximum(count - 1, 1)
         factor = scale * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype))
         return centred * tf.reshape(factor, wide) + tf.reshape(shift, wide)
 
-    def response_norm(self, layer: L.LocalResponseNorm, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def response_norm(
+        self, layer: L.LocalResponseNorm, shape: L.Shape, x: tf.Tensor, name: str
+    ) -> tf.Tensor:
         # as in PyTorch: tf.nn.lrn takes neither channels first nor float64
         band = tf.linalg.band_part(tf.ones(2 * shape[:1], x.dtype), layer.radius, layer.radius)
         sums = tf.nn.conv2d(x * x, band[None, None], 1, "VALID", data_format=self.format)
@@ -140,7 +182,9 @@ class Pass:
     def relu(self, layer: L.Relu, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         return tf.nn.relu(x)
 
-    def mean(self, layer: L.GlobalAveragePool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def mean(
+        self, layer: L.GlobalAveragePool, shape: L.Shape, x: tf.Tensor, name: str
+    ) -> tf.Tensor:
         return tf.reduce_mean(x, [2, 3] if self.first else [1, 2])
 
     def flatten(self, layer: L.Flatten, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
@@ -148,16 +192,23 @@ class Pass:
             x = tf.transpose(x, [0, 3, 1, 2])
         return tf.reshape(x, [tf.shape(x)[0], -1])
 
-    def pad_channels(self, layer: L.PadChannels, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+    def pad_channels(
+        self, layer: L.PadChannels, shape: L.Shape, x: tf.Tensor, name: str
+    ) -> tf.Tensor:
         return tf.pad(x, self.axes((0, 0), (0, 0), (0, 0), (layer.each_side, layer.each_side)))
 
     def dense(self, layer: L.Dense, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
-        return tf.matmul(x, self.value(f"{name}.weight"), transpose_b=True) + self.value(f"{name}.bias")
+        return tf.matmul(x, self.value(f"{name}.weight"), transpose_b=True) + self.value(
+            f"{name}.bias"
+        )
 
     def residual(self, layer: L.Residual, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         y = self.network(layer.branch, shape, x, f"{name}.branch.")
         return y + self.network(layer.shortcut, shape, x, f"{name}.shortcut.")
 
     def concat(self, layer: L.Concat, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
-        branches = [self.network(branch, shape, x, f"{name}.branch{index}.") for index, branch in enumerate(layer.branches, 1)]
+        branches = [
+            self.network(branch, shape, x, f"{name}.branch{index}.")
+            for index, branch in enumerate(layer.branches, 1)
+        ]
         return tf.concat(branches, 1 if self.first else 3)

@@ -17,16 +17,25 @@ from multigpu.workloads.cnn import torch_layers as T
 from multigpu.workloads.cnn.torch_fused import fuse
 
 CAST_MIB = 4.0
-"""Weights of this size are cast together: their gradients wait for the last of them, and buckets of gradients are to leave early."""
+"""Weights of this size are cast together: their gradients wait for the last of them, and buckets of
+gradients are to leave early.
+"""
 
 
 def build(
-    model: Model, layout: str | None = None, batch_norm: str | None = None, stem: str | None = None, weight_casts: str | None = None
+    model: Model,
+    layout: str | None = None,
+    batch_norm: str | None = None,
+    stem: str | None = None,
+    weight_casts: str | None = None,
 ) -> nn.Module:
-    """The module of an image model, its parameters uninitialised (and on the meta device if built under it).
+    """The module of an image model, its parameters uninitialised (and on the meta device if built
+    under it).
 
-    layout: of images and weights in memory, "channels_first" (also None) or "channels_last", else a ValueError; shapes are NCHW in both.
-    batch_norm: "fused": in one piece with what follows it (`torch_fused`). stem: "folded": of blocks of pixels (`FoldedConv`).
+    layout: of images and weights in memory, "channels_first" (also None) or "channels_last", else a
+        ValueError; shapes are NCHW in both.
+    batch_norm: "fused": in one piece with what follows it (`torch_fused`). stem: "folded": of
+        blocks of pixels (`FoldedConv`).
     weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel.
     """
     if layout not in (None, "channels_first", "channels_last"):
@@ -43,16 +52,22 @@ def build(
 
 
 class Cnn(nn.Sequential):
-    """Sum of a shard's cross entropies over its images; parameters are the description's variables, name by name."""
+    """Sum of a shard's cross entropies over its images; parameters are the description's variables,
+    name by name.
+    """
 
-    def __init__(self, named: OrderedDict[str, nn.Module], memory_format: torch.memory_format) -> None:
+    def __init__(
+        self, named: OrderedDict[str, nn.Module], memory_format: torch.memory_format
+    ) -> None:
         super().__init__(named)
         self.memory_format = memory_format
         self.compiled: list[Callable[[Tensor], Tensor]] = []
         self.groups: list[list[T.Conv]] = []
 
     def reset_buffers(self) -> None:
-        """Start the running statistics (mean 0, variance 1) and constants anew, after the module was moved out of the meta device."""
+        """Start the running statistics (mean 0, variance 1) and constants anew, after the module
+        was moved out of the meta device.
+        """
         for module in self.modules():
             if isinstance(module, T.Norm | T.ResponseNorm):
                 module.reset_buffers()
@@ -61,7 +76,9 @@ class Cnn(nn.Sequential):
         return {}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; rows are ignored."""
+        """Of images (B, channels, height, width), floating-point, and labels (B,) int64; rows are
+        ignored.
+        """
         return self.loss_of(self.logits(batch["images"]), batch["labels"])
 
     def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -70,7 +87,11 @@ class Cnn(nn.Sequential):
         return F.cross_entropy(logits, labels, reduction="sum")
 
     def logits(self, images: Tensor) -> Tensor:
-        x = images if isinstance(self[0], T.FoldedConv) else images.contiguous(memory_format=self.memory_format)
+        x = (
+            images
+            if isinstance(self[0], T.FoldedConv)
+            else images.contiguous(memory_format=self.memory_format)
+        )
         if self.groups:
             self.lend_weights(images.device.type)
         for part in self.compiled or self:
@@ -80,7 +101,9 @@ class Cnn(nn.Sequential):
         return x
 
     def cast_in_groups(self) -> None:
-        """From now on autocast finds the weights of convolutions in 16 bits; neighbours share a cast until they reach CAST_MIB."""
+        """From now on autocast finds the weights of convolutions in 16 bits; neighbours share a
+        cast until they reach CAST_MIB.
+        """
         size_mib = 0.0
         for module in self.modules():
             if isinstance(module, T.Conv) and not isinstance(module, T.FoldedConv):
@@ -91,26 +114,44 @@ class Cnn(nn.Sequential):
                 size_mib += module.weight.nbytes / 2**20
 
     def lend_weights(self, device: str) -> None:
-        """Convolutions of groups compute with weights in autocast's type, until these are taken back."""
+        """Convolutions of groups compute with weights in autocast's type, until these are taken
+        back.
+        """
         for group in self.groups if torch.is_autocast_enabled(device) else ():
-            cast = T.CastTogether.apply(torch.get_autocast_dtype(device), *(layer.weight for layer in group))
+            cast = T.CastTogether.apply(
+                torch.get_autocast_dtype(device), *(layer.weight for layer in group)
+            )
             for layer, weight in zip(group, cast, strict=True):
                 layer.lent = weight
 
     def compile_parts(self) -> None:
-        """Compile stretches of layers: equal blocks share their code, and backward hands out gradients stretch by stretch, for merging."""
+        """Compile stretches of layers: equal blocks share their code, and backward hands out
+        gradients stretch by stretch, for merging.
+        """
         stretches: list[list[nn.Module]] = [[]]
         for layer in self:
-            if isinstance(layer, (T.Residual, T.Concat, nn.Flatten, T.Mean, nn.MaxPool2d, nn.AvgPool2d)) and stretches[-1]:
+            if (
+                isinstance(
+                    layer, (T.Residual, T.Concat, nn.Flatten, T.Mean, nn.MaxPool2d, nn.AvgPool2d)
+                )
+                and stretches[-1]
+            ):
                 stretches.append([])
             stretches[-1].append(layer)
-        torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)  # every stretch runs one method's code
-        # Sequential.compile() would leave the library's own layers out: their frames are the library's, which it does not trace
-        self.compiled = [torch.compile(nn.Sequential(*stretch), dynamic=False) for stretch in stretches]  # no submodules: a plain list
+        # every stretch runs one method's code
+        torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
+        # Sequential.compile() would leave the library's own layers out: their frames are the
+        # library's, which it does not trace
+        # no submodules: a plain list
+        self.compiled = [
+            torch.compile(nn.Sequential(*stretch), dynamic=False) for stretch in stretches
+        ]
 
 
 OVERWRITABLE = (L.Convolution, L.BatchNorm, L.Dense, L.Residual, L.Concat)
-"""Layers whose output is new memory that their own backward pass does not read: the next may write over it."""
+"""Layers whose output is new memory that their own backward pass does not read: the next may write
+over it.
+"""
 
 
 def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
@@ -127,12 +168,17 @@ def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
 
 
 def rounding(layer: L.Window, shape: L.Shape) -> bool | None:
-    """Whether the library rounds up (True), down (False) or neither (None) to place its windows so; pads at the end alone cost nothing."""
+    """Whether the library rounds up (True), down (False) or neither (None) to place its windows so;
+    pads at the end alone cost nothing.
+    """
     top, _, left, _ = layer.pads_for(shape)
     image, wanted = torch.empty(1, *shape[1:], device="meta"), layer.positions(shape)
     for up in (False, True):
         with suppress(RuntimeError):  # no window fits, or pads are wider than half of one
-            if F.max_pool2d(image, layer.sides, layer.stride, (top, left), ceil_mode=up).shape[1:] == wanted:
+            if (
+                F.max_pool2d(image, layer.sides, layer.stride, (top, left), ceil_mode=up).shape[1:]
+                == wanted
+            ):
                 return up
     return None
 
@@ -141,7 +187,9 @@ def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
     """With the library's own padding where its windows are those of the description."""
     top, bottom, left, right = layer.pads_for(shape)
     if rounding(layer, shape) is False:
-        return T.Conv(shape[0], layer.filters, layer.sides, layer.stride, (top, left), bias=layer.bias)
+        return T.Conv(
+            shape[0], layer.filters, layer.sides, layer.stride, (top, left), bias=layer.bias
+        )
     padded = T.PaddedConv(shape[0], layer.filters, layer.sides, layer.stride, bias=layer.bias)
     padded.sides = (left, right, top, bottom)
     return padded
@@ -158,19 +206,30 @@ def max_pool(layer: L.MaxPool, shape: L.Shape) -> nn.Module:
 
 
 def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
-    """The library's pooling, padding not counted; a NotImplementedError where it cannot express pads."""
+    """The library's pooling, padding not counted; a NotImplementedError where it cannot express
+    pads.
+    """
     top, _, left, _ = layer.pads_for(shape)
     if layer.sides == (1, 1):
         return T.Subsample(layer.stride)
     if (up := rounding(layer, shape)) is None:
-        raise NotImplementedError(f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME with a stride does")
-    return nn.AvgPool2d(layer.sides, layer.stride, (top, left), ceil_mode=up, count_include_pad=False)
+        raise NotImplementedError(
+            f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME with"
+            " a stride does"
+        )
+    return nn.AvgPool2d(
+        layer.sides, layer.stride, (top, left), ceil_mode=up, count_include_pad=False
+    )
 
 
 def residual(layer: L.Residual, shape: L.Shape) -> nn.Module:
     """The sum overwrites the branch's output where nothing else needs that."""
     shortcut = nn.Sequential(parts(layer.shortcut, shape)) if layer.shortcut else None
-    return T.Residual(nn.Sequential(parts(layer.branch, shape)), shortcut, isinstance(layer.branch[-1], OVERWRITABLE))
+    return T.Residual(
+        nn.Sequential(parts(layer.branch, shape)),
+        shortcut,
+        isinstance(layer.branch[-1], OVERWRITABLE),
+    )
 
 
 def concat(layer: L.Concat, shape: L.Shape) -> nn.Module:
@@ -190,19 +249,25 @@ MAKERS: dict[type[L.Layer], Callable[[Any, L.Shape], nn.Module]] = {
     L.Dropout: lambda layer, shape: nn.Dropout(layer.rate),
     L.GlobalAveragePool: lambda layer, shape: T.Mean(),
     L.Flatten: lambda layer, shape: nn.Flatten(),
-    L.PadChannels: lambda layer, shape: nn.ConstantPad3d((0, 0, 0, 0, layer.each_side, layer.each_side), 0.0),
+    L.PadChannels: lambda layer, shape: nn.ConstantPad3d(
+        (0, 0, 0, 0, layer.each_side, layer.each_side), 0.0
+    ),
     L.Dense: lambda layer, shape: T.Linear(shape[0], layer.units),
     L.Residual: residual,
     L.Concat: concat,
 }
-"""Layer -> its module, given the shape of its input. `Relu` depends on what precedes it and is made in `parts`."""
+"""Layer -> its module, given the shape of its input. `Relu` depends on what precedes it and is made
+in `parts`.
+"""
 
 
 Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave to what it gives ("loss": the last)."""
+    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave
+    to what it gives ("loss": the last).
+    """
     assert isinstance(module, Cnn)
     stretches: dict[str, list[nn.Module]] = {}
     for name, layer in module.named_children():
@@ -212,12 +277,19 @@ def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]
             stretches[name] = [layer]
     before, last = ["", *stretches], [*stretches][-1]
     return {
-        name: partial(_section, module, first, name, stretches[name], name == last) for first, name in zip(before, stretches, strict=False)
+        name: partial(_section, module, first, name, stretches[name], name == last)
+        for first, name in zip(before, stretches, strict=False)
     }
 
 
-def _section(module: Cnn, before: str, name: str, stretch: list[nn.Module], last: bool, values: Values) -> Values:
-    x = values[before] if before else values["images"].contiguous(memory_format=module.memory_format)
+def _section(
+    module: Cnn, before: str, name: str, stretch: list[nn.Module], last: bool, values: Values
+) -> Values:
+    x = (
+        values[before]
+        if before
+        else values["images"].contiguous(memory_format=module.memory_format)
+    )
     for layer in stretch:
         x = layer(x)
     return {"loss": module.loss_of(x, values["labels"])} if last else {name: x}

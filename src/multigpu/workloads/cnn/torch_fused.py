@@ -1,4 +1,6 @@
-"""Batch norm in one piece with the sum, ReLU and max-pooling that follow it (`multigpu.kernels.batch_norm`)."""
+"""Batch norm in one piece with the sum, ReLU and max-pooling that follow it
+(`multigpu.kernels.batch_norm`).
+"""
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +15,10 @@ class Absorbed(nn.Identity):
 
 
 class FusedNorm(Norm):
-    """A batch norm and what `fuse` has it absorb; in evaluation, and where the kernels cannot run, the library's operations one by one.
-    relu, pool: those that follow. twice: whether the result is used twice, so that both gradients meet in the kernel: a pair then.
+    """A batch norm and what `fuse` has it absorb; in evaluation, and where the kernels cannot run,
+    the library's operations one by one.
+    relu, pool: those that follow. twice: whether the result is used twice, so that both gradients
+        meet in the kernel: a pair then.
     """
 
     arrivals: Tensor
@@ -22,18 +26,37 @@ class FusedNorm(Norm):
     numbers: tuple[int, ...] = ()
 
     def __init__(self, norm: Norm) -> None:
-        super().__init__(norm.num_features, norm.eps, norm.momentum or 0.0, "weight" in norm._parameters)
-        self.register_buffer("arrivals", torch.zeros(norm.num_features, dtype=torch.int32), persistent=False)
+        super().__init__(
+            norm.num_features, norm.eps, norm.momentum or 0.0, "weight" in norm._parameters
+        )
+        self.register_buffer(
+            "arrivals", torch.zeros(norm.num_features, dtype=torch.int32), persistent=False
+        )
         self.pool: nn.Module | None = None
 
-    def forward(self, x: Tensor, after: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, x: Tensor, after: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """after: is added before the ReLU."""
         if not self.training or library_instead(x.device):
             return self._one_by_one(x, after)
         after = None if after is None else after.to(x.dtype)
-        mean, inverse = batch_moments(x.detach(), self.running_mean, self.running_var, self.arrivals, self.momentum, self.eps)
+        mean, inverse = batch_moments(
+            x.detach(), self.running_mean, self.running_var, self.arrivals, self.momentum, self.eps
+        )
         twice = self.twice and not torch.compiler.is_compiling()
-        y, _, second = batch_norm(x, self.weight, self.bias, after, mean, inverse, self.arrivals, self.relu, self.numbers, twice)
+        y, _, second = batch_norm(
+            x,
+            self.weight,
+            self.bias,
+            after,
+            mean,
+            inverse,
+            self.arrivals,
+            self.relu,
+            self.numbers,
+            twice,
+        )
         return (y, SecondUse.apply(y.detach(), second)) if twice else y
 
     def _one_by_one(self, x: Tensor, after: Tensor | None) -> Tensor:
@@ -44,7 +67,9 @@ class FusedNorm(Norm):
 
 
 class FusedResidual(Residual):
-    """branch(x) + shortcut(x), added up by the norm that the branch ends in. x may be a pair: for the branch and for the shortcut."""
+    """branch(x) + shortcut(x), added up by the norm that the branch ends in. x may be a pair: for
+    the branch and for the shortcut.
+    """
 
     def __init__(self, residual: Residual) -> None:
         super().__init__(residual.branch, residual.shortcut if residual.projected else None, False)
@@ -58,7 +83,9 @@ class FusedResidual(Residual):
 
 
 def fuse(stack: nn.Sequential, network: L.Network, shape: L.Shape) -> None:
-    """Have each batch norm of the network that `stack` was built from compute what follows it too."""
+    """Have each batch norm of the network that `stack` was built from compute what follows it
+    too.
+    """
     walk = list(L.steps(network, shape))
     for place, (name, layer, size) in enumerate(walk):
         part, rest = getattr(stack, name), walk[place + 1 :]

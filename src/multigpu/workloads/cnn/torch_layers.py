@@ -11,7 +11,9 @@ from multigpu.workloads.tensors import arithmetic_type
 
 
 class CastTogether(torch.autograd.Function):
-    """Tensors in another type by one kernel, and their gradients back by one; autocast takes a kernel for each."""
+    """Tensors in another type by one kernel, and their gradients back by one; autocast takes a
+    kernel for each.
+    """
 
     @staticmethod
     def forward(ctx: Any, kind: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -31,7 +33,9 @@ def cast_all(tensors: tuple[Tensor, ...], kind: torch.dtype) -> tuple[Tensor, ..
 
 
 class Conv(nn.Conv2d):
-    """A convolution whose values come from the description. lent: its weight in 16 bits, where several layers' are cast together."""
+    """A convolution whose values come from the description. lent: its weight in 16 bits, where
+    several layers' are cast together.
+    """
 
     lent: Tensor | None = None
 
@@ -39,7 +43,9 @@ class Conv(nn.Conv2d):
         """Leave the memory as it is."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) if self.lent is None else self._conv_forward(x, self.lent, self.bias)
+        return (
+            super().forward(x) if self.lent is None else self._conv_forward(x, self.lent, self.bias)
+        )
 
 
 CHANNELS = 8
@@ -47,8 +53,9 @@ CHANNELS = 8
 
 
 class FoldedConv(Conv):
-    """What a convolution computes, on images whose blocks of stride x stride pixels have become channels, as tensor cores want them.
-    Weights keep their shape and are folded in each step, as images are when they are brought into memory's order.
+    """What a convolution computes, on images whose blocks of stride x stride pixels have become
+    channels, as tensor cores want them. Weights keep their shape and are folded in each step, as
+    images are when they are brought into memory's order.
     top, left: pads; positions: of the window, downwards and across.
     """
 
@@ -57,11 +64,19 @@ class FoldedConv(Conv):
 
     def forward(self, x: Tensor) -> Tensor:
         stride, (high, wide) = self.stride[0], self.kernel_size
-        above, before = -self.top % stride, -self.left % stride  # zeros in front of the kernel, so that blocks begin where pads end
+        # zeros in front of the kernel, so that blocks begin where pads end
+        above, before = (
+            -self.top % stride,
+            -self.left % stride,
+        )
         down, across = -(-(high + above) // stride), -(-(wide + before) // stride)
         pads = before, across * stride - wide - before, above, down * stride - high - above
         weight = (
-            F.pad(self.weight, pads).unflatten(3, (across, stride)).unflatten(2, (down, stride)).permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
+            F.pad(self.weight, pads)
+            .unflatten(3, (across, stride))
+            .unflatten(2, (down, stride))
+            .permute(0, 3, 5, 1, 2, 4)
+            .flatten(1, 3)
         )
         channels = -(-weight.shape[1] // CHANNELS) * CHANNELS
         weight = F.pad(weight, (0, 0, 0, 0, 0, channels - weight.shape[1]))
@@ -70,7 +85,12 @@ class FoldedConv(Conv):
         blocks = x.unflatten(3, (-1, stride)).unflatten(2, (-1, stride)).permute(0, 2, 4, 3, 5, 1)
         top, left = (self.top + above) // stride, (self.left + before) // stride
         blocks = blocks[:, : lines - top, : columns - left]
-        part = folded[:, top : top + blocks.shape[1], left : left + blocks.shape[2], : stride * stride * x.shape[1]]
+        part = folded[
+            :,
+            top : top + blocks.shape[1],
+            left : left + blocks.shape[2],
+            : stride * stride * x.shape[1],
+        ]
         part.unflatten(3, (stride, stride, x.shape[1])).copy_(blocks)
         weight = weight.contiguous(memory_format=torch.channels_last)
         return F.conv2d(folded.permute(0, 3, 1, 2), weight, self.bias)
@@ -102,7 +122,9 @@ class Linear(nn.Linear):
 
 
 class Norm(nn.BatchNorm2d):
-    """Batch norm without the library's count of batches, a kernel a layer that nobody reads; without a scale, ones stand in for cuDNN."""
+    """Batch norm without the library's count of batches, a kernel a layer that nobody reads;
+    without a scale, ones stand in for cuDNN.
+    """
 
     def __init__(self, channels: int, epsilon: float, momentum: float, scale: bool = True) -> None:
         super().__init__(channels, epsilon, momentum)
@@ -122,7 +144,9 @@ class Norm(nn.BatchNorm2d):
 
 
 class ResponseNorm(nn.Module):
-    """Local response normalisation, (B, C, H, W): sums by a 1x1 convolution with a band of ones, fast in every layout and type."""
+    """Local response normalisation, (B, C, H, W): sums by a 1x1 convolution with a band of ones,
+    fast in every layout and type.
+    """
 
     band: Tensor
 
@@ -139,7 +163,9 @@ class ResponseNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         sums = F.conv2d(x * x, self.band)
-        factor = (self.layer.bias + self.layer.alpha * sums.to(self.band.dtype)).pow(-self.layer.beta)
+        factor = (self.layer.bias + self.layer.alpha * sums.to(self.band.dtype)).pow(
+            -self.layer.beta
+        )
         return x * factor.to(x.dtype)
 
 
@@ -186,7 +212,9 @@ class Concat(nn.Module):
 
 
 def fold(stack: nn.Sequential, network: L.Network, shape: L.Shape) -> None:
-    """Have the network's first convolution in `stack` read blocks of pixels; a ValueError where it does not begin with a strided one."""
+    """Have the network's first convolution in `stack` read blocks of pixels; a ValueError where it
+    does not begin with a strided one.
+    """
     name, layer, _ = next(L.steps(network, shape))
     if not isinstance(layer, L.Convolution) or layer.stride == 1:
         raise ValueError("only a first convolution with a stride can be folded")

@@ -8,7 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
-from multigpu.workloads.deepconn.description import TABLE, TOWERS, Compute, DeepconnConfig, stages_of, through_tower
+from multigpu.workloads.deepconn.description import (
+    TABLE,
+    TOWERS,
+    Compute,
+    DeepconnConfig,
+    stages_of,
+    through_tower,
+)
 
 
 def stage_functions(model: Model) -> dict[str, Compute]:
@@ -16,18 +23,22 @@ def stage_functions(model: Model) -> dict[str, Compute]:
     config: DeepconnConfig = model.config
     return stages_of(
         embed=lambda table, ids: F.embedding(ids, table),
-        conv=lambda x, kernel, bias: torch.tanh(F.conv1d(x.transpose(1, 2), kernel, bias)),  # (B, filters, positions)
+        # (B, filters, positions)
+        conv=lambda x, kernel, bias: torch.tanh(F.conv1d(x.transpose(1, 2), kernel, bias)),
         pool=lambda x: F.max_pool1d(x, config.pool, stride=1),
         flatten=lambda x: x.transpose(1, 2).flatten(1),
         dense=lambda x, kernel, bias: F.relu(F.linear(x, kernel, bias)),
-        error=lambda values, user, item, ratings: F.mse_loss(joined(config, values, user, item), ratings, reduction="sum"),
+        error=lambda values, user, item, ratings: F.mse_loss(
+            joined(config, values, user, item), ratings, reduction="sum"
+        ),
     )
 
 
 def joined(config: DeepconnConfig, values: Mapping[str, Any], user: Tensor, item: Tensor) -> Tensor:
-    """Ratings from both towers, (B, dense) twice -> (B,): the document's dot product, or the paper's factorisation machine of second
-    order over both, w0 + sum w_i z_i + sum over i < j of <v_i, v_j> z_i z_j, whose last sum is half of (sum v_i z_i)^2 - sum (v_i z_i)^2,
-    summed over the factors.
+    """Ratings from both towers, (B, dense) twice -> (B,): the document's dot product, or the
+    paper's factorisation machine of second order over both, w0 + sum w_i z_i + sum over i < j of
+    <v_i, v_j> z_i z_j, whose last sum is half of (sum v_i z_i)^2 - sum (v_i z_i)^2, summed over the
+    factors.
     """
     if config.factors is None:
         return (user * item).sum(1)
@@ -38,12 +49,16 @@ def joined(config: DeepconnConfig, values: Mapping[str, Any], user: Tensor, item
 
 
 def build(model: Model) -> nn.Module:
-    """The module of a two-tower model, its parameters uninitialised (and on the meta device if built under it)."""
+    """The module of a two-tower model, its parameters uninitialised (and on the meta device if
+    built under it).
+    """
     return Deepconn(model)
 
 
 class Deepconn(nn.Module):
-    """Sum of a shard's squared errors over its rows; parameters are the description's variables, name by name."""
+    """Sum of a shard's squared errors over its rows; parameters are the description's variables,
+    name by name.
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -58,8 +73,14 @@ class Deepconn(nn.Module):
         return {TABLE: batch["words"]}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """Of words (B, 2 x length) int64, the user's first, and ratings (B,); rows: the table's, if looked up, (B, 2 x length, width)."""
-        found = rows[TABLE] if rows and TABLE in rows else F.embedding(batch["words"], self.get_parameter(TABLE))
+        """Of words (B, 2 x length) int64, the user's first, and ratings (B,); rows: the table's, if
+        looked up, (B, 2 x length, width).
+        """
+        found = (
+            rows[TABLE]
+            if rows and TABLE in rows
+            else F.embedding(batch["words"], self.get_parameter(TABLE))
+        )
         ratings = self.score(found)
         ratings = ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
         return F.mse_loss(ratings, batch["ratings"], reduction="sum")
@@ -69,5 +90,7 @@ class Deepconn(nn.Module):
 
     def both_towers(self, words: Tensor) -> Tensor:
         texts = zip(TOWERS, words.split(self.config.length, 1), strict=True)
-        user, item = (through_tower(self.stages, self._parameters, tower, text) for tower, text in texts)
+        user, item = (
+            through_tower(self.stages, self._parameters, tower, text) for tower, text in texts
+        )
         return joined(self.config, self._parameters, user, item)

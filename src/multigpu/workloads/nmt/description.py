@@ -1,7 +1,9 @@
-"""The translation models, framework-free: sizes, the variables as document 000 counts them, and operations a word.
+"""The translation models, framework-free: sizes, the variables as document 000 counts them, and
+operations a word.
 
-An LSTM encoder-decoder without attention. The encoder is two separate stacks, one reading forwards and one backwards. The decoder has
-one cell for every encoder cell and starts from their last states: forward 0, backward 0, forward 1, backward 1.
+An LSTM encoder-decoder without attention. The encoder is two separate stacks, one reading forwards
+and one backwards. The decoder has one cell for every encoder cell and starts from their last
+states: forward 0, backward 0, forward 1, backward 1.
 """
 
 from collections.abc import Mapping
@@ -15,10 +17,14 @@ from multigpu.workloads.base import LSTM_PASSES, Init, Model, Optimizer, Section
 
 @dataclass(frozen=True)
 class NmtConfig:
-    """Sizes of one translation model. units: width of every cell and of both embeddings. encoder_layers: cells of each encoder stack.
-    forget_bias: added to the forget gate at run time and not part of its bias variable, as TensorFlow's cell does.
-    initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's law for its own shape.
-    dropout: share of every cell's input that is dropped in training, at every position anew (tensorflow/nmt's `DropoutWrapper`).
+    """Sizes of one translation model. units: width of every cell and of both embeddings.
+    encoder_layers: cells of each encoder stack.
+    forget_bias: added to the forget gate at run time and not part of its bias variable, as
+        TensorFlow's cell does.
+    initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's
+        law for its own shape.
+    dropout: share of every cell's input that is dropped in training, at every position anew
+        (tensorflow/nmt's `DropoutWrapper`).
     """
 
     units: int
@@ -35,7 +41,11 @@ class NmtConfig:
 
     @property
     def stacks(self) -> dict[str, int]:
-        return {"encoder_forward": self.encoder_layers, "encoder_backward": self.encoder_layers, "decoder": self.decoder_cells}
+        return {
+            "encoder_forward": self.encoder_layers,
+            "encoder_backward": self.encoder_layers,
+            "decoder": self.decoder_cells,
+        }
 
     def cell_names(self, stack: str) -> list[str]:
         """What the names of the variables of each cell of `stack` begin with, lowest cell first."""
@@ -43,9 +53,12 @@ class NmtConfig:
 
 
 def variables(config: NmtConfig) -> tuple[Variable, ...]:
-    """Two tables, a kernel and a bias for each cell, a projection without bias: 19 variables with two encoder layers (000).
-    A kernel is [2, 4 units, units]: of the input, then of the hidden state, their gates in the order i, f, g, o (TensorFlow's one matrix
-    [2 units, 4 units]: i, g, f, o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law over that one matrix; biases at 0.
+    """Two tables, a kernel and a bias for each cell, a projection without bias: 19 variables with
+    two encoder layers (000).
+    A kernel is [2, 4 units, units]: of the input, then of the hidden state, their gates in the
+        order i, f, g, o (TensorFlow's one matrix
+    [2 units, 4 units]: i, g, f, o). Starts: 000 names none, so TensorFlow's, Glorot's uniform law
+        over that one matrix; biases at 0.
     """
     n = config.units
 
@@ -53,24 +66,44 @@ def variables(config: NmtConfig) -> tuple[Variable, ...]:
         return Init("uniform", config.initial_scale or sqrt(6 / (rows + columns)))
 
     found = [
-        Variable("source_embedding", (config.source_vocabulary, n), "embedding", uniform(config.source_vocabulary, n)),
-        Variable("target_embedding", (config.target_vocabulary, n), "embedding", uniform(config.target_vocabulary, n)),
+        Variable(
+            "source_embedding",
+            (config.source_vocabulary, n),
+            "embedding",
+            uniform(config.source_vocabulary, n),
+        ),
+        Variable(
+            "target_embedding",
+            (config.target_vocabulary, n),
+            "embedding",
+            uniform(config.target_vocabulary, n),
+        ),
     ]
     for stack in config.stacks:
         for cell in config.cell_names(stack):
             found.append(Variable(f"{cell}_kernel", (2, 4 * n, n), "kernel", uniform(2 * n, 4 * n)))
             found.append(Variable(f"{cell}_bias", (4 * n,), "bias", Init("constant", 0.0)))
-    found.append(Variable("projection", (n, config.target_vocabulary), "projection", uniform(n, config.target_vocabulary)))
+    found.append(
+        Variable(
+            "projection",
+            (n, config.target_vocabulary),
+            "projection",
+            uniform(n, config.target_vocabulary),
+        )
+    )
     return tuple(found)
 
 
 def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
-    """Operations of the forward pass for one word, a multiply-add counted as two. source_share: of the counted words (1/2: equal lengths).
+    """Operations of the forward pass for one word, a multiply-add counted as two. source_share: of
+    the counted words (1/2: equal lengths).
 
-    A cell multiplies a vector of `units` by two matrices [4 units, units]: 2 x 8 units^2 operations. A source word passes the
-    cells of both encoder stacks; a target position passes the decoder's cells and the projection, 2 x units x vocabulary.
-    Look-ups, gates and the softmax are left out: they are bound by memory. At 000's size and equal lengths this is 42.4
-    million, so training, with two more such products in the backward pass, takes 3 x 42.4 = 127.1 million a word.
+    A cell multiplies a vector of `units` by two matrices [4 units, units]: 2 x 8 units^2
+    operations. A source word passes the cells of both encoder stacks; a target position passes the
+    decoder's cells and the projection, 2 x units x vocabulary. Look-ups, gates and the softmax are
+    left out: they are bound by memory. At 000's size and equal lengths this is 42.4 million, so
+        training, with two more such products in the backward pass, takes 3 x 42.4 = 127.1 million a
+        word.
     """
     cell = 2 * 8 * config.units**2
     source = 2 * config.encoder_layers * cell
@@ -79,9 +112,11 @@ def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
 
 
 def memory_passes_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
-    """Numbers that a training step reads or writes for one word at least (`Model.memory_passes_per_unit`); the share as above.
-    A word is looked up (a row read, one written, its gradient read and added to the table's: 4) and passes its cells; a target word also
-    the projection, which reads the decoder's output, writes its gradient and reads the output again (3) beside logits (5).
+    """Numbers that a training step reads or writes for one word at least
+    (`Model.memory_passes_per_unit`); the share as above. A word is looked up (a row read, one
+    written, its gradient read and added to the table's: 4) and passes its cells; a target word also
+    the projection, which reads the decoder's output, writes its gradient and reads the output again
+    (3) beside logits (5).
     """
     n = config.units
     source = 4 * n + 2 * config.encoder_layers * LSTM_PASSES * n
@@ -93,10 +128,23 @@ STATES = ("hidden", "cell")
 
 
 def sections(config: NmtConfig) -> tuple[Section, ...]:
-    """11 with two encoder layers, in an order in which they can run: look-ups, cells (last states to the decoder's), the projection."""
+    """11 with two encoder layers, in an order in which they can run: look-ups, cells (last states
+    to the decoder's), the projection.
+    """
     n = config.units
-    cell_work = {"source": {"source_embedding": 16 * n * n}, "target": {"target_embedding": 16 * n * n}}
-    found = [Section("source_embedding", ("source_embedding",), (), {"source_rows": {"source_embedding": n}}, {"rows": 0})]
+    cell_work = {
+        "source": {"source_embedding": 16 * n * n},
+        "target": {"target_embedding": 16 * n * n},
+    }
+    found = [
+        Section(
+            "source_embedding",
+            ("source_embedding",),
+            (),
+            {"source_rows": {"source_embedding": n}},
+            {"rows": 0},
+        )
+    ]
     for layer in range(config.encoder_layers):
         for stack in ("encoder_forward", "encoder_backward"):
             cell = f"{stack}_{layer}"
@@ -104,14 +152,28 @@ def sections(config: NmtConfig) -> tuple[Section, ...]:
             if layer + 1 < config.encoder_layers:
                 gives[cell] = {"source_embedding": n}
             takes: tuple[str, ...] = (f"{stack}_{layer - 1}",) if layer else ("source_rows",)
-            found.append(Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["source"]))
-    found.append(Section("target_embedding", ("target_embedding",), (), {"target_rows": {"target_embedding": n}}, {"rows": 0}))
+            found.append(
+                Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["source"])
+            )
+    found.append(
+        Section(
+            "target_embedding",
+            ("target_embedding",),
+            (),
+            {"target_rows": {"target_embedding": n}},
+            {"rows": 0},
+        )
+    )
     for layer, cell in enumerate(config.cell_names("decoder")):
         takes = (cell_below(layer), *(f"{starts_from(layer)}_{state}" for state in STATES))
         gives = {cell: {"target_embedding": n}}
-        found.append(Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["target"]))
+        found.append(
+            Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["target"])
+        )
     work = {"target_embedding": 2 * n * config.target_vocabulary}
-    found.append(Section("projection", ("projection",), (f"decoder_{config.decoder_cells - 1}",), {}, work))
+    found.append(
+        Section("projection", ("projection",), (f"decoder_{config.decoder_cells - 1}",), {}, work)
+    )
     return tuple(found)
 
 
@@ -121,7 +183,9 @@ def cell_below(layer: int) -> str:
 
 
 def starts_from(layer: int) -> str:
-    """The encoder's cell from whose last state a cell of the decoder starts: forward 0, backward 0, forward 1, backward 1."""
+    """The encoder's cell from whose last state a cell of the decoder starts: forward 0, backward 0,
+    forward 1, backward 1.
+    """
     return f"{('encoder_forward', 'encoder_backward')[layer % 2]}_{layer // 2}"
 
 
@@ -146,15 +210,26 @@ MODELS: Mapping[str, Model] = Later(
     {
         # document 000, exactly: 93,593,600 parameters
         "nmt000": partial(describe, "nmt000", NmtConfig(512, 50_000, 50_000), ADAM),
-        # document 004's size, dropout and plain SGD from uniform +-0.1: 179,417,088 parameters. Clipping (norm 5) and rate decay
-        # (luong10) belong to a training run, so a step that is only timed costs slightly less than there.
-        "nmt004": partial(describe, "nmt004", NmtConfig(1024, 36_548, 36_548, initial_scale=0.1, dropout=0.2), Optimizer("sgd", rate=1.0)),
+        # document 004's size, dropout and plain SGD from uniform +-0.1: 179,417,088 parameters.
+        # Clipping (norm 5) and rate decay (luong10) belong to a training run, so a step that is
+        # only timed costs slightly less than there.
+        "nmt004": partial(
+            describe,
+            "nmt004",
+            NmtConfig(1024, 36_548, 36_548, initial_scale=0.1, dropout=0.2),
+            Optimizer("sgd", rate=1.0),
+        ),
         # for training on the committed corpus on a laptop
         "nmt_catalogs": partial(describe, "nmt_catalogs", NmtConfig(128, 8_000, 8_000), ADAM),
         # 000's cells on the committed corpus in pieces, to be trained and not only timed
         "nmt000_pieces": partial(describe, "nmt000_pieces", NmtConfig(512, 8_000, 8_000), ADAM),
         # one cell a stack: what two CPU cores can train to sentences in minutes, on `pieces_short`
-        "nmt_short": partial(describe, "nmt_short", NmtConfig(128, 1_500, 1_500, encoder_layers=1), Optimizer("adam", rate=3e-3)),
+        "nmt_short": partial(
+            describe,
+            "nmt_short",
+            NmtConfig(128, 1_500, 1_500, encoder_layers=1),
+            Optimizer("adam", rate=3e-3),
+        ),
         # the same topology for CPUs and for tests
         "nmt_small": partial(describe, "nmt_small", NmtConfig(32, 200, 200), ADAM),
         "nmt_tiny": partial(describe, "nmt_tiny", NmtConfig(8, 50, 50), ADAM),

@@ -1,4 +1,6 @@
-"""How well a translation model does on sentences that it was not trained on, translated greedily (see `multigpu.training.evaluation`)."""
+"""How well a translation model does on sentences that it was not trained on, translated greedily
+(see `multigpu.training.evaluation`).
+"""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +21,19 @@ from multigpu.workloads.nmt.torch import Nmt
 
 def padded(sentences: Sequence[Sequence[int]]) -> Tensor:
     """Sentences filled up with EOS, (sentences, longest) int64."""
-    return pad_sequence([torch.tensor(sentence) for sentence in sentences], batch_first=True, padding_value=EOS)
+    return pad_sequence(
+        [torch.tensor(sentence) for sentence in sentences], batch_first=True, padding_value=EOS
+    )
 
 
-def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST, batch_size: int = 64) -> list[list[int]]:
+def greedy(
+    module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST, batch_size: int = 64
+) -> list[list[int]]:
     """The translation of each sentence, without start or end.
 
-    Sentences of like lengths go together. Each takes the likeliest word (of equals the lowest number) as its own next input, and ends
-    before its first EOS or after `longest` words; SOS is never chosen. A ValueError: a sentence is empty, or a number is below 1.
+    Sentences of like lengths go together. Each takes the likeliest word (of equals the lowest
+    number) as its own next input, and ends before its first EOS or after `longest` words; SOS is
+    never chosen. A ValueError: a sentence is empty, or a number is below 1.
     """
     for name, value in (("longest", longest), ("batch_size", batch_size)):
         if value < 1:
@@ -38,7 +45,9 @@ def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST
     found: dict[int, list[int]] = {}
     for start in range(0, len(order), batch_size):
         places = order[start : start + batch_size]
-        found |= zip(places, _translate([sources[place] for place in places], module, longest), strict=True)
+        found |= zip(
+            places, _translate([sources[place] for place in places], module, longest), strict=True
+        )
     return [found[place] for place in range(len(sources))]
 
 
@@ -67,67 +76,107 @@ def _translate(sources: list[Sequence[int]], module: Nmt, longest: int) -> list[
 TOGETHER = 128
 """Sentences scored at a time."""
 REMEMBERED = 300
-"""Training pairs, evenly spaced, that are translated too: how far a model learned by heart what it was shown."""
+"""Training pairs, evenly spaced, that are translated too: how far a model learned by heart what it
+was shown.
+"""
 
 
 def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
-    """loss: mean cross entropy of a held-out target piece (ends of sentences included), in nats; perplexity: its exponential.
+    """loss: mean cross entropy of a held-out target piece (ends of sentences included), in nats;
+    perplexity: its exponential.
     bleu: of the held-out pairs, translated greedily. bleu_training: of REMEMBERED training pairs.
     """
     corpus = held_out_of(run, source)
     assert isinstance(module, Nmt)
     held = corpus.held_out
     loss = held_out_loss(module, held.sources, held.targets, device)
-    remembered = np.linspace(0, len(corpus.training_texts) - 1, min(REMEMBERED, len(corpus.training_texts))).astype(int)
+    remembered = np.linspace(
+        0, len(corpus.training_texts) - 1, min(REMEMBERED, len(corpus.training_texts))
+    ).astype(int)
     texts = [corpus.training_texts[place] for place in remembered]
     return {
         "loss": loss,
         "perplexity": math.exp(min(loss, 700.0)),
         "bleu": corpus_bleu(translate(module, corpus, held.sources), held.references),
         "bleu_training": corpus_bleu(
-            translate(module, corpus, [corpus.source_pieces.encode(english) for english, _ in texts]), [german for _, german in texts]
+            translate(
+                module, corpus, [corpus.source_pieces.encode(english) for english, _ in texts]
+            ),
+            [german for _, german in texts],
         ),
     }
 
 
 def held_out_of(run: Run, source: Source) -> PieceCorpus:
-    """The corpus of a source that holds catalogs out; a ValueError that names those that do where this one does not."""
+    """The corpus of a source that holds catalogs out; a ValueError that names those that do where
+    this one does not.
+    """
     if not isinstance(source, PieceText):
-        raise ValueError(f"inputs {run.inputs!r} hold nothing out to score with: choose one of {', '.join(SELECTIONS)}")
+        raise ValueError(
+            f"inputs {run.inputs!r} hold nothing out to score with: choose one of"
+            f" {', '.join(SELECTIONS)}"
+        )
     return source.corpus
 
 
 def translate(module: Nmt, corpus: PieceCorpus, sources: Sequence[Sequence[int]]) -> list[str]:
-    """Greedy translations as text; broken off after twice the source's longest sentence, at most 100 pieces."""
+    """Greedy translations as text; broken off after twice the source's longest sentence, at most
+    100 pieces.
+    """
     longest = min(LONGEST, 2 * max(map(len, sources)))
-    return [corpus.target_pieces.decode(answer) for answer in greedy(module, sources, longest, TOGETHER)]
+    return [
+        corpus.target_pieces.decode(answer) for answer in greedy(module, sources, longest, TOGETHER)
+    ]
 
 
 @torch.no_grad()
-def held_out_loss(module: Nmt, sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device) -> float:
+def held_out_loss(
+    module: Nmt, sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device
+) -> float:
     """Mean cross entropy over all target pieces and ends of sentences, in nats."""
     order = sorted(range(len(targets)), key=lambda place: len(targets[place]))
     total, terms = 0.0, 0
     for start in range(0, len(order), TOGETHER):
         places = order[start : start + TOGETHER]
-        total += float(module(_batch([sources[place] for place in places], [targets[place] for place in places], device)))
+        total += float(
+            module(
+                _batch(
+                    [sources[place] for place in places],
+                    [targets[place] for place in places],
+                    device,
+                )
+            )
+        )
         terms += sum(len(targets[place]) + 1 for place in places)
     return total / terms
 
 
-def _batch(sources: list[list[int]], targets: list[list[int]], device: torch.device) -> dict[str, Tensor]:
+def _batch(
+    sources: list[list[int]], targets: list[list[int]], device: torch.device
+) -> dict[str, Tensor]:
     started = [[SOS, *sentence] for sentence in targets]
     ended = [[*sentence, EOS] for sentence in targets]
-    ids = {"source": padded(sources), "target_input": padded(started), "target_output": padded(ended)}
+    ids = {
+        "source": padded(sources),
+        "target_input": padded(started),
+        "target_output": padded(ended),
+    }
     lengths = {"source_length": sources, "target_length": ended}
     on_device = {name: tensor.to(device) for name, tensor in ids.items()}
-    return on_device | {name: torch.tensor([len(sentence) for sentence in side]) for name, side in lengths.items()}
+    return on_device | {
+        name: torch.tensor([len(sentence) for sentence in side]) for name, side in lengths.items()
+    }
 
 
 def corpus_bleu(translations: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU of a corpus, 0 to 100: sacrebleu's defaults, one reference each; a ValueError where there are none, or not as many."""
+    """BLEU of a corpus, 0 to 100: sacrebleu's defaults, one reference each; a ValueError where
+    there are none, or not as many.
+    """
     import sacrebleu
 
     if not references or len(translations) != len(references):
-        raise ValueError(f"BLEU compares as many translations as references, at least one: {len(translations)} and {len(references)}")
+        raise ValueError(
+            f"BLEU compares as many translations as references, at least one: {len(translations)}"
+            f" and {len(references)}"
+        )
     return float(sacrebleu.corpus_bleu(list(translations), [list(references)]).score)

@@ -1,4 +1,6 @@
-"""Projection and cross entropy in one piece: the gradient is left where the logits were, the widest array, which is then read once more."""
+"""Projection and cross entropy in one piece: the gradient is left where the logits were, the widest
+array, which is then read once more.
+"""
 
 import importlib.util
 from typing import Any
@@ -17,8 +19,10 @@ _launch = later("multigpu.workloads.nmt.softmax_kernel:launch")
 
 
 def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
-    """Overwrite logits (N, V) with the gradient of their rows' cross entropies: softmax minus one at the target, zeros where `IGNORED`.
-    targets: (N,) int64. Gives (N,) cross entropies, 0 where ignored, in float32 (float64 for float64), as all sums run.
+    """Overwrite logits (N, V) with the gradient of their rows' cross entropies: softmax minus one
+    at the target, zeros where `IGNORED`.
+    targets: (N,) int64. Gives (N,) cross entropies, 0 where ignored, in float32 (float64 for
+        float64), as all sums run.
     """
     if logits.is_cuda and logits.dtype != torch.float64 and importlib.util.find_spec("triton"):
         return _launch(logits, targets, IGNORED)
@@ -37,7 +41,9 @@ def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class WeightApart(torch.autograd.Function):
-    """Makes the logits that `ProjectedCrossEntropy` differentiates; backward the weight's gradient, on the stream where it was made."""
+    """Makes the logits that `ProjectedCrossEntropy` differentiates; backward the weight's gradient,
+    on the stream where it was made.
+    """
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, uses: list[Tensor]) -> Tensor:
@@ -48,20 +54,32 @@ class WeightApart(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         x, scale = ctx.uses
-        for use in (*gradients, *ctx.uses):  # memory that this stream works on is not to be given away meanwhile
+        # memory that this stream works on is not to be given away meanwhile
+        for use in (
+            *gradients,
+            *ctx.uses,
+        ):
             use.record_stream(torch.cuda.current_stream(use.device))
         factor, rows = (x * scale).t(), gradients[0]
-        return factor @ rows if ctx.dtype == x.dtype else torch.mm(factor, rows, out_dtype=ctx.dtype), None
+        return factor @ rows if ctx.dtype == x.dtype else torch.mm(
+            factor, rows, out_dtype=ctx.dtype
+        ), None
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
-    """Sum of cross entropies of x (N, D) @ weight (D, V), of one type, against targets (N,) int64. apart: made by `WeightApart`, which then
-    gets the gradient of the logits, and `weight` none; uses: what that takes to make the weight's gradient.
+    """Sum of cross entropies of x (N, D) @ weight (D, V), of one type, against targets (N,) int64.
+    apart: made by `WeightApart`, which then gets the gradient of the logits, and `weight` none;
+        uses: what that takes to make the weight's gradient.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, apart: Tensor | None = None, uses: list[Tensor] | None = None
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        apart: Tensor | None = None,
+        uses: list[Tensor] | None = None,
     ) -> Tensor:
         logits = x @ weight  # (N, V)
         losses = softmax_gradient_(logits, targets)
@@ -70,7 +88,9 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         return losses.sum()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, Tensor | None, None]:
+    def backward(
+        ctx: Any, *gradients: Tensor
+    ) -> tuple[Tensor, Tensor | None, None, Tensor | None, None]:
         x, weight, rows = ctx.saved_tensors
         scale = gradients[0].to(x.dtype)
         # the scale goes onto the small factors, never onto the (N, V) array
@@ -81,9 +101,13 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         return dx, None, None, rows, None
 
 
-def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, side: torch.cuda.Stream | None = None) -> Tensor:
-    """The sum over kept positions of the cross entropy of x (N, D) @ weight (D, V), in autocast's type where it is on.
-    targets: (N,) int64, `IGNORED` where padded. side: a stream for the weight's gradient in backward; None: in its turn.
+def projected_cross_entropy(
+    x: Tensor, weight: Tensor, targets: Tensor, side: torch.cuda.Stream | None = None
+) -> Tensor:
+    """The sum over kept positions of the cross entropy of x (N, D) @ weight (D, V), in autocast's
+    type where it is on.
+    targets: (N,) int64, `IGNORED` where padded. side: a stream for the weight's gradient in
+        backward; None: in its turn.
     """
     kind = x.device.type
     with_type = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype

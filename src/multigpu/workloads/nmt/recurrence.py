@@ -1,4 +1,6 @@
-"""How PyTorch runs a stack of LSTM cells, and the plan by which sentences of unequal lengths pass through one."""
+"""How PyTorch runs a stack of LSTM cells, and the plan by which sentences of unequal lengths pass
+through one.
+"""
 
 from dataclasses import dataclass
 
@@ -15,15 +17,20 @@ State = tuple[Tensor, Tensor]
 
 
 def dropped(x: Tensor, dropout: float) -> Tensor:
-    """`x` with that share of its elements at 0 and the others scaled up; `x` itself where nothing is dropped."""
+    """`x` with that share of its elements at 0 and the others scaled up; `x` itself where nothing
+    is dropped.
+    """
     return functional.dropout(x, dropout) if dropout else x
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A stack of LSTM cells, lowest first. kernels: [2, 4 units, units] of each. biases: [4 units] of each.
-    forget_bias: [4 units], the constant that TensorFlow adds at run time, as the library's second bias, which is no variable.
-    dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
+    """A stack of LSTM cells, lowest first. kernels: [2, 4 units, units] of each. biases: [4 units]
+    of each.
+    forget_bias: [4 units], the constant that TensorFlow adds at run time, as the library's second
+        bias, which is no variable.
+    dropout: share of the elements that every cell's input loses, at every position anew, the others
+        scaled up (document 004).
     """
 
     kernels: list[Tensor]
@@ -32,16 +39,22 @@ class Cells:
     dropout: float = 0.0
 
 
-def fused(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
-    """All cells and all positions in one call of the library's LSTM (cuDNN on GPUs, oneDNN or ATen on CPUs).
-    x: (T, B, units), or packed (words, units) with `batch_sizes`, (T,) int64 on the host: how many still run at each position.
-    Gives the top cell's outputs, shaped as `x`, and the state after the last position of each sentence.
+def fused(
+    x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """All cells and all positions in one call of the library's LSTM (cuDNN on GPUs, oneDNN or ATen
+    on CPUs).
+    x: (T, B, units), or packed (words, units) with `batch_sizes`, (T,) int64 on the host: how many
+        still run at each position.
+    Gives the top cell's outputs, shaped as `x`, and the state after the last position of each
+    sentence.
     """
     layers, units, dropout = len(cells.kernels), x.shape[-1], cells.dropout
     half = 4 * units * units
     kind = arithmetic_type(x)
-    # cuDNN wants one stretch of memory, all matrices and then all biases: laid out so here, in one copy, it takes the
-    # weights as they are. Given separate tensors it makes 4 copies a cell, and autocast would make it compute in float16.
+    # cuDNN wants one stretch of memory, all matrices and then all biases: laid out so here, in one
+    # copy, it takes the weights as they are. Given separate tensors it makes 4 copies a cell, and
+    # autocast would make it compute in float16.
     biases = [b for bias in cells.biases for b in (bias, cells.forget_bias)]
     flat = torch.cat([kernel.flatten() for kernel in cells.kernels] + biases).to(kind)
     parts = flat.split([half] * (2 * layers) + [4 * units] * (2 * layers))
@@ -53,26 +66,39 @@ def fused(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = No
     x = dropped(x, dropout)  # the library drops between its layers only
     with torch.autocast(x.device.type, enabled=False):
         if batch_sizes is None:
-            y, hidden, cell = torch._VF.lstm(x.to(kind), (hidden, cell), weights, True, layers, dropout, True, False, False)
+            y, hidden, cell = torch._VF.lstm(
+                x.to(kind), (hidden, cell), weights, True, layers, dropout, True, False, False
+            )
         else:
-            y, hidden, cell = torch._VF.lstm(x.to(kind), batch_sizes, (hidden, cell), weights, True, layers, dropout, True, False)
+            y, hidden, cell = torch._VF.lstm(
+                x.to(kind), batch_sizes, (hidden, cell), weights, True, layers, dropout, True, False
+            )
     return y, (hidden, cell)
 
 
-def stepwise(x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
-    """What `fused` computes, as a loop over positions: the "dynamic rnn" of document 000's time, with thirty times as many kernels."""
+def stepwise(
+    x: Tensor, state: State, cells: Cells, batch_sizes: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """What `fused` computes, as a loop over positions: the "dynamic rnn" of document 000's time,
+    with thirty times as many kernels.
+    """
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):
-        matrices = [torch.cat((kernel[0], kernel[1]), 1).to(kind).t() for kernel in cells.kernels]  # (2 units, 4 units)
+        # (2 units, 4 units)
+        matrices = [torch.cat((kernel[0], kernel[1]), 1).to(kind).t() for kernel in cells.kernels]
         shifts = [(bias + cells.forget_bias).to(kind) for bias in cells.biases]
         hidden, cell = ([layer.to(kind) for layer in s.unbind(0)] for s in state)
-        positions = x.to(kind).unbind(0) if batch_sizes is None else x.to(kind).split(batch_sizes.tolist())
+        positions = (
+            x.to(kind).unbind(0) if batch_sizes is None else x.to(kind).split(batch_sizes.tolist())
+        )
         outputs = []
         for value in positions:
             running = len(value)  # packed sentences are sorted: those that have ended stand last
             for layer, (matrix, shift) in enumerate(zip(matrices, shifts, strict=True)):
                 h, c = hidden[layer], cell[layer]
-                gates = torch.addmm(shift, torch.cat((dropped(value, cells.dropout), h[:running]), 1), matrix)
+                gates = torch.addmm(
+                    shift, torch.cat((dropped(value, cells.dropout), h[:running]), 1), matrix
+                )
                 i, f, g, o = gates.chunk(4, 1)
                 new = torch.sigmoid(f) * c[:running] + torch.sigmoid(i) * torch.tanh(g)
                 value = torch.sigmoid(o) * torch.tanh(new)
@@ -92,11 +118,14 @@ def persistent(
     beside: int = 1,
     side: torch.cuda.Stream | None = None,
 ) -> tuple[Tensor, State]:
-    """What `fused` computes, by one persistent kernel a cell (`multigpu.kernels`), or by the library where that kernel cannot run.
+    """What `fused` computes, by one persistent kernel a cell (`multigpu.kernels`), or by the
+    library where that kernel cannot run.
 
-    It reads the variables as they are, float32 under autocast, and gives their gradients in that type. Of (T, B, units) it also takes
+    It reads the variables as they are, float32 under autocast, and gives their gradients in that
+    type. Of (T, B, units) it also takes
     lengths: (B,) int32 beside x, where not all sentences end at T; outputs behind are 0.
-    beside: how many such stacks run at once, this one counted. side: a stream for the gradients of the kernels in backward.
+    beside: how many such stacks run at once, this one counted. side: a stream for the gradients of
+        the kernels in backward.
     """
     if library_instead(x.device) is not None:
         assert lengths is None, "the library plans with lengths on the host"
@@ -106,15 +135,29 @@ def persistent(
     with torch.autocast(x.device.type, enabled=False):
         value, places = x.to(kind), None
         if batch_sizes is not None:
-            running = torch.arange(int(batch_sizes[0])) < batch_sizes[:, None]  # (T, B): sentences are sorted
-            counts = to_device(torch.cat((running.flatten().nonzero()[:, 0], running.sum(0))), x.device)
+            # (T, B): sentences are sorted
+            running = torch.arange(int(batch_sizes[0])) < batch_sizes[:, None]
+            counts = to_device(
+                torch.cat((running.flatten().nonzero()[:, 0], running.sum(0))), x.device
+            )
             places, lengths = counts[: len(x)], counts[len(x) :].int()
-            value = value.new_zeros(running.numel(), x.shape[1]).index_copy(0, places, value).view(*running.shape, x.shape[1])
+            value = (
+                value.new_zeros(running.numel(), x.shape[1])
+                .index_copy(0, places, value)
+                .view(*running.shape, x.shape[1])
+            )
         hidden, cell = [], []
         for h, c, kernel, bias in zip(*state, cells.kernels, cells.biases, strict=True):
             shifts = bias.to(exact), cells.forget_bias.to(exact)
             value, h, c = lstm_layer(
-                dropped(value, cells.dropout), h.to(kind), c.to(exact), kernel.to(exact), shifts, lengths, beside, side
+                dropped(value, cells.dropout),
+                h.to(kind),
+                c.to(exact),
+                kernel.to(exact),
+                shifts,
+                lengths,
+                beside,
+                side,
             )
             hidden.append(h)
             cell.append(c.to(kind))
@@ -124,8 +167,10 @@ def persistent(
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out; on the device but batch_sizes.
-    forwards, backwards: (words,) positions t x B + b in (T, B), from each sentence's first or last word. unsort: (B,) undoes the sorting.
+    """Where each word of a ragged batch stands once sentences are sorted by length and padding is
+    left out; on the device but batch_sizes.
+    forwards, backwards: (words,) positions t x B + b in (T, B), from each sentence's first or last
+        word. unsort: (B,) undoes the sorting.
     """
 
     forwards: Tensor
@@ -135,7 +180,9 @@ class Packing:
 
 
 def pack(lengths: Tensor, device: torch.device) -> Packing:
-    """The packing, on `device`, of sentences of these lengths: (B,) int64 on the host, each at least 1."""
+    """The packing, on `device`, of sentences of these lengths: (B,) int64 on the host, each at
+    least 1.
+    """
     batch = len(lengths)
     order = lengths.argsort(descending=True, stable=True)
     left = lengths[order]  # (B,)
@@ -144,5 +191,6 @@ def pack(lengths: Tensor, device: torch.device) -> Packing:
     forwards = (step * batch + order)[running]
     backwards = ((left - 1 - step) * batch + order)[running]
     words = len(forwards)
-    places = to_device(torch.cat((forwards, backwards, order.argsort())), device)  # one copy instead of three
+    # one copy instead of three
+    places = to_device(torch.cat((forwards, backwards, order.argsort())), device)
     return Packing(places[:words], places[words : 2 * words], places[2 * words :], running.sum(1))

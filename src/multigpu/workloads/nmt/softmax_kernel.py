@@ -1,4 +1,6 @@
-"""The GPU kernel of `softmax_gradient_`: a program a row, read twice and written once. Triton comes with PyTorch's GPU builds only."""
+"""The GPU kernel of `softmax_gradient_`: a program a row, read twice and written once. Triton comes
+with PyTorch's GPU builds only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from torch import Tensor
 
 
 @triton.jit
-def _softmax_gradient(logits, targets, losses, width, IGNORED: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _softmax_gradient(  # type: ignore[no-untyped-def]
+    logits, targets, losses, width, IGNORED: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * width
     target = tl.load(targets + row)
@@ -18,9 +22,12 @@ def _softmax_gradient(logits, targets, losses, width, IGNORED: tl.constexpr, BLO
         tl.store(losses + row, 0.0)
         for first in range(0, width, BLOCK):
             inside = first + columns < width
-            tl.store(start + first + columns, tl.zeros((BLOCK,), logits.dtype.element_ty), mask=inside)
+            tl.store(
+                start + first + columns, tl.zeros((BLOCK,), logits.dtype.element_ty), mask=inside
+            )
         return
-    chosen = tl.load(start + target).to(tl.float32)  # before anything is overwritten: the sums below are a barrier
+    # before anything is overwritten: the sums below are a barrier
+    chosen = tl.load(start + target).to(tl.float32)
     # each lane keeps a running maximum and a sum scaled to it; lanes are joined once, at the end
     peak = tl.full((BLOCK,), -1e30, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
@@ -44,5 +51,7 @@ def _softmax_gradient(logits, targets, losses, width, IGNORED: tl.constexpr, BLO
 def launch(logits: Tensor, targets: Tensor, ignored: int) -> Tensor:
     """See `softmax_gradient_`. logits must be contiguous (N, V) on a GPU."""
     losses = torch.empty(len(logits), device=logits.device, dtype=torch.float32)
-    _softmax_gradient[(len(logits),)](logits, targets, losses, logits.shape[1], IGNORED=ignored, BLOCK=4096, num_warps=8)
+    _softmax_gradient[(len(logits),)](
+        logits, targets, losses, logits.shape[1], IGNORED=ignored, BLOCK=4096, num_warps=8
+    )
     return losses

@@ -12,22 +12,46 @@ from multigpu.kernels.lstm_launch import library_instead
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import STATES, NmtConfig, cell_below, starts_from
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.recurrence import Cells, Packing, State, fused, pack, persistent, stepwise
+from multigpu.workloads.nmt.recurrence import (
+    Cells,
+    Packing,
+    State,
+    fused,
+    pack,
+    persistent,
+    stepwise,
+)
 from multigpu.workloads.tensors import arithmetic_type, to_device
 
-RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
+RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {
+    "fused": fused,
+    "stepwise": stepwise,
+    "persistent": persistent,
+}
 
 
-def build(model: Model, recurrence: str | None = None, cross_entropy: str | None = None, execution: str = "eager") -> nn.Module:
-    """The module of a translation model, its parameters uninitialised. recurrence: "fused" (also None), "stepwise" or "persistent".
-    cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`). execution: where steps become one CUDA
-    graph ("captured"), the encoder's two directions stand side by side in it (a host that launches each kernel gains nothing).
+def build(
+    model: Model,
+    recurrence: str | None = None,
+    cross_entropy: str | None = None,
+    execution: str = "eager",
+) -> nn.Module:
+    """The module of a translation model, its parameters uninitialised. recurrence: "fused" (also
+    None), "stepwise" or "persistent".
+    cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`).
+        execution: where steps become one CUDA
+    graph ("captured"), the encoder's two directions stand side by side in it (a host that launches
+    each kernel gains nothing).
     """
-    return Nmt(model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", "captured" in execution)
+    return Nmt(
+        model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", "captured" in execution
+    )
 
 
 def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
-    """The array `name` of a batch, which must be on the host: plans are made there, and asking a device would stop it."""
+    """The array `name` of a batch, which must be on the host: plans are made there, and asking a
+    device would stop it.
+    """
     lengths = batch[name]
     if lengths.device.type != "cpu":
         raise ValueError(f"{name} is on {lengths.device}: lengths must stay on the host")
@@ -38,12 +62,16 @@ def ends_of(lengths: Tensor) -> tuple[int, int]:
     """The shortest and the longest; a ValueError where a sentence is empty."""
     shortest, longest = (int(end) for end in lengths.aminmax())
     if shortest < 1:
-        raise ValueError("source_length has a 0: an empty sentence leaves the decoder no state to start from")
+        raise ValueError(
+            "source_length has a 0: an empty sentence leaves the decoder no state to start from"
+        )
     return shortest, longest
 
 
 def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The sum of cross entropies of x (N, D) @ weight (D, V) over targets (N,) int64 that are not ignored, in float32 or better."""
+    """The sum of cross entropies of x (N, D) @ weight (D, V) over targets (N,) int64 that are not
+    ignored, in float32 or better.
+    """
     logits = x @ weight
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
@@ -57,24 +85,36 @@ def unsorted(state: State, places: Tensor) -> State:
 
 
 def interleaved(forwards: State, backwards: State) -> State:
-    """Both stacks' states as the decoder's cells take them: forward 0, backward 0, forward 1, backward 1."""
-    hidden, cell = (torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True))
+    """Both stacks' states as the decoder's cells take them: forward 0, backward 0, forward 1,
+    backward 1.
+    """
+    hidden, cell = (
+        torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True)
+    )
     return hidden, cell
 
 
 class Nmt(nn.Module):
-    """Sum of a shard's cross entropies over its target words; parameters are the description's variables, name by name."""
+    """Sum of a shard's cross entropies over its target words; parameters are the description's
+    variables, name by name.
+    """
 
     forget_bias: Tensor
     projection: Tensor
 
     def __init__(
-        self, model: Model, recurrence: Callable[..., tuple[Tensor, State]] = fused, fused_loss: bool = False, concurrent: bool = False
+        self,
+        model: Model,
+        recurrence: Callable[..., tuple[Tensor, State]] = fused,
+        fused_loss: bool = False,
+        concurrent: bool = False,
     ) -> None:
         super().__init__()
         self.config: NmtConfig = model.config
         self.recurrence, self.concurrent = recurrence, concurrent
-        self.loss: Callable[[Tensor, Tensor, Tensor], Tensor] = projected_cross_entropy if fused_loss else library_loss
+        self.loss: Callable[[Tensor, Tensor, Tensor], Tensor] = (
+            projected_cross_entropy if fused_loss else library_loss
+        )
         self.streams: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
         for variable in model.variables:
             self.register_parameter(variable.name, nn.Parameter(torch.empty(variable.shape)))
@@ -103,30 +143,50 @@ class Nmt(nn.Module):
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         """The sum of the loss over the shard's target words, a float32 (or float64) scalar.
 
-        batch: source (B, S), target_input and target_output (B, T), int64; source_length and target_length (B,), int64 and on the host.
-            Of equal lengths nothing is planned or copied, and the pass can be captured. Where `reads_lengths_on_device`, also source_ends
+        batch: source (B, S), target_input and target_output (B, T), int64; source_length and
+            target_length (B,), int64 and on the host. Of equal lengths nothing is planned or
+            copied, and the pass can be captured. Where `reads_lengths_on_device`, also source_ends
             and target_ends (B,), int32 on the device, which say the same to a captured pass.
-        rows: embedding variable -> rows looked up elsewhere, (B, S, units) or (B, T, units); its table is not touched.
+        rows: embedding variable -> rows looked up elsewhere, (B, S, units) or (B, T, units); its
+            table is not touched.
         """
         rows = rows or {}
         ids = self.lookups(batch)
         source = self._embed("source_embedding", ids["source_embedding"], rows)  # (S, B, D)
         ends = batch.get("source_ends")
-        state = self._encode(source, host_lengths(batch, "source_length")) if ends is None else self._encode_to(source, ends)
+        state = (
+            self._encode(source, host_lengths(batch, "source_length"))
+            if ends is None
+            else self._encode_to(source, ends)
+        )
         target = self._embed("target_embedding", ids["target_embedding"], rows)  # (T, B, D)
         output, _ = self._run("decoder", target, state)  # (T, B, D)
-        targets = self._targets(batch["target_output"], host_lengths(batch, "target_length"), batch.get("target_ends"))  # (T, B)
-        if self.loss is projected_cross_entropy and (side := self._gradients(output.device)) is not None:
-            return projected_cross_entropy(output.flatten(0, 1), self.projection, targets.flatten(), side)
+        # (T, B)
+        targets = self._targets(
+            batch["target_output"], host_lengths(batch, "target_length"), batch.get("target_ends")
+        )
+        if (
+            self.loss is projected_cross_entropy
+            and (side := self._gradients(output.device)) is not None
+        ):
+            return projected_cross_entropy(
+                output.flatten(0, 1), self.projection, targets.flatten(), side
+            )
         return self.loss(output.flatten(0, 1), self.projection, targets.flatten())
 
     def encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The decoder's first state, (cells, B, units): source (B, S) int64 on the module's device, lengths (B,) on the host."""
+        """The decoder's first state, (cells, B, units): source (B, S) int64 on the module's device,
+        lengths (B,) on the host.
+        """
         return self._encode(self._embed("source_embedding", source, {}), lengths)
 
     def decode_step(self, words: Tensor, state: State) -> tuple[Tensor, State]:
-        """One position of the decoder: the words before it, (B,) int64, to logits (B, vocabulary) and the state after it."""
-        output, state = self._run("decoder", self._embed("target_embedding", words[:, None], {}), state)
+        """One position of the decoder: the words before it, (B,) int64, to logits (B, vocabulary)
+        and the state after it.
+        """
+        output, state = self._run(
+            "decoder", self._embed("target_embedding", words[:, None], {}), state
+        )
         return output[0] @ self.projection.to(output.dtype), state
 
     def compile_parts(self) -> None:
@@ -140,18 +200,32 @@ class Nmt(nn.Module):
         return F.embedding(ids.t(), self.get_parameter(name))
 
     def _run(
-        self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None, lengths: Tensor | None = None, beside: int = 1
+        self,
+        stack: str,
+        x: Tensor,
+        state: State,
+        batch_sizes: Tensor | None = None,
+        lengths: Tensor | None = None,
+        beside: int = 1,
     ) -> tuple[Tensor, State]:
-        """lengths: of persistent cells alone. beside: how many stacks run at once, this one counted."""
-        kernels, biases = ([self._parameters[f"{cell}_{part}"] for cell in self.config.cell_names(stack)] for part in ("kernel", "bias"))
+        """lengths: of persistent cells alone. beside: how many stacks run at once, this one
+        counted.
+        """
+        kernels, biases = (
+            [self._parameters[f"{cell}_{part}"] for cell in self.config.cell_names(stack)]
+            for part in ("kernel", "bias")
+        )
         more: dict[str, Any] = {}
         if self.recurrence is persistent:
             more = {"lengths": lengths, "beside": beside, "side": self._gradients(x.device)}
-        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]  # no parameter is None
+        # no parameter is None
+        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]
         return self.recurrence(x, state, cells, batch_sizes, **more)
 
     def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
-        """The stream for gradients of variables beside persistent cells, which leave half of a GPU free; None: in their turn."""
+        """The stream for gradients of variables beside persistent cells, which leave half of a GPU
+        free; None: in their turn.
+        """
         beside = self.recurrence is persistent and self.concurrent and device.type == "cuda"
         return self._stream(device, "gradients") if beside else None
 
@@ -159,31 +233,53 @@ class Nmt(nn.Module):
         return self.streams.setdefault((device, name), torch.cuda.Stream(device))
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The decoder's first state, (cells, B, D), after each sentence's own last word: source (S, B, D), lengths (B,) on the host."""
+        """The decoder's first state, (cells, B, D), after each sentence's own last word: source (S,
+        B, D), lengths (B,) on the host.
+        """
         shortest, longest = ends_of(lengths)
-        zero = source.new_zeros(self.config.encoder_layers, source.shape[1], self.config.units)  # (L, B, D)
+        # (L, B, D)
+        zero = source.new_zeros(self.config.encoder_layers, source.shape[1], self.config.units)
         if shortest == longest:
             source = source[:longest]
             forwards, backwards = self._both_directions(source, source.flip(0), (zero, zero))
         else:
             packing = pack(lengths, source.device)
             words = source.flatten(0, 1)  # (S B, D)
-            _, forwards = self._run("encoder_forward", words.index_select(0, packing.forwards), (zero, zero), packing.batch_sizes)
-            _, backwards = self._run("encoder_backward", words.index_select(0, packing.backwards), (zero, zero), packing.batch_sizes)
-            forwards, backwards = unsorted(forwards, packing.unsort), unsorted(backwards, packing.unsort)
+            _, forwards = self._run(
+                "encoder_forward",
+                words.index_select(0, packing.forwards),
+                (zero, zero),
+                packing.batch_sizes,
+            )
+            _, backwards = self._run(
+                "encoder_backward",
+                words.index_select(0, packing.backwards),
+                (zero, zero),
+                packing.batch_sizes,
+            )
+            forwards, backwards = (
+                unsorted(forwards, packing.unsort),
+                unsorted(backwards, packing.unsort),
+            )
         return interleaved(forwards, backwards)
 
     def _encode_to(self, source: Tensor, ends: Tensor) -> State:
         """As `_encode`, planned on the device: source (S, B, D), ends (B,) int32 beside it."""
         longest, batch = source.shape[:2]
         position = torch.arange(longest, device=source.device)[:, None]  # (S, 1)
-        turned = torch.where(position < ends, ends - 1 - position, position) * batch + torch.arange(batch, device=source.device)
+        turned = torch.where(position < ends, ends - 1 - position, position) * batch + torch.arange(
+            batch, device=source.device
+        )
         zero = source.new_zeros(self.config.encoder_layers, batch, self.config.units)  # (L, B, D)
         words = source.flatten(0, 1).index_select(0, turned.flatten()).view_as(source)
         return interleaved(*self._both_directions(source, words, (zero, zero), ends))
 
-    def _both_directions(self, source: Tensor, turned: Tensor, state: State, ends: Tensor | None = None) -> tuple[State, State]:
-        """The states after the last and after the first position of sentences (S, B, D), read forwards and, `turned`, backwards."""
+    def _both_directions(
+        self, source: Tensor, turned: Tensor, state: State, ends: Tensor | None = None
+    ) -> tuple[State, State]:
+        """The states after the last and after the first position of sentences (S, B, D), read
+        forwards and, `turned`, backwards.
+        """
         if not (self.concurrent and source.is_cuda):
             _, forwards = self._run("encoder_forward", source, state, lengths=ends)
             _, backwards = self._run("encoder_backward", turned, state, lengths=ends)
@@ -195,31 +291,45 @@ class Nmt(nn.Module):
             _, backwards = self._run("encoder_backward", turned, state, lengths=ends, beside=2)
         _, forwards = self._run("encoder_forward", source, state, lengths=ends, beside=2)
         main.wait_stream(side)
-        for tensor in (turned, *state):  # memory that the other stream works on is not to be given away meanwhile
+        # memory that the other stream works on is not to be given away meanwhile
+        for tensor in (
+            turned,
+            *state,
+        ):
             tensor.record_stream(side)
         for tensor in backwards:
             tensor.record_stream(main)
         return forwards, backwards
 
     def _targets(self, target: Tensor, lengths: Tensor, ends: Tensor | None = None) -> Tensor:
-        """Targets, time first, with padding marked to be ignored: (B, T) -> (T, B). ends: the lengths on the device."""
+        """Targets, time first, with padding marked to be ignored: (B, T) -> (T, B). ends: the
+        lengths on the device.
+        """
         target = target.t()
         if ends is None and int(lengths.min()) >= target.shape[0]:
             return target
         position = torch.arange(target.shape[0], device=target.device)[:, None]  # (T, 1)
-        return target.masked_fill(position >= (to_device(lengths, target.device) if ends is None else ends), IGNORED)
+        return target.masked_fill(
+            position >= (to_device(lengths, target.device) if ends is None else ends), IGNORED
+        )
 
 
 Values = dict[str, Tensor]
 Compute = Callable[[Values], Values]
-"""From arrays of the batch and tensors that earlier sections gave to what the section gives ("loss": the last one)."""
+"""From arrays of the batch and tensors that earlier sections gave to what the section gives
+("loss": the last one).
+"""
 
 
 def section_functions(module: nn.Module) -> dict[str, Compute]:
-    """Section -> what it computes. A section touches no variables but its own, so all others may stay on the meta device."""
+    """Section -> what it computes. A section touches no variables but its own, so all others may
+    stay on the meta device.
+    """
     assert isinstance(module, Nmt)
     config = module.config
-    found: dict[str, Compute] = {f"{side}_embedding": partial(_look_up, module, side) for side in ("source", "target")}
+    found: dict[str, Compute] = {
+        f"{side}_embedding": partial(_look_up, module, side) for side in ("source", "target")
+    }
     for layer in range(config.encoder_layers):
         for stack in ("encoder_forward", "encoder_backward"):
             found[f"{stack}_{layer}"] = partial(_encoder_cell, module, stack, layer)
@@ -229,7 +339,9 @@ def section_functions(module: nn.Module) -> dict[str, Compute]:
 
     def projection(values: Values) -> Values:
         targets = module._targets(values["target_output"], host_lengths(values, "target_length"))
-        return {"loss": module.loss(values[last].flatten(0, 1), module.projection, targets.flatten())}
+        return {
+            "loss": module.loss(values[last].flatten(0, 1), module.projection, targets.flatten())
+        }
 
     return found | {"projection": projection}
 
@@ -240,15 +352,24 @@ def _look_up(module: Nmt, side: str, values: Values) -> Values:
     return {f"{side}_rows": found.to(arithmetic_type(found))}
 
 
-def _cell(module: Nmt, name: str, x: Tensor, state: State, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
+def _cell(
+    module: Nmt, name: str, x: Tensor, state: State, batch_sizes: Tensor | None = None
+) -> tuple[Tensor, State]:
     kernel, bias = module.get_parameter(f"{name}_kernel"), module.get_parameter(f"{name}_bias")
-    return module.recurrence(x, state, Cells([kernel], [bias], module.forget_bias, module.dropout), batch_sizes)
+    return module.recurrence(
+        x, state, Cells([kernel], [bias], module.forget_bias, module.dropout), batch_sizes
+    )
 
 
 def _encoder_cell(module: Nmt, stack: str, layer: int, values: Values) -> Values:
-    """Outputs travel as the batch is: (S, B, D) in the order of reading, which for the second direction is from the last word on."""
+    """Outputs travel as the batch is: (S, B, D) in the order of reading, which for the second
+    direction is from the last word on.
+    """
     name, hands_up = f"{stack}_{layer}", layer + 1 < module.config.encoder_layers
-    x, lengths = values[f"{stack}_{layer - 1}" if layer else "source_rows"], host_lengths(values, "source_length")
+    x, lengths = (
+        values[f"{stack}_{layer - 1}" if layer else "source_rows"],
+        host_lengths(values, "source_length"),
+    )
     shortest, longest = ends_of(lengths)
     zero = x.new_zeros(1, x.shape[1], x.shape[2])
     turned = stack == "encoder_backward" and layer == 0
@@ -260,12 +381,16 @@ def _encoder_cell(module: Nmt, stack: str, layer: int, values: Values) -> Values
         output, state = _cell(module, name, words, (zero, zero), packing.batch_sizes)
         hidden, cell = unsorted(state, packing.unsort)
         output = _padded(output, packing, x.shape) if hands_up else output
-    given = {f"{name}_{state}": value[0] for state, value in zip(STATES, (hidden, cell), strict=True)}
+    given = {
+        f"{name}_{state}": value[0] for state, value in zip(STATES, (hidden, cell), strict=True)
+    }
     return given | ({name: output} if hands_up else {})
 
 
 def _padded(words: Tensor, packing: Packing, shape: torch.Size) -> Tensor:
-    """Packed words back in a batch (S, B, D), in the order of reading, zeros behind each sentence's last."""
+    """Packed words back in a batch (S, B, D), in the order of reading, zeros behind each sentence's
+    last.
+    """
     return words.new_zeros(shape).flatten(0, 1).index_copy(0, packing.forwards, words).view(shape)
 
 

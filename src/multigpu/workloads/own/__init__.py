@@ -1,8 +1,11 @@
-"""Models of users: whatever `multigpu.compare` was given, described when it was first seen (`description.Models`)."""
+"""Models of users: whatever `multigpu.compare` was given, described when it was first seen
+(`description.Models`).
+"""
 
 from multigpu.later import later
 from multigpu.workloads.base import Workload
 from multigpu.workloads.own.description import Models
 
-OWN = later("multigpu.workloads.own.batches:OwnBatches")  # imported when one is made: a Run can be checked without it
+# imported when one is made: a Run can be checked without it
+OWN = later("multigpu.workloads.own.batches:OwnBatches")
 WORKLOAD = Workload(name="own", unit="samples", models=Models(), inputs={"own": OWN}, checked=True)

@@ -1,4 +1,6 @@
-"""A user's batches by step and replica, as named arrays: drawn by their function, or read from their loader. Imports no framework."""
+"""A user's batches by step and replica, as named arrays: drawn by their function, or read from
+their loader. Imports no framework.
+"""
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +16,16 @@ from multigpu.workloads.own.job import Job, JobError, telling
 
 
 def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
-    """How the batch is built, as plain data, and its tensors in order, as arrays that share memory; a JobError where it holds others."""
+    """How the batch is built, as plain data, and its tensors in order, as arrays that share memory;
+    a JobError where it holds others.
+    """
     arrays: list[np.ndarray] = []
 
     def visit(part: Any, where: str) -> Any:
         if isinstance(part, Mapping):
-            return {"dict": {str(name): visit(one, f"{where}[{name!r}]") for name, one in part.items()}}
+            return {
+                "dict": {str(name): visit(one, f"{where}[{name!r}]") for name, one in part.items()}
+            }
         if isinstance(part, Sequence) and not isinstance(part, str | bytes):
             return {"tuple": [visit(one, f"{where}[{index}]") for index, one in enumerate(part)]}
         if hasattr(part, "detach"):  # PyTorch's
@@ -28,7 +34,10 @@ def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
         array = np.ascontiguousarray(part) if isinstance(part, np.ndarray | np.generic) else part
         array = np.asarray(array) if hasattr(array, "__array__") else None
         if array is None or array.dtype.kind not in "biuf":
-            raise JobError(f"{where} is a {type(part).__name__} where a tensor is due: a batch is (inputs, target), of tensors or arrays")
+            raise JobError(
+                f"{where} is a {type(part).__name__} where a tensor is due: a batch is (inputs,"
+                " target), of tensors or arrays"
+            )
         arrays.append(array)
         return len(arrays) - 1
 
@@ -49,30 +58,54 @@ def checked_rows(tensors: Sequence[np.ndarray], rows: int, who: str) -> None:
     for index, tensor in enumerate(tensors):
         if not tensor.ndim or tensor.shape[0] != rows:
             raise JobError(
-                f"{who} was asked for {rows} samples, and its tensor {index} has the shape {list(tensor.shape)}:"
-                f" the first axis of every tensor counts the samples, so it must be {rows}"
+                f"{who} was asked for {rows} samples, and its tensor {index} has the shape"
+                f" {list(tensor.shape)}: the first axis of every tensor counts the samples, so it"
+                f" must be {rows}"
             )
 
 
 class Drawn:
-    """What the user's function gives for a generator of the step's and the replica's own. generator: makes one from a seed."""
+    """What the user's function gives for a generator of the step's and the replica's own.
+    generator: makes one from a seed.
+    """
 
     longer = False
 
-    def __init__(self, function: Any, generator: Callable[[int], Any], rows: int, rank: int, seed: int) -> None:
-        self.function, self.generator, self.rows, self.rank, self.seed = function, generator, rows, rank, seed
+    def __init__(
+        self, function: Any, generator: Callable[[int], Any], rows: int, rank: int, seed: int
+    ) -> None:
+        self.function, self.generator, self.rows, self.rank, self.seed = (
+            function,
+            generator,
+            rows,
+            rank,
+            seed,
+        )
 
     def batch(self, step: int) -> Any:
-        return self.function(self.rows, self.generator(int(np.random.SeedSequence([self.seed, step, self.rank]).generate_state(1)[0])))
+        return self.function(
+            self.rows,
+            self.generator(
+                int(np.random.SeedSequence([self.seed, step, self.rank]).generate_state(1)[0])
+            ),
+        )
 
 
 class Streamed:
-    """One replica's batches in their order, which its framework's reader begins at any step. longer: each may hold more than is taken."""
+    """One replica's batches in their order, which its framework's reader begins at any step.
+    longer: each may hold more than is taken.
+    """
 
     longer = False
 
     def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
-        self.source, self.rows, self.replicas, self.rank, self.seed = source, rows, replicas, rank, seed
+        self.source, self.rows, self.replicas, self.rank, self.seed = (
+            source,
+            rows,
+            replicas,
+            rank,
+            seed,
+        )
         self.next, self.stream = -1, iter(())  # type: tuple[int, Iterator[Any]]
 
     def begun(self, step: int) -> Iterator[Any]:
@@ -86,10 +119,14 @@ class Streamed:
         try:
             return next(self.stream)
         except StopIteration:
-            raise JobError("batch has no samples: give a source that has some, and can be read again") from None
+            raise JobError(
+                "batch has no samples: give a source that has some, and can be read again"
+            ) from None
 
 
-def batches_of(framework: str, job: Job, rows: int, replicas: int, rank: int, seed: int) -> Drawn | Streamed:
+def batches_of(
+    framework: str, job: Job, rows: int, replicas: int, rank: int, seed: int
+) -> Drawn | Streamed:
     """Where one replica's batches come from."""
     library = importlib.import_module(f"multigpu.workloads.own.{framework}")
     if callable(job.batch) and not hasattr(job.batch, "__iter__"):
@@ -99,7 +136,9 @@ def batches_of(framework: str, job: Job, rows: int, replicas: int, rank: int, se
 
 
 def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:
-    """One replica's batch of a step: its structure and its arrays; a JobError where it cannot be made, or is of another size."""
+    """One replica's batch of a step: its structure and its arrays; a JobError where it cannot be
+    made, or is of another size.
+    """
     with telling("batch"):
         made = batches.batch(step)
     structure, arrays = taken_apart(made)
@@ -110,7 +149,9 @@ def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.n
 
 
 class OwnBatches(Source):
-    """The Source of a user's job: a thread makes each batch a step ahead. One process for all replicas cuts the joined batch."""
+    """The Source of a user's job: a thread makes each batch a step ahead. One process for all
+    replicas cuts the joined batch.
+    """
 
     label = "own"
 
@@ -130,11 +171,16 @@ class OwnBatches(Source):
             self.each[rank] = batches_of(self.framework, self.job, rows, replicas, rank, self.seed)
         structure, arrays = arrays_of_step(self.each[rank], step)
         if structure != self.structure:
-            raise JobError(f"batch gave {structure} in step {step} and {self.structure} at first: every batch must be built alike")
+            raise JobError(
+                f"batch gave {structure} in step {step} and {self.structure} at first: every batch"
+                " must be built alike"
+            )
         return arrays
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank`; a JobError where the user's function or loader fails, or gives what it did not give at first."""
+        """The shard of `rank`; a JobError where the user's function or loader fails, or gives what
+        it did not give at first.
+        """
         rows = self.sizes[rank]
         if not self.joined:
             arrays = self._arrays(step, rows, len(self.sizes), rank)
@@ -144,4 +190,6 @@ class OwnBatches(Source):
             first = sum(self.sizes[:rank])
             arrays = [array[first : first + rows] for array in self.known[1]]
         named = {str(index): array for index, array in enumerate(arrays)}
-        return batch_of_rows(rank, self.sizes, named, {name: table.ids for name, table in self.tables.items()})
+        return batch_of_rows(
+            rank, self.sizes, named, {name: table.ids for name, table in self.tables.items()}
+        )

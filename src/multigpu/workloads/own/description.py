@@ -1,4 +1,6 @@
-"""What was found out about a user's job before it is measured, in a file beside its Records. Imports no framework."""
+"""What was found out about a user's job before it is measured, in a file beside its Records.
+Imports no framework.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,9 @@ from multigpu.workloads.base import Init, Model, Optimizer, Variable
 from multigpu.workloads.own.job import Job, load_job, unpack
 
 FOLDERS = "MULTIGPU_JOBS"
-"""The environment variable that names the folders of descriptions, as PATH names folders of programs."""
+"""The environment variable that names the folders of descriptions, as PATH names folders of
+programs.
+"""
 
 PREFIX = "model."
 """Before the user's own names of parameters."""
@@ -22,7 +26,9 @@ Leaves = list[tuple[tuple[int, ...], str]]
 
 
 class Table(Data):
-    """An embedding table whose rows can be looked up first, by so many `ids` of a sample in `leaf`. padding: the id without a gradient."""
+    """An embedding table whose rows can be looked up first, by so many `ids` of a sample in `leaf`.
+    padding: the id without a gradient.
+    """
 
     leaf: str
     column: int | None = None
@@ -34,12 +40,17 @@ class Table(Data):
 class Described(Data):
     """A job as the study's programs know it.
 
-    file, job: where the job is, "FILE.py:NAME" or a packed job; values: the file of what its variables start with.
-    variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those whose gradient is zero but for rounding.
+    file, job: where the job is, "FILE.py:NAME" or a packed job; values: the file of what its
+        variables start with.
+    variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those
+        whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained.
-    structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows: whether any number of samples will do.
-    checked_in: the precision in which placements are compared with one process; None: they cannot be, and `unchecked` says why.
-    step_here_s: a step on one device's batch in this process's CPU. notes: what a user should know of how the job was understood.
+    structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
+        whether any number of samples will do.
+    checked_in: the precision in which placements are compared with one process; None: they cannot
+        be, and `unchecked` says why.
+    step_here_s: a step on one device's batch in this process's CPU. notes: what a user should know
+        of how the job was understood.
     """
 
     name: str
@@ -83,7 +94,8 @@ def model_of(described: Described, folder: Path) -> Model:
     values = str(folder / described.values)
     init, tables, flat = Init("stored", 0.0, values), described.tables, described.flat
     variables = tuple(
-        Variable(name, tuple(shape), "embedding" if name in tables else "dense", init, name in flat) for name, shape in described.variables
+        Variable(name, tuple(shape), "embedding" if name in tables else "dense", init, name in flat)
+        for name, shape in described.variables
     )
     return Model(
         name=described.name,

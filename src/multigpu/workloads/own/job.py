@@ -1,4 +1,6 @@
-"""What a user says of a training job of their own; the job in every process that trains it; and what is wrong with it in one sentence."""
+"""What a user says of a training job of their own; the job in every process that trains it; and
+what is wrong with it in one sentence.
+"""
 
 import importlib.util
 import linecache
@@ -23,12 +25,24 @@ def SGD(rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimi
     return Optimizer("sgd", rate, momentum, weight_decay)
 
 
-def Adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, weight_decay: float = 0.0) -> Optimizer:
+def Adam(
+    rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> Optimizer:
     """As `torch.optim.Adam`."""
     return Optimizer("adam", rate, 0.0, weight_decay, beta1, beta2, epsilon)
 
 
-def AdamW(rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, weight_decay: float = 0.01) -> Optimizer:
+def AdamW(
+    rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> Optimizer:
     """As `torch.optim.AdamW`, whose decay is no part of the gradient."""
     return Optimizer("adamw", rate, 0.0, weight_decay, beta1, beta2, epsilon)
 
@@ -37,12 +51,16 @@ def AdamW(rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float 
 class Job:
     """A model of one's own, what it reads and how it learns.
 
-    model: a class or function that makes the `nn.Module` or the `keras.Model` (on TensorFlow), or such a model, which is copied.
-    batch: `batch(n, generator)` gives (inputs, target) of n samples, drawn from the generator (a `torch.Generator`, or numpy's for Keras)
-        and nothing else; or a DataLoader; or, for Keras, a `tf.data.Dataset` of batches of any size. The first axis of every tensor counts
-        samples. Inputs are a tensor, a tuple (an `nn.Module`'s arguments) or a dict (named ones); Keras takes each as its one input.
-    loss: the mean over a batch's samples, `loss(output, target)`; for Keras, as there, `loss(target, output)`, whose values are averaged.
-        None: the model itself gives the loss of all that a batch holds.
+    model: a class or function that makes the `nn.Module` or the `keras.Model` (on TensorFlow), or
+        such a model, which is copied.
+    batch: `batch(n, generator)` gives (inputs, target) of n samples, drawn from the generator (a
+        `torch.Generator`, or numpy's for Keras) and nothing else; or a DataLoader; or, for Keras, a
+        `tf.data.Dataset` of batches of any size. The first axis of every tensor counts samples.
+        Inputs are a tensor, a tuple (an `nn.Module`'s arguments) or a dict (named ones); Keras
+        takes each as its one input.
+    loss: the mean over a batch's samples, `loss(output, target)`; for Keras, as there,
+        `loss(target, output)`, whose values are averaged. None: the model itself gives the loss of
+        all that a batch holds.
     optimizer: of `SGD`, `Adam` or `AdamW` of this package.
     batch_size: samples of each device.
     name: in Records and tables; "": that of the model.
@@ -62,19 +80,41 @@ class Job:
 
     def __post_init__(self) -> None:
         caller = sys._getframe(2)  # behind the `__init__` that a dataclass has
-        object.__setattr__(self, "made_at", f"{Path(caller.f_code.co_filename).name}, line {caller.f_lineno}")
+        object.__setattr__(
+            self, "made_at", f"{Path(caller.f_code.co_filename).name}, line {caller.f_lineno}"
+        )
         if not callable(self.model):
-            raise ValueError(f"model = {self.model!r}: give a class, a function without arguments that makes the model, or a model")
+            raise ValueError(
+                f"model = {self.model!r}: give a class, a function without arguments that makes the"
+                " model, or a model"
+            )
         if not (callable(self.batch) or hasattr(self.batch, "__iter__")):
-            raise ValueError(f"batch = {self.batch!r}: give a function batch(n, generator), a DataLoader or a tf.data.Dataset")
+            raise ValueError(
+                f"batch = {self.batch!r}: give a function batch(n, generator), a DataLoader or a"
+                " tf.data.Dataset"
+            )
         if self.loss is not None and not callable(self.loss):
-            raise ValueError(f"loss = {self.loss!r}: give a function loss(output, target), or None where the model gives its loss")
+            raise ValueError(
+                f"loss = {self.loss!r}: give a function loss(output, target), or None where the"
+                " model gives its loss"
+            )
         if not isinstance(self.optimizer, Optimizer):
-            raise ValueError(f"optimizer = {self.optimizer!r}: describe it with multigpu.SGD, multigpu.Adam or multigpu.AdamW")
-        if not isinstance(self.batch_size, int) or isinstance(self.batch_size, bool) or self.batch_size < 1:
-            raise ValueError(f"batch_size = {self.batch_size!r}: give the samples of each device, 1 or more")
+            raise ValueError(
+                f"optimizer = {self.optimizer!r}: describe it with multigpu.SGD, multigpu.Adam or"
+                " multigpu.AdamW"
+            )
+        if (
+            not isinstance(self.batch_size, int)
+            or isinstance(self.batch_size, bool)
+            or self.batch_size < 1
+        ):
+            raise ValueError(
+                f"batch_size = {self.batch_size!r}: give the samples of each device, 1 or more"
+            )
         if self.precision not in get_args(Precision):
-            raise ValueError(f"precision = {self.precision!r}: choose {', '.join(get_args(Precision))}")
+            raise ValueError(
+                f"precision = {self.precision!r}: choose {', '.join(get_args(Precision))}"
+            )
 
     @property
     def title(self) -> str:
@@ -83,11 +123,19 @@ class Job:
     def pair(self, batch: Any) -> tuple[Any, Any]:
         """The inputs and the target of a batch; a JobError where it holds something else."""
         if not isinstance(batch, tuple) or len(batch) != 2:
-            raise JobError(f"batch gives no pair: give (inputs, target), or leave out loss where the model gives its own ({self.made_at})")
+            raise JobError(
+                "batch gives no pair: give (inputs, target), or leave out loss where the model"
+                f" gives its own ({self.made_at})"
+            )
         return batch
 
 
-LIBRARIES = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+LIBRARIES = tuple(
+    {
+        str(Path(sysconfig.get_path(name)).resolve())
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+)
 PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
@@ -100,26 +148,37 @@ class JobError(ValueError):
 
 
 def own_line(error: BaseException) -> str:
-    """The innermost line of the user's own files on the way to the error, with its text; "" where there is none."""
+    """The innermost line of the user's own files on the way to the error, with its text; "" where
+    there is none.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>")):
             text = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
-            return f"{Path(frame.filename).name}, line {frame.lineno}" + (f": {text}" if text else "")
+            return f"{Path(frame.filename).name}, line {frame.lineno}" + (
+                f": {text}" if text else ""
+            )
     return ""
 
 
 def sentence(what: str, error: BaseException, place: str = "") -> str:
     """What failed, why, and where."""
-    why = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split()) or "no message"
+    why = (
+        " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+        or "no message"
+    )
     place = own_line(error) or place
-    return f"{what} fails with {type(error).__name__}: {why[:300]}" + (f" ({place})" if place else "")
+    return f"{what} fails with {type(error).__name__}: {why[:300]}" + (
+        f" ({place})" if place else ""
+    )
 
 
 @contextmanager
 def telling(what: str, place: str = "") -> Iterator[None]:
-    """Turn what a user's code raises into a sentence; memory that is full stays what it is; a JobError where the code inside failed."""
+    """Turn what a user's code raises into a sentence; memory that is full stays what it is; a
+    JobError where the code inside failed.
+    """
     try:
         yield
     except (JobError, MemoryError):
@@ -131,10 +190,15 @@ def telling(what: str, place: str = "") -> Iterator[None]:
 
 
 def load_job(named: str) -> Job:
-    """The job NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the repository. A JobError where there is none."""
+    """The job NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the
+    repository. A JobError where there is none.
+    """
     text, _, name = named.rpartition(":")
     if not text or not name.isidentifier():
-        raise JobError(f"{named!r} names no job: give FILE.py:NAME, the file and the name of a multigpu.Job in it")
+        raise JobError(
+            f"{named!r} names no job: give FILE.py:NAME, the file and the name of a multigpu.Job"
+            " in it"
+        )
     path = Path(text) if Path(text).is_file() else paths.REPOSITORY / text
     if not path.is_file():
         raise JobError(f"{text} is no file: give FILE.py:NAME")
@@ -152,16 +216,24 @@ def load_job(named: str) -> Job:
     found = getattr(module, name, None)
     if not isinstance(found, Job):
         known = [other for other, value in vars(module).items() if isinstance(value, Job)]
-        there = f"its jobs are {', '.join(known)}" if known else "write NAME = multigpu.Job(...) in it"
+        there = (
+            f"its jobs are {', '.join(known)}" if known else "write NAME = multigpu.Job(...) in it"
+        )
         raise JobError(f"{path.name} has no multigpu.Job called {name!r}: {there}")
     return found
 
 
 def pack(job: Job) -> bytes:
-    """The job for other processes, what a script or a cell defines by its content; a JobError where it holds what cannot travel."""
+    """The job for other processes, what a script or a cell defines by its content; a JobError where
+    it holds what cannot travel.
+    """
     import cloudpickle
 
-    own = [sys.modules[name] for name in {getattr(part, "__module__", "") for part in (job.model, job.batch, job.loss)} if name]
+    own = [
+        sys.modules[name]
+        for name in {getattr(part, "__module__", "") for part in (job.model, job.batch, job.loss)}
+        if name
+    ]
     own = [one for one in own if one.__name__.startswith("multigpu_job_")]
     for module in own:
         cloudpickle.register_pickle_by_value(module)
@@ -169,8 +241,8 @@ def pack(job: Job) -> bytes:
         return bytes(cloudpickle.dumps((list(sys.path), job)))
     except Exception as error:
         raise JobError(
-            f"job {job.title!r} cannot be handed to other processes ({type(error).__name__}: {error}): move what defines it to a file"
-            " and name it, FILE.py:NAME"
+            f"job {job.title!r} cannot be handed to other processes ({type(error).__name__}:"
+            f" {error}): move what defines it to a file and name it, FILE.py:NAME"
         ) from None
     finally:
         for module in own:

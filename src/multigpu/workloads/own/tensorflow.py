@@ -1,4 +1,6 @@
-"""A user's Keras model as the engine takes it: a pure function of its values (`keras.StatelessScope`), and its batches."""
+"""A user's Keras model as the engine takes it: a pure function of its values
+(`keras.StatelessScope`), and its batches.
+"""
 
 import copy
 import re
@@ -44,8 +46,16 @@ class Loaded(Streamed):
 
     def begun(self, step: int) -> Iterator[Any]:
         if not isinstance(self.source, tf.data.Dataset):
-            raise JobError(f"batch is a {type(self.source).__name__}: give a function batch(n, generator), or a tf.data.Dataset of batches")
-        return iter(self.source.repeat().rebatch(self.rows, drop_remainder=True).skip(step).prefetch(tf.data.AUTOTUNE))
+            raise JobError(
+                f"batch is a {type(self.source).__name__}: give a function batch(n, generator), or"
+                " a tf.data.Dataset of batches"
+            )
+        return iter(
+            self.source.repeat()
+            .rebatch(self.rows, drop_remainder=True)
+            .skip(step)
+            .prefetch(tf.data.AUTOTUNE)
+        )
 
 
 @contextmanager
@@ -54,7 +64,9 @@ def computing_in(form: Form) -> Iterator[None]:
     usual, policy = keras.config.floatx(), keras.config.dtype_policy()
     try:
         keras.config.set_floatx(form.dtype.name)
-        keras.config.set_dtype_policy("mixed_bfloat16" if form.compute == tf.bfloat16 else form.dtype.name)
+        keras.config.set_dtype_policy(
+            "mixed_bfloat16" if form.compute == tf.bfloat16 else form.dtype.name
+        )
         yield
     finally:
         keras.config.set_floatx(usual)
@@ -62,15 +74,26 @@ def computing_in(form: Form) -> Iterator[None]:
 
 
 def own_model(job: Job, example: Any, form: Form) -> keras.Model:
-    """The user's model with all of its variables, on the CPU. example: what it is called with, by which it is built if it is not."""
+    """The user's model with all of its variables, on the CPU. example: what it is called with, by
+    which it is built if it is not.
+    """
     if keras.backend.backend() != "tensorflow":
-        raise JobError(f"Keras runs on {keras.backend.backend()} here: set KERAS_BACKEND=tensorflow to compare a Keras model")
-    with telling(f"model {job.title!r}", job.made_at), tf.device("/device:CPU:0"), computing_in(form):
+        raise JobError(
+            f"Keras runs on {keras.backend.backend()} here: set KERAS_BACKEND=tensorflow to compare"
+            " a Keras model"
+        )
+    with (
+        telling(f"model {job.title!r}", job.made_at),
+        tf.device("/device:CPU:0"),
+        computing_in(form),
+    ):
         made = copy.deepcopy(job.model) if isinstance(job.model, keras.Model) else job.model()
         if isinstance(made, keras.Model) and not (made.built and made.weights):
             made(tf.nest.map_structure(lambda array: tf.constant(array[:1]), example))
     if not isinstance(made, keras.Model):
-        raise JobError(f"model {job.title!r} gives a {type(made).__name__}, not a keras.Model ({job.made_at})")
+        raise JobError(
+            f"model {job.title!r} gives a {type(made).__name__}, not a keras.Model ({job.made_at})"
+        )
     return made
 
 
@@ -83,18 +106,24 @@ def without_dropout(model: keras.Model) -> None:
 
 
 def named_variables(model: keras.Model) -> dict[str, Any]:
-    """Trained variables first, then all others, by names that do not depend on which models were made before."""
+    """Trained variables first, then all others, by names that do not depend on which models were
+    made before.
+    """
     met: Counter[str] = Counter()
     found = {}
     for variable in [*model.trainable_variables, *model.non_trainable_variables]:
-        name = re.sub(r"[^A-Za-z0-9_.]+", "_", re.sub(r"_\d+(?=/|$)", "", variable.path).replace("/", "."))
+        name = re.sub(
+            r"[^A-Za-z0-9_.]+", "_", re.sub(r"_\d+(?=/|$)", "", variable.path).replace("/", ".")
+        )
         met[name] += 1
         found[name if met[name] == 1 else f"{name}.{met[name]}"] = variable
     return found
 
 
 def own_loss(job: Job, form: Form) -> Any:
-    """The user's loss; Keras' own in the form's type, which they would otherwise compute in that of the moment when they were made."""
+    """The user's loss; Keras' own in the form's type, which they would otherwise compute in that of
+    the moment when they were made.
+    """
     if form.dtype != tf.float64 or not isinstance(job.loss, keras.losses.Loss):
         return job.loss
     with telling("loss", job.made_at), computing_in(form):
@@ -102,27 +131,42 @@ def own_loss(job: Job, form: Form) -> Any:
 
 
 def loss_of(job: Job, model: keras.Model, loss: Any, batch: Any, kind: tf.DType) -> tf.Tensor:
-    """What the user's model, its layers and its loss make of a batch: the mean over samples; a JobError with their own line."""
+    """What the user's model, its layers and its loss make of a batch: the mean over samples; a
+    JobError with their own line.
+    """
     inputs, target = (batch, None) if job.loss is None else job.pair(batch)
     with telling(f"model {job.title!r}", job.made_at):
         found = model(inputs, training=True) if model._call_has_training_arg else model(inputs)
     if job.loss is not None:
         with telling("loss", job.made_at):
             found = loss(target, found)
-        if isinstance(loss, keras.losses.Loss):  # divided by a strategy's replicas, whose mean is taken here
+        # divided by a strategy's replicas, whose mean is taken here
+        if isinstance(loss, keras.losses.Loss):
             found *= tf.cast(tf.distribute.get_strategy().num_replicas_in_sync, found.dtype)
     if not tf.is_tensor(found):
-        raise JobError(f"the loss is a {type(found).__name__} where a tensor is due: give one of Keras' losses ({job.made_at})")
-    return tf.add_n([tf.reduce_mean(tf.cast(found, kind)), *(tf.cast(added, kind) for added in model.losses)])
+        raise JobError(
+            f"the loss is a {type(found).__name__} where a tensor is due: give one of Keras' losses"
+            f" ({job.made_at})"
+        )
+    return tf.add_n(
+        [tf.reduce_mean(tf.cast(found, kind)), *(tf.cast(added, kind) for added in model.losses)]
+    )
 
 
 class OwnStep(StepModule):
-    """The sum of a shard's loss. What the rule does not train is state, which a step may bring forward; replicas draw alike."""
+    """The sum of a shard's loss. What the rule does not train is state, which a step may bring
+    forward; replicas draw alike.
+    """
 
     def __init__(self, job: Job, structure: Any, leaves: Leaves, form: Form) -> None:
         self.job, self.structure, self.form = job, structure, form
-        example = put_together(structure, {str(at): np.ones((1, *shape), kind) for at, (shape, kind) in enumerate(leaves)})
-        self.model = own_model(job, example if job.loss is None or not isinstance(example, tuple) else example[0], form)
+        example = put_together(
+            structure,
+            {str(at): np.ones((1, *shape), kind) for at, (shape, kind) in enumerate(leaves)},
+        )
+        self.model = own_model(
+            job, example if job.loss is None or not isinstance(example, tuple) else example[0], form
+        )
         if _controlled:
             without_dropout(self.model)
         self.loss_function = own_loss(job, form)
@@ -132,15 +176,36 @@ class OwnStep(StepModule):
     def begin(self, states: Mapping[str, np.ndarray]) -> None:
         """Take these for state, with what they start with."""
         self.statistics = {
-            name: (value.shape, value % LARGEST_SEED if value.dtype.kind in "ui" else value) for name, value in states.items()
+            name: (value.shape, value % LARGEST_SEED if value.dtype.kind in "ui" else value)
+            for name, value in states.items()
         }
 
-    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        given = {name: tf.cast(value, self.variables[name].dtype) for name, value in (values | statistics).items()}
-        with computing_in(self.form), keras.StatelessScope([(self.variables[name], value) for name, value in given.items()]) as scope:
-            found = loss_of(self.job, self.model, self.loss_function, put_together(self.structure, batch), self.form.dtype)
+    def loss(
+        self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
+    ) -> tuple[tf.Tensor, Tensors]:
+        given = {
+            name: tf.cast(value, self.variables[name].dtype)
+            for name, value in (values | statistics).items()
+        }
+        with (
+            computing_in(self.form),
+            keras.StatelessScope(
+                [(self.variables[name], value) for name, value in given.items()]
+            ) as scope,
+        ):
+            found = loss_of(
+                self.job,
+                self.model,
+                self.loss_function,
+                put_together(self.structure, batch),
+                self.form.dtype,
+            )
         after = {name: scope.get_current_value(self.variables[name]) for name in statistics}
-        changed = {name: tf.cast(value, statistics[name].dtype) for name, value in after.items() if value is not given[name]}
+        changed = {
+            name: tf.cast(value, statistics[name].dtype)
+            for name, value in after.items()
+            if value is not given[name]
+        }
         return found * tf.cast(tf.shape(batch["0"])[0], found.dtype), changed
 
 

@@ -1,8 +1,11 @@
-"""Stacks of one kind of layer, framework-free: document 002's fully connected model, and a made-up family of dense, convolutional and
-recurrent ones of like size, by which data and model parallelism are compared. Cut over devices, layers of a dense or convolutional body
-go in pairs: the first is cut by its outputs, the second by its inputs, so that only the second one's sums are joined, once forward and
-once backward. A recurrent layer is cut by its hidden units (all four gates of one stay together), and its hidden state is gathered
-position by position. The head is cut by its classes, and its loss needs three numbers a row from every device.
+"""Stacks of one kind of layer, framework-free: document 002's fully connected model, and a made-up
+family of dense, convolutional and recurrent ones of like size, by which data and model parallelism
+are compared. Cut over devices, layers of a dense or convolutional body
+go in pairs: the first is cut by its outputs, the second by its inputs, so that only the second
+    one's sums are joined, once forward and
+once backward. A recurrent layer is cut by its hidden units (all four gates of one stay together),
+and its hidden state is gathered position by position. The head is cut by its classes, and its loss
+needs three numbers a row from every device.
 """
 
 from collections.abc import Mapping
@@ -12,7 +15,16 @@ from math import sqrt
 from typing import Literal
 
 from multigpu.later import Later
-from multigpu.workloads.base import LSTM_PASSES, Exchange, Init, Model, Optimizer, Section, Splitting, Variable
+from multigpu.workloads.base import (
+    LSTM_PASSES,
+    Exchange,
+    Init,
+    Model,
+    Optimizer,
+    Section,
+    Splitting,
+    Variable,
+)
 
 Kind = Literal["dense", "convolution", "recurrent"]
 WINDOW = 3
@@ -21,7 +33,9 @@ WINDOW = 3
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Sizes of one stack; a recurrent layer is an LSTM. inputs: features or channels. positions: pixels a side, positions, or 1."""
+    """Sizes of one stack; a recurrent layer is an LSTM. inputs: features or channels. positions:
+    pixels a side, positions, or 1.
+    """
 
     kind: Kind
     inputs: int
@@ -48,7 +62,9 @@ class StackConfig:
 
 
 def layer_variables(config: StackConfig, layer: int) -> tuple[Variable, ...]:
-    """One layer's variables; LSTM gates in the order i, f, g, o. Glorot's uniform law; ReLU layers start sqrt(2) as wide; biases at 0."""
+    """One layer's variables; LSTM gates in the order i, f, g, o. Glorot's uniform law; ReLU layers
+    start sqrt(2) as wide; biases at 0.
+    """
     before, after = config.inputs_of(layer), config.width
     gain = sqrt(2) if config.activation == "relu" and config.kind != "recurrent" else 1.0
 
@@ -64,9 +80,16 @@ def layer_variables(config: StackConfig, layer: int) -> tuple[Variable, ...]:
         )
     if config.kind == "convolution":
         area = WINDOW * WINDOW
-        kernel = Variable(f"{name}_kernel", (after, before, WINDOW, WINDOW), "convolution", uniform(area * before, area * after))
+        kernel = Variable(
+            f"{name}_kernel",
+            (after, before, WINDOW, WINDOW),
+            "convolution",
+            uniform(area * before, area * after),
+        )
         return kernel, Variable(f"{name}_bias", (after,), "bias", zero)
-    return Variable(f"{name}_kernel", (after, before), "dense", uniform(before, after)), Variable(f"{name}_bias", (after,), "bias", zero)
+    return Variable(f"{name}_kernel", (after, before), "dense", uniform(before, after)), Variable(
+        f"{name}_bias", (after,), "bias", zero
+    )
 
 
 def head_variables(config: StackConfig) -> tuple[Variable, ...]:
@@ -77,20 +100,32 @@ def head_variables(config: StackConfig) -> tuple[Variable, ...]:
 
 
 def layer_flops(config: StackConfig, layer: int) -> int:
-    """Operations of one layer of the body for one row, forward, a multiply-add counted as two; activations are left out."""
+    """Operations of one layer of the body for one row, forward, a multiply-add counted as two;
+    activations are left out.
+    """
     kernels = [v for v in layer_variables(config, layer) if v.kind != "bias"]
     return 2 * config.places * sum(v.elements for v in kernels)
 
 
 def memory_passes(config: StackConfig) -> float:
-    """Numbers read or written for one row at least (`Model.memory_passes_per_unit`): nobody needs the gradient of the input."""
-    ends = [config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)]
-    body = LSTM_PASSES * config.layers * config.places * config.width if config.kind == "recurrent" else 3 * sum(ends) - ends[0]
+    """Numbers read or written for one row at least (`Model.memory_passes_per_unit`): nobody needs
+    the gradient of the input.
+    """
+    ends = [
+        config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)
+    ]
+    body = (
+        LSTM_PASSES * config.layers * config.places * config.width
+        if config.kind == "recurrent"
+        else 3 * sum(ends) - ends[0]
+    )
     return float(body + 3 * (config.width + config.classes))
 
 
 def splitting(config: StackConfig) -> Splitting:
-    """How the stack is cut, and what a step joins, elements a row; a mean over pixels comes first, so that its gradient is joined small."""
+    """How the stack is cut, and what a step joins, elements a row; a mean over pixels comes first,
+    so that its gradient is joined small.
+    """
     axes = {"head_kernel": 0, "head_bias": 0}
     for layer in range(config.layers):
         for variable in layer_variables(config, layer):
@@ -98,32 +133,57 @@ def splitting(config: StackConfig) -> Splitting:
                 axes[variable.name] = 1
             elif layer % 2 == 0:
                 axes[variable.name] = 0
-            elif variable.kind != "bias":  # what is cut by its inputs adds its bias to the joined sum
+            # what is cut by its inputs adds its bias to the joined sum
+            elif variable.kind != "bias":
                 axes[variable.name] = 1
     size = config.places * config.width
     statistics = (Exchange("all_reduce", 3, exact=True),)
     if config.kind == "recurrent":
         steps = config.layers * size
-        return Splitting(axes, (Exchange("all_gather", steps), Exchange("reduce_scatter", steps), *statistics), equal=config.width)
+        return Splitting(
+            axes,
+            (Exchange("all_gather", steps), Exchange("reduce_scatter", steps), *statistics),
+            equal=config.width,
+        )
     pairs = config.layers // 2
-    return Splitting(axes, (Exchange("all_reduce", pairs * size), Exchange("all_reduce", (pairs - 1) * size + config.width), *statistics))
+    return Splitting(
+        axes,
+        (
+            Exchange("all_reduce", pairs * size),
+            Exchange("all_reduce", (pairs - 1) * size + config.width),
+            *statistics,
+        ),
+    )
 
 
 def sections(config: StackConfig) -> tuple[Section, ...]:
-    """A section a layer, each handing its activations to the next; the head with the loss is the last."""
+    """A section a layer, each handing its activations to the next; the head with the loss is the
+    last.
+    """
     found: list[Section] = []
     for layer in range(config.layers):
         name, takes = f"{config.kind}_{layer}", tuple(section.name for section in found[-1:])
-        own, gives = tuple(v.name for v in layer_variables(config, layer)), {name: {"rows": config.places * config.width}}
+        own, gives = (
+            tuple(v.name for v in layer_variables(config, layer)),
+            {name: {"rows": config.places * config.width}},
+        )
         found.append(Section(name, own, takes, gives, {"rows": layer_flops(config, layer)}))
     names = tuple(v.name for v in head_variables(config))
-    return (*found, Section("head", names, (found[-1].name,), {}, {"rows": 2 * config.width * config.classes}))
+    return (
+        *found,
+        Section("head", names, (found[-1].name,), {}, {"rows": 2 * config.width * config.classes}),
+    )
 
 
 def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
-    """The description of one stack; a ValueError where layers that are cut in pairs are odd in number."""
+    """The description of one stack; a ValueError where layers that are cut in pairs are odd in
+    number.
+    """
     if config.kind != "recurrent" and config.layers % 2:
-        raise ValueError(f"{name} has {config.layers} layers of kind {config.kind!r}: they are cut in pairs, so their number must be even")
+        raise ValueError(
+            f"{name} has {config.layers} layers of kind {config.kind!r}: they are cut in pairs, so"
+            " their number must be even"
+        )
     body = [v for layer in range(config.layers) for v in layer_variables(config, layer)]
     return Model(
         name=name,
@@ -131,7 +191,10 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
         unit="samples",
         variables=(*body, *head_variables(config)),
         optimizer=optimizer,
-        forward_flops_per_unit=float(sum(layer_flops(config, layer) for layer in range(config.layers)) + 2 * config.width * config.classes),
+        forward_flops_per_unit=float(
+            sum(layer_flops(config, layer) for layer in range(config.layers))
+            + 2 * config.width * config.classes
+        ),
         memory_passes_per_unit=memory_passes(config),
         config=config,
         declare_sections=lambda: sections(config),
@@ -142,20 +205,52 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
 SGD = Optimizer("sgd", rate=0.05)
 
 SPEECH = StackConfig("dense", inputs=440, width=2560, layers=4, classes=8192, activation="sigmoid")
-"""Document 002's "42M parameters" come from DistBelief (Dean and others, Large Scale Distributed Deep Networks, 2012, section 5): 11 frames
-of 40 energies in, four hidden layers of 2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters."""
+"""Document 002's "42M parameters" come from DistBelief (Dean and others, Large Scale Distributed
+Deep Networks, 2012, section 5): 11 frames of 40 energies in, four hidden layers of 2,560 sigmoids,
+    a softmax over 8,192 states: 41,777,152 parameters.
+"""
 
 MODELS: Mapping[str, Model] = Later(
     {
         "mlp42m": partial(describe, "mlp42m", SPEECH, SGD),
-        # one kind of layer each, 67 to 77 million operations a row forward (4,096 classes would dwarf a small body: 64)
-        "stack_dense": partial(describe, "stack_dense", StackConfig("dense", 2048, 2048, 8, 64), SGD),
-        "stack_convolution": partial(describe, "stack_convolution", StackConfig("convolution", 128, 128, 4, 64, positions=8), SGD),
-        "stack_recurrent": partial(describe, "stack_recurrent", StackConfig("recurrent", 512, 512, 1, 64, positions=16), SGD),
+        # one kind of layer each, 67 to 77 million operations a row forward (4,096 classes would
+        # dwarf a small body: 64)
+        "stack_dense": partial(
+            describe, "stack_dense", StackConfig("dense", 2048, 2048, 8, 64), SGD
+        ),
+        "stack_convolution": partial(
+            describe,
+            "stack_convolution",
+            StackConfig("convolution", 128, 128, 4, 64, positions=8),
+            SGD,
+        ),
+        "stack_recurrent": partial(
+            describe,
+            "stack_recurrent",
+            StackConfig("recurrent", 512, 512, 1, 64, positions=16),
+            SGD,
+        ),
         # for CPUs and for tests
-        "mlp_small": partial(describe, "mlp_small", StackConfig("dense", 40, 96, 4, 120, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
-        "mlp_tiny": partial(describe, "mlp_tiny", StackConfig("dense", 7, 10, 4, 11, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
-        "stack_convolution_tiny": partial(describe, "stack_convolution_tiny", StackConfig("convolution", 3, 5, 4, 7, positions=4), SGD),
-        "stack_recurrent_tiny": partial(describe, "stack_recurrent_tiny", StackConfig("recurrent", 5, 6, 2, 7, positions=3), SGD),
+        "mlp_small": partial(
+            describe,
+            "mlp_small",
+            StackConfig("dense", 40, 96, 4, 120, activation="sigmoid"),
+            Optimizer("sgd", rate=0.5),
+        ),
+        "mlp_tiny": partial(
+            describe,
+            "mlp_tiny",
+            StackConfig("dense", 7, 10, 4, 11, activation="sigmoid"),
+            Optimizer("sgd", rate=0.5),
+        ),
+        "stack_convolution_tiny": partial(
+            describe,
+            "stack_convolution_tiny",
+            StackConfig("convolution", 3, 5, 4, 7, positions=4),
+            SGD,
+        ),
+        "stack_recurrent_tiny": partial(
+            describe, "stack_recurrent_tiny", StackConfig("recurrent", 5, 6, 2, 7, positions=3), SGD
+        ),
     }
 )

@@ -10,17 +10,25 @@ from multigpu.workloads.stacks.description import StackConfig
 
 
 class Stack(StepModule):
-    """Sum of a shard's cross entropies over its rows; images stay channels first on GPUs alone, where TensorFlow has kernels for it."""
+    """Sum of a shard's cross entropies over its rows; images stay channels first on GPUs alone,
+    where TensorFlow has kernels for it.
+    """
 
     def __init__(self, model: Model, form: Form) -> None:
         self.config: StackConfig = model.config
         self.form = form
         self.format = "NCHW" if form.cuda else "NHWC"
 
-    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
+    def loss(
+        self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
+    ) -> tuple[tf.Tensor, Tensors]:
         """Of samples (B, *row_shape), floating-point, and labels (B,) int64."""
         kind = self.config.kind
-        layer = {"dense": self._dense, "convolution": self._convolution, "recurrent": self._recurrent}[kind]
+        layer = {
+            "dense": self._dense,
+            "convolution": self._convolution,
+            "recurrent": self._recurrent,
+        }[kind]
         x = self._enter(tf.cast(batch["samples"], self.form.compute))
         for index in range(self.config.layers):
             x = layer(values, f"{kind}_{index}", x)
@@ -29,14 +37,22 @@ class Stack(StepModule):
         if kind == "recurrent":
             x = x[-1]  # (B, width)
         logits = self._product(values, "head", x)
-        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], tf.cast(logits, self.form.dtype))
+        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            batch["labels"], tf.cast(logits, self.form.dtype)
+        )
         return tf.reduce_sum(terms), {}
 
     def _enter(self, samples: tf.Tensor) -> tf.Tensor:
-        """Samples as the first layer reads them: sequences become (T, B, features), images what the device's kernels take."""
+        """Samples as the first layer reads them: sequences become (T, B, features), images what the
+        device's kernels take.
+        """
         if self.config.kind == "recurrent":
             return tf.transpose(samples, [1, 0, 2])
-        return tf.transpose(samples, [0, 2, 3, 1]) if self.config.kind == "convolution" and not self.form.cuda else samples
+        return (
+            tf.transpose(samples, [0, 2, 3, 1])
+            if self.config.kind == "convolution" and not self.form.cuda
+            else samples
+        )
 
     def _product(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
         kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
@@ -49,24 +65,31 @@ class Stack(StepModule):
         return self._activated(self._product(values, name, x))
 
     def _convolution(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """An image batch in the device's layout -> the same with `width` channels; padded, so that its size stays."""
+        """An image batch in the device's layout -> the same with `width` channels; padded, so that
+        its size stays.
+        """
         kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
         product = tf.nn.conv2d(x, kernel, 1, "SAME", data_format=self.format)
         return self._activated(tf.nn.bias_add(product, bias, data_format=self.format))
 
     def _recurrent(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """An LSTM from a zero state, (T, B, features) -> (T, B, width): input and state in one product a position, as in translation."""
+        """An LSTM from a zero state, (T, B, features) -> (T, B, width): input and state in one
+        product a position, as in translation.
+        """
         fused = self.form.recurrence == "fused"
         on_cudnn = fused and self.form.cuda
         kind = self.form.dtype if on_cudnn else self.form.compute
-        matrices = [tf.cast(values[f"{name}_{part}"], kind) for part in ("input", "hidden")]  # [4, width, features], [4, width, width]
+        # [4, width, features], [4, width, width]
+        matrices = [tf.cast(values[f"{name}_{part}"], kind) for part in ("input", "hidden")]
         biases = [tf.reshape(tf.cast(values[f"{name}_bias"], kind), [-1])]
         zero = tf.zeros([1, tf.shape(x)[1], self.config.width], kind)
         if on_cudnn:
             flat = tf.concat([tf.reshape(one, [-1]) for one in matrices], 0)
             y, _ = cudnn(tf.cast(x, kind), (zero, zero), Cells([flat], biases, 0.0), None)
             return tf.cast(y, x.dtype)
-        together = tf.transpose(tf.concat([tf.reshape(one, [4 * self.config.width, -1]) for one in matrices], 1))
+        together = tf.transpose(
+            tf.concat([tf.reshape(one, [4 * self.config.width, -1]) for one in matrices], 1)
+        )
         # TensorFlow's CPU kernel knows neither float64 nor bfloat16
         run = block_lstm if fused and kind == tf.float32 else stepwise
         y, _ = run(x, (zero, zero), Cells([together], biases, 0.0), None)
@@ -76,5 +99,8 @@ class Stack(StepModule):
 def build(model: Model, form: Form) -> Stack:
     """The functions of a stack; Unsupported where the form cannot be computed."""
     if form.xla and form.recurrence == "fused" and model.config.kind == "recurrent":
-        raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
+        raise Unsupported(
+            "XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution"
+            " 'graph'"
+        )
     return Stack(model, form)

@@ -1,4 +1,6 @@
-"""Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every layer."""
+"""Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every
+layer.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +16,9 @@ from multigpu.workloads.tensors import arithmetic_type
 
 
 class Parts:
-    """How one device's part of a stack meets the others', which follow the order of `index`; this one is the only part."""
+    """How one device's part of a stack meets the others', which follow the order of `index`; this
+    one is the only part.
+    """
 
     index, count = 0, 1
 
@@ -27,26 +31,38 @@ class Parts:
         return x
 
     def gather(self, x: Tensor) -> Tensor:
-        """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over parts."""
+        """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over
+        parts.
+        """
         return x
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
-        """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over parts."""
-        return F.cross_entropy(logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction="sum")
+        """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over
+        parts.
+        """
+        return F.cross_entropy(
+            logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction="sum"
+        )
 
 
 def build(model: Model, recurrence: str | None = None) -> nn.Module:
-    """The whole stack, its parameters uninitialised. recurrence: "fused" (None: the library's LSTM) or "stepwise", the loop of parts."""
+    """The whole stack, its parameters uninitialised. recurrence: "fused" (None: the library's LSTM)
+    or "stepwise", the loop of parts.
+    """
     return Stack(model, Parts(), recurrence != "stepwise")
 
 
 def build_part(model: Model, parts: Parts) -> nn.Module:
-    """One device's part of every layer; positions of a recurrent layer in a loop, since its parts meet at each."""
+    """One device's part of every layer; positions of a recurrent layer in a loop, since its parts
+    meet at each.
+    """
     return Stack(model, parts, fused=False)
 
 
 class Stack(nn.Module):
-    """Sum of a shard's cross entropies over its rows; parameters are (parts of) the description's variables, name by name."""
+    """Sum of a shard's cross entropies over its rows; parameters are (parts of) the description's
+    variables, name by name.
+    """
 
     def __init__(self, model: Model, parts: Parts, fused: bool) -> None:
         super().__init__()
@@ -54,16 +70,22 @@ class Stack(nn.Module):
         self.config: StackConfig = model.config
         self.parts, self.fused = parts, fused
         for variable in model.variables:
-            shape = part_shape(variable, model.splitting.axes.get(variable.name), parts.count, parts.index)
+            shape = part_shape(
+                variable, model.splitting.axes.get(variable.name), parts.count, parts.index
+            )
             self.register_parameter(variable.name, nn.Parameter(torch.empty(shape)))
         recurrent = self.config.kind == "recurrent"
-        self.layer: Callable[[int, Tensor], Tensor] = self.recurrent_layer if recurrent else self.affine_layer
+        self.layer: Callable[[int, Tensor], Tensor] = (
+            self.recurrent_layer if recurrent else self.affine_layer
+        )
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         return {}
 
     def compile_parts(self) -> None:
-        """Compile every layer and the head, each by itself (a recurrent body stays the library's call)."""
+        """Compile every layer and the head, each by itself (a recurrent body stays the library's
+        call).
+        """
         if self.config.kind != "recurrent":
             self.layer = torch.compile(self.layer, dynamic=False)
 
@@ -75,7 +97,9 @@ class Stack(nn.Module):
         return self.loss(x, batch["labels"])
 
     def enter(self, samples: Tensor) -> Tensor:
-        """Samples as the first layer reads them: sequences become (T, features, B), units before rows, so that parts are stretches."""
+        """Samples as the first layer reads them: sequences become (T, features, B), units before
+        rows, so that parts are stretches.
+        """
         return samples.permute(1, 2, 0) if self.config.kind == "recurrent" else samples
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
@@ -89,36 +113,51 @@ class Stack(nn.Module):
         return self.parts.cross_entropy(logits, labels, self.config.classes)
 
     def affine_layer(self, index: int, x: Tensor) -> Tensor:
-        """A dense layer, (B, features) -> (B, width), or a convolution; the next after one that is cut by outputs is cut by its inputs."""
-        kernel, bias = (self.get_parameter(f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias"))
+        """A dense layer, (B, features) -> (B, width), or a convolution; the next after one that is
+        cut by outputs is cut by its inputs.
+        """
+        kernel, bias = (
+            self.get_parameter(f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias")
+        )
         by_outputs, dense = index % 2 == 0, self.config.kind == "dense"
         x = self.parts.spread(x) if by_outputs else x
         product = F.linear(x, kernel) if dense else F.conv2d(x, kernel, padding=WINDOW // 2)
         product = product if by_outputs else self.parts.total(product)
         product = product + (bias if dense else bias[:, None, None]).to(product.dtype)
-        return torch.sigmoid(product) if self.config.activation == "sigmoid" else torch.relu(product)
+        return (
+            torch.sigmoid(product) if self.config.activation == "sigmoid" else torch.relu(product)
+        )
 
     def recurrent_layer(self, index: int, x: Tensor) -> Tensor:
         """An LSTM from a zero state, (T, features, B) -> (T, width, B)."""
-        weights = [self.get_parameter(f"recurrent_{index}_{name}") for name in ("input", "hidden", "bias")]
+        weights = [
+            self.get_parameter(f"recurrent_{index}_{name}") for name in ("input", "hidden", "bias")
+        ]
         kind = arithmetic_type(x)
         with torch.autocast(x.device.type, enabled=False):
-            into, hidden, bias = (weight.flatten(0, 1).to(kind) for weight in weights)  # (4 units, features), (4 units, width), (4 units,)
+            # (4 units, features), (4 units, width), (4 units,)
+            into, hidden, bias = (weight.flatten(0, 1).to(kind) for weight in weights)
             if self.fused:
                 return fused_lstm(x.to(kind), into, hidden, bias)
             return stepwise_lstm(x.to(kind), into, hidden, bias, self.parts)
 
 
 def fused_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
-    """The library's call, units before rows: x (T, features, B), weights as the layer's; its second bias is zero."""
+    """The library's call, units before rows: x (T, features, B), weights as the layer's; its second
+    bias is zero.
+    """
     start = x.new_zeros(1, x.shape[2], hidden.shape[1])  # (1, B, units)
     weights = [into, hidden, bias, torch.zeros_like(bias)]
-    y, _, _ = torch._VF.lstm(x.transpose(1, 2).contiguous(), (start, start), weights, True, 1, 0.0, True, False, False)
+    y, _, _ = torch._VF.lstm(
+        x.transpose(1, 2).contiguous(), (start, start), weights, True, 1, 0.0, True, False, False
+    )
     return y.transpose(1, 2)
 
 
 def stepwise_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor, parts: Parts) -> Tensor:
-    """A loop over positions of (T, features, B); each part computes all gates of its own units and then gathers the hidden state."""
+    """A loop over positions of (T, features, B); each part computes all gates of its own units and
+    then gathers the hidden state.
+    """
     ahead = torch.matmul(into, x) + bias[:, None]  # (T, 4 units, B)
     state: Tensor | None = None  # (width, B)
     cell: Tensor | None = None  # (units, B)
@@ -138,7 +177,9 @@ Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave to what it gives ("loss": the last)."""
+    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave
+    to what it gives ("loss": the last).
+    """
     assert isinstance(module, Stack)
     stack, kind = module, module.config.kind
 
@@ -146,5 +187,9 @@ def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]
         x = values[f"{kind}_{index - 1}"] if index else stack.enter(values["samples"])
         return {f"{kind}_{index}": stack.layer(index, x)}
 
-    found: dict[str, Callable[[Values], Values]] = {f"{kind}_{index}": partial(layer, index) for index in range(stack.config.layers)}
-    return found | {"head": lambda values: {"loss": stack.loss(values[[*found][-1]], values["labels"])}}
+    found: dict[str, Callable[[Values], Values]] = {
+        f"{kind}_{index}": partial(layer, index) for index in range(stack.config.layers)
+    }
+    return found | {
+        "head": lambda values: {"loss": stack.loss(values[[*found][-1]], values["labels"])}
+    }
