@@ -46,9 +46,7 @@ CUBIN = bundles.CUBIN
 EXACT = container(
     entry(CUBIN, 80, b"a" * 40), entry(CUBIN, 90, b"b" * 24), entry(PTX, 90, b"c" * 16)
 )
-OLDER = container(
-    entry(PTX, 70, b"d" * 8), entry(PTX, 80, b"e" * 32), entry(PTX, 100, b"f" * 8)
-)
+OLDER = container(entry(PTX, 70, b"d" * 8), entry(PTX, 80, b"e" * 32), entry(PTX, 100, b"f" * 8))
 LIBRARY = b"\x7fELF" + b"host code" + EXACT + b"between" + OLDER + b"the end"
 
 
@@ -97,7 +95,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tiny-1.0.data/purelib/beside.py": b"VALUE = 42\n",
         "tiny-1.0.data/data/share/notes.txt": b"unread",
         "tiny-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
-        "tiny-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "tiny-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
         "tiny-1.0.dist-info/RECORD": b"",
     }
     with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as archive:
@@ -217,7 +215,12 @@ def matmul(left, right):
 
 @pytest.mark.parametrize(
     ("gpus", "error", "said"),
-    [(2, 1.0003, ""), (2, 1.003, "GPU:1 multiplies"), (0, 1.0, "sees no GPU"), (None, 1.0, "env.sh")],
+    [
+        (2, 1.0003, ""),
+        (2, 1.003, "GPU:1 multiplies"),
+        (0, 1.0, "sees no GPU"),
+        (None, 1.0, "env.sh"),
+    ],
 )
 def test_the_check_fails_where_a_gpu_is_missing_or_wrong(
     gpus: int | None, error: float, said: str, tmp_path: Path
