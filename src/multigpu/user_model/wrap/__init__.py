@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ def wrap(
     warm_up: int = 12,
     check: bool = True,
     find_unused: bool = False,
+    compile_options: Mapping[str, Any] | None = None,
     device: torch.device | str | None = None,
 ) -> ModelTrainer:
     """Put a model on the GPUs of all processes that torchrun started, ready to train.
@@ -66,6 +67,7 @@ def wrap(
         number or a tensor, where that is not the number of samples (tokens that are not padding).
     warm_up: eager steps before a capture. check: compare the first captured step with an eager one
         from the same state, kept in host memory. find_unused: as in DistributedDataParallel.
+    compile_options: torch.compile's, `{"mode": "max-autotune-no-cudagraphs"}` say.
     device: by default the GPU of LOCAL_RANK, else the CPU.
     Raises a ValueError where an argument does not fit, with the reason and what to do.
     """
@@ -84,6 +86,7 @@ def wrap(
         warm_up=warm_up,
         check=check,
         find_unused=find_unused,
+        compile_options=compile_options or {},
     )
     return ModelTrainer(model, loss, optimizer, settings, device)
 

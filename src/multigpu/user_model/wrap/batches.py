@@ -116,9 +116,7 @@ def cut(batch: Any, parts: int) -> list[Any]:
     for tensor in tensors:
         divided = tensor.dim() > 0 and tensor.shape[0] == rows
         pieces.append(tensor.tensor_split(parts) if divided else (tensor,) * parts)
-    return [
-        put_together(structure, [piece[number] for piece in pieces]) for number in range(parts)
-    ]
+    return [put_together(structure, [piece[number] for piece in pieces]) for number in range(parts)]
 
 
 def call(module: nn.Module, inputs: Any) -> Any:

@@ -122,7 +122,7 @@ class CapturedSteps:
         for each in heard:
             if "synchronizing CUDA operation" in str(each.message):
                 self.waits.append(f"{each.filename}:{each.lineno}")
-            else:
+            elif "prototype feature" not in str(each.message):
                 warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return loss
 
@@ -243,7 +243,8 @@ def in_words(structure: Structure) -> str:
         return repr(structure.value)
     if structure[0] == "dict":
         return "{" + ", ".join(f"{key}: {in_words(part)}" for key, part in structure[1]) + "}"
-    return "(" + ", ".join(in_words(part) for part in structure[-1]) + ")"
+    inside = ", ".join(in_words(part) for part in structure[-1])
+    return f"[{inside}]" if structure[0] == "list" else f"({inside})"
 
 
 class Trial:

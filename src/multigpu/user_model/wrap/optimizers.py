@@ -110,31 +110,33 @@ class Update:
         self.rates: list[Tensor] = []
         if capture:
             self._make_capturable()
-        updated = {
-            id(each) for group in self.optimizer.param_groups for each in group["params"]
-        }
+        updated = {id(each) for group in self.optimizer.param_groups for each in group["params"]}
         self.left_out = [name for name, each in self.pieces.items() if id(each) not in updated]
 
     def _make_capturable(self) -> None:
+        """Keep what the update reads on the device; rates too, if a schedule changes them."""
         readable = True
-        for group in self.optimizer.param_groups:
+        groups = self.optimizer.param_groups
+        for group in groups:
+            group["lr"] = float(group["lr"])
             if "capturable" in group:
                 group["capturable"] = True
-            elif type(self.optimizer) is torch.optim.SGD and self.placed.group.device.type == "cuda":
+            elif type(self.optimizer) is torch.optim.SGD:
                 group["fused"] = True  # the one form of it that reads its rate from the device
                 group["foreach"] = False
             else:
                 readable = False
-        if readable:
+        if readable and self.placed.settings.schedule is not None:
+            device = self.placed.group.device
+            # fused kernels read no other type
             self.rates = [
-                torch.tensor(float(group["lr"]), device=self.placed.group.device)
-                for group in self.optimizer.param_groups
+                torch.tensor(group["lr"], dtype=torch.float32, device=device) for group in groups
             ]
 
     def forget_gradients(self) -> None:
         """Begin a step: zero gradients, kept where a captured step writes to them."""
         for parameter in self.placed.trainable.values():
-            if not self.keep_gradients:
+            if not self.keep_gradients or not parameter.requires_grad:
                 parameter.grad = None
         if self.keep_gradients:
             kept = [local(p.grad) for p in self.placed.trainable.values() if p.grad is not None]

@@ -151,7 +151,7 @@ class Placed:
     def compile(self) -> None:
         """Compile each block under FSDP2, else the whole module, in place."""
         for part in self.blocks.values() if self.placement == "fsdp2" else [self.module]:
-            part.compile()
+            part.compile(**self.settings.compile_options)
 
     def undo_compile(self) -> None:
         """Let every module run as it is written again."""
@@ -177,6 +177,7 @@ class Placed:
     def _masters_anywhere(self) -> bool:
         return self.settings.precision == "bf16_params"
 
+    @torch.no_grad()
     def spread(self) -> None:
         """Bring updated values from masters to parameters, and from owners to all ranks."""
         if self.masters:
@@ -270,9 +271,7 @@ def of_piece(parameter: DTensor, piece: Tensor) -> DTensor:
 
 def shard_like(parameter: DTensor, value: Tensor) -> Tensor:
     """This rank's part of a full value, cut as the parameter is; every rank has the full one."""
-    cut = distribute_tensor(
-        value, parameter.device_mesh, parameter.placements, src_data_rank=None
-    )
+    cut = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
     return cut._local_tensor
 
 

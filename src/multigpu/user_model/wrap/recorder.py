@@ -67,9 +67,7 @@ class CudaRecorder:
                 gc.enable()
         return graph, output
 
-    def _make_whole(
-        self, graph: torch.cuda.CUDAGraph, pool: tuple[int, int], ended: bool
-    ) -> None:
+    def _make_whole(self, graph: torch.cuda.CUDAGraph, pool: tuple[int, int], ended: bool) -> None:
         """Undo what a capture that broke off leaves behind.
 
         The allocator would go on sending memory to the capture's pool, and keep blocks back "until

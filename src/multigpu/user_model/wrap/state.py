@@ -157,9 +157,7 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | complex) else None
 
 
-def restore(
-    placed: Placed, update: Update, scheduler: LRScheduler | None, state: Any
-) -> int:
+def restore(placed: Placed, update: Update, scheduler: LRScheduler | None, state: Any) -> int:
     """Bring a gathered state onto this training's devices, in place; its step number.
 
     Raises a ValueError, before anything is changed, where the state is another model's.

@@ -14,6 +14,7 @@ from multigpu.user_model.wrap.batches import (
     cut,
     loss_in,
     pair_of,
+    put_together,
     rows_of,
     scalar,
     take_apart,
@@ -101,6 +102,8 @@ class Step:
         low = settings.precision in ("bf16", "bf16_params")
         sharded = self.placed.placement == "fsdp2"
         cast = low and not sharded and settings.precision == "bf16"
+        if settings.precision == "bf16_params" and not sharded:
+            part = in_bf16(part)
         with torch.autocast(kind, torch.bfloat16, enabled=cast):
             if self.loss is None:
                 loss = loss_in(call(module, part))
@@ -118,6 +121,13 @@ class Step:
         """The joined mean of the parts' shares."""
         total = losses[0].clone() if len(losses) == 1 else torch.stack(losses).sum(0)
         return self.group.sum(total) / self.group.size
+
+
+def in_bf16(part: Any) -> Any:
+    """A batch whose fp32 tensors are bf16, as the parameters are that meet them."""
+    structure, tensors = take_apart(part)
+    cast = [each.bfloat16() if each.dtype == torch.float32 else each for each in tensors]
+    return put_together(structure, cast)
 
 
 @contextmanager

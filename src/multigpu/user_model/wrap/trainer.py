@@ -56,6 +56,12 @@ class ModelTrainer:
         with on_stream(self.stream):
             self.placed = Placed(model, settings, self.group)
             self.update = Update(self.placed, optimizer, capture)
+        if capture and cuda and self.placed.placement in ("ddp", "zero1") and settings.warm_up < 11:
+            raise ValueError(
+                f"warm_up={settings.warm_up} is too short to capture {settings.placement!r}: PyTorch's"
+                " DistributedDataParallel times its first 10 steps by events that a capture cannot"
+                " have; give 11 or more"
+            )
         self.scheduler = scheduler_of(settings.schedule, self.update.optimizer)
         self.randomness = Randomness(self.device, self.group.rank, settings.seed)
         self.inner = Step(self.placed, loss, self.update)
@@ -134,8 +140,10 @@ class ModelTrainer:
                 # a replayed step is no call of optimizer.step, of which it would warn
                 warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")
                 self.scheduler.step()
-        self.form = ("compiled_captured" if self.compiling else "captured") if replayed else (
-            "compiled" if self.compiling else "eager"
+        self.form = (
+            ("compiled_captured" if self.compiling else "captured")
+            if replayed
+            else ("compiled" if self.compiling else "eager")
         )
         self.ran[self.form] = self.ran.get(self.form, 0) + 1
         return loss
