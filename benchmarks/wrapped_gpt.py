@@ -40,6 +40,8 @@ DEVICE = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 class Block(nn.Module):
+    """Attention and two layers, each after its norm."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
@@ -158,7 +160,7 @@ def launch_cost_us() -> float:
 
 
 def windows(step: Callable[[Batch], Any], batch: Batch, seconds: float, number: int) -> list[float]:
-    """ms a step in each of some windows of at least `seconds`."""
+    """Ms a step in each of some windows of at least `seconds`."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(3):
@@ -259,7 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=sorted(SIZES), help="with --batch, one point")
     parser.add_argument("--batch", type=int, help="samples a GPU")
-    parser.add_argument("--points", default="", help="SIZE:BATCH,...; each runs all ways")
+    parser.add_argument("--points", default="", help="SIZE:BATCH or SIZE:BATCH:FIRST_N_WAYS, ...")
     parser.add_argument("--ways", default="", help="names, separated by commas; default: all")
     parser.add_argument("--seconds", type=float, default=2.0, help="least length of a window")
     parser.add_argument("--windows", type=int, default=3)
@@ -281,8 +283,8 @@ def main() -> None:
             if RANK == 0:
                 print(said, flush=True)
     rows: list[dict[str, Any]] = []
-    for size, count in points:
-        for name in names:
+    for size, count, *first in points:
+        for name in names[: int(first[0]) if first else None]:
             late = torch.tensor(float(time.perf_counter() - began > told.limit), device=DEVICE)
             if dist.is_initialized():
                 dist.all_reduce(late)

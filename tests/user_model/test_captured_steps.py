@@ -1,4 +1,4 @@
-"""When a captured step is recorded, replayed, refused: with a recorder that stands in for CUDA's."""
+"""When a captured step is recorded, replayed, refused: with a stand-in for CUDA's recorder."""
 
 import warnings
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Captured steps on GPUs, each rank's tests beside the others':
 
-    torchrun --nproc-per-node 2 -m pytest -q -c /dev/null --noconftest tests/user_model/test_wrap_gpu.py
+torchrun --nproc-per-node 2 -m pytest -c /dev/null --noconftest tests/user_model/test_wrap_gpu.py
 
-needs torch and pytest alone. Without torchrun one GPU trains.
+It needs torch and pytest alone. Without torchrun one GPU trains.
 """
 
 import os

@@ -22,7 +22,7 @@ def blocks_of(model: nn.Module, wanted: Wanted) -> dict[str, nn.Module]:
     """
     if wanted is None:
         return _repeated(model)
-    if isinstance(wanted, str | nn.Module) or isinstance(wanted, type):
+    if isinstance(wanted, str | nn.Module | type):
         wanted = [wanted]
     chosen: dict[str, nn.Module] = {}
     for each in wanted:
@@ -99,4 +99,4 @@ def recompute(block: nn.Module) -> None:
             return forward(*arguments, **named)
         return checkpoint(forward, *arguments, use_reentrant=False, **named)
 
-    block.forward = recomputed  # type: ignore[method-assign]
+    block.forward = recomputed

@@ -220,7 +220,7 @@ class Update:
         """States that the optimizer keeps on the host, which no captured step would change."""
         device = self.placed.group.device
         return {
-            f"{self.names[id(parameter)]}.{name}": float(value)
+            f"{self.names[id(parameter)]}.{name}": float(value)  # type: ignore[arg-type]
             for parameter, state in self.optimizer.state.items()
             for name, value in state.items()
             if (isinstance(value, numbers.Number) and not isinstance(value, complex))
@@ -234,12 +234,12 @@ def scheduler_of(given: Any, optimizer: torch.optim.Optimizer) -> LRScheduler | 
     """
     if given is None:
         return None
+    failure = ""
+    scheduler = None
     try:
         scheduler = given(optimizer)
-    except Exception as error:
-        scheduler, failure = None, error
-    else:
-        failure = None
+    except Exception as error:  # a function of the step fails on an optimizer
+        failure = str(error)
     if isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(
             "schedule gives a ReduceLROnPlateau, which needs a measure at each step: set"

@@ -181,7 +181,7 @@ class Placed:
     def spread(self) -> None:
         """Bring updated values from masters to parameters, and from owners to all ranks."""
         if self.masters:
-            low = [self.trainable[name] for name in self.masters]
+            low: list[Tensor] = [self.trainable[name] for name in self.masters]
             torch._foreach_copy_(low, list(self.masters.values()))
         for rank, flat in enumerate(self.flat):
             for values in flat:

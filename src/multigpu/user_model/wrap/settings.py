@@ -110,9 +110,6 @@ def check_model(model: Any) -> None:
                 f"parameter {name!r} is on the meta device and has no values: make the model on"
                 " the CPU, or give it values first"
             )
-        if not parameter.is_floating_point() and not parameter.is_complex():
-            if parameter.requires_grad:
-                raise ValueError(f"parameter {name!r} is {parameter.dtype}: it cannot be trained")
         if hasattr(parameter, "placements"):
             raise ValueError(
                 f"parameter {name!r} is a DTensor already: give the model before it is sharded"

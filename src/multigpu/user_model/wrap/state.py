@@ -36,7 +36,7 @@ def model_state(placed: Placed) -> dict[str, Tensor]:
     """Parameters and buffers by the module's own names, as its `state_dict` has them."""
     known: dict[int, Tensor] = {}
     for name, parameter in placed.parameters.items():
-        value = placed.masters.get(name, parameter)
+        value: Tensor = placed.masters.get(name, parameter)
         if placed.owners and placed.settings.precision == "bf16_params" and name in placed.owners:
             value = owned(placed, name, value.detach())
         known[id(parameter)] = placed.whole(name, value.detach())
@@ -100,6 +100,7 @@ def optimizer_state(placed: Placed, update: Update) -> dict[str, Any]:
 
 
 def whole_state(placed: Placed, name: str, value: Any) -> Any:
+    """A state of a parameter, whole, on the CPU."""
     return placed.whole(name, value) if isinstance(value, Tensor) else plain(value)
 
 
@@ -259,6 +260,7 @@ def restore_optimizer(placed: Placed, update: Update, saved: dict[str, Any]) -> 
 
 
 def fill_state(placed: Placed, name: str, here: Tensor, value: Tensor) -> None:
+    """Overwrite a state in place by its part of a full value."""
     if here.device != placed.group.device:
         here.copy_(value)
         return

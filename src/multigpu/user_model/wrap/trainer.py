@@ -56,12 +56,8 @@ class ModelTrainer:
         with on_stream(self.stream):
             self.placed = Placed(model, settings, self.group)
             self.update = Update(self.placed, optimizer, capture)
-        if capture and cuda and self.placed.placement in ("ddp", "zero1") and settings.warm_up < 11:
-            raise ValueError(
-                f"warm_up={settings.warm_up} is too short to capture {settings.placement!r}: PyTorch's"
-                " DistributedDataParallel times its first 10 steps by events that a capture cannot"
-                " have; give 11 or more"
-            )
+        if capture and cuda and self.placed.placement in ("ddp", "zero1"):
+            check_warm_up(settings)
         self.scheduler = scheduler_of(settings.schedule, self.update.optimizer)
         self.randomness = Randomness(self.device, self.group.rank, settings.seed)
         self.inner = Step(self.placed, loss, self.update)
@@ -230,3 +226,13 @@ class ModelTrainer:
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that `save` wrote; no code in it is run."""
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def check_warm_up(settings: Settings) -> None:
+    """Raise a ValueError where DistributedDataParallel could not be captured after the warm-up."""
+    if settings.warm_up < 11:
+        raise ValueError(
+            f"warm_up={settings.warm_up} is too short to capture {settings.placement!r}: PyTorch's"
+            " DistributedDataParallel times its first 10 steps by events that a capture cannot"
+            " have; give 11 or more"
+        )
