@@ -299,6 +299,7 @@ def main() -> None:
                 print({key: value for key, value in row.items() if value != ""}, flush=True)
                 if told.out:
                     write(told.out, rows)
+    gc.collect()  # graphs, before the communicator whose kernels they hold
     if dist.is_initialized():
         dist.destroy_process_group()
 

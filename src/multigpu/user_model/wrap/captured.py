@@ -190,6 +190,13 @@ class CapturedSteps:
         self.recorded = None
         self.tell(f"training goes on eagerly: {reason}")
 
+    def close(self) -> None:
+        """Free the graph, before the communicator whose kernels it holds."""
+        if self.recorded is not None and hasattr(self.recorded.graph, "reset"):
+            self.recorded.graph.reset()
+        self.recorded = None
+        self.given_up = True
+
     def record(self, batch: Any, now: Circumstances) -> Recorded:
         structure, tensors = take_apart(batch)
         inputs = [tensor.to(self.step.group.device).clone() for tensor in tensors]

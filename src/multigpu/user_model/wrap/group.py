@@ -8,6 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+MADE: list[bool] = []
+"""Whether this process's group was made here, and so is to be closed here."""
+
 
 class Group:
     """The ranks of one training: this process's rank, their number, its device, collectives.
@@ -27,6 +30,7 @@ class Group:
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if cuda else "gloo", device_id=self.device if cuda else None
             )
+            MADE.append(True)
         self.size = dist.get_world_size() if dist.is_initialized() else 1
         self.rank = dist.get_rank() if dist.is_initialized() else 0
 
@@ -74,3 +78,10 @@ class Group:
         answer = torch.tensor(int(good), device=self.device)
         dist.all_reduce(answer, op=dist.ReduceOp.MIN)
         return bool(answer.item())
+
+
+def close_group() -> None:
+    """Destroy the process group, if it was made here and still is."""
+    if MADE and dist.is_initialized():
+        MADE.clear()
+        dist.destroy_process_group()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,26 @@ from torch import Tensor, nn
 from multigpu.user_model.wrap import state as states
 from multigpu.user_model.wrap.batches import move
 from multigpu.user_model.wrap.captured import CapturedSteps
-from multigpu.user_model.wrap.group import Group
+from multigpu.user_model.wrap.group import Group, close_group
 from multigpu.user_model.wrap.optimizers import Update, scheduler_of
 from multigpu.user_model.wrap.placed import Placed
 from multigpu.user_model.wrap.recorder import CudaRecorder, Recorder, first_line
 from multigpu.user_model.wrap.settings import Settings, check_model, use_precision
 from multigpu.user_model.wrap.step import Loss, Randomness, Step, on_stream
+
+TRAINERS: weakref.WeakSet[ModelTrainer] = weakref.WeakSet()
+
+
+@atexit.register
+def close_all() -> None:
+    """End as a script that closes what it opened: graphs first, then the process group.
+
+    After an error the group stays, since the other ranks will not come to close it.
+    """
+    for trainer in list(TRAINERS):
+        trainer.close()
+    if not hasattr(sys, "last_value"):
+        close_group()
 
 
 class ModelTrainer:
@@ -68,6 +85,7 @@ class ModelTrainer:
         self.steps = 0
         self.form = settings.execution
         self.ran: dict[str, int] = {}
+        TRAINERS.add(self)
         self._say_what_differs(capture)
 
     def _say_what_differs(self, capture: bool) -> None:
@@ -222,6 +240,11 @@ class ModelTrainer:
             torch.save(state, draft)
             draft.replace(target)
         self.group.agree(True)  # no rank goes on before the file is there
+
+    def close(self) -> None:
+        """Free the captured step; further steps run eagerly."""
+        if self.captured is not None:
+            self.captured.close()
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from a file that `save` wrote; no code in it is run."""
