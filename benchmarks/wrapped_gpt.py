@@ -198,11 +198,13 @@ def measure(size: str, rows: int, name: str, seconds: float, number: int) -> dic
     batch = (words[:, :-1].contiguous(), words[:, 1:].contiguous())
     began = time.perf_counter()
     step, notes = WAYS[name](model)
-    for _ in range(14 if "captured" in name else 4):
+    for number in range(16 if "captured" in name else 5):
         step(batch)
+        if number == 2:  # DDP has held first buckets beside rebuilt ones; the capture comes later
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
     torch.cuda.synchronize()
     ready = time.perf_counter() - began
-    torch.cuda.reset_peak_memory_stats()
     measured = windows(step, batch, seconds, number)
     middle = statistics.median(measured)
     rate = rows * LENGTH / middle * 1e3
@@ -265,7 +267,7 @@ def main() -> None:
     parser.add_argument("--ways", default="", help="names, separated by commas; default: all")
     parser.add_argument("--seconds", type=float, default=2.0, help="least length of a window")
     parser.add_argument("--windows", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=1e9, help="s after which no way begins")
+    parser.add_argument("--limit", type=float, default=1e9, help="s by which it shall end")
     parser.add_argument("--equal", action="store_true", help="compare captured with eager first")
     parser.add_argument("--out", type=Path, help="a CSV file")
     told = parser.parse_args()
@@ -283,9 +285,11 @@ def main() -> None:
             if RANK == 0:
                 print(said, flush=True)
     rows: list[dict[str, Any]] = []
+    longest = 0.0
     for size, count, *first in points:
         for name in names[: int(first[0]) if first else None]:
-            late = torch.tensor(float(time.perf_counter() - began > told.limit), device=DEVICE)
+            at = time.perf_counter() - began
+            late = torch.tensor(float(at + longest > told.limit), device=DEVICE)
             if dist.is_initialized():
                 dist.all_reduce(late)
             if late.item():
@@ -294,6 +298,7 @@ def main() -> None:
                 row = measure(size, int(count), name, told.seconds, told.windows)
             except torch.OutOfMemoryError as error:
                 row = {"size": size, "batch": count, "way": name, "notes": str(error)[:200]}
+            longest = max(longest, time.perf_counter() - began - at)
             rows.append(row)
             if RANK == 0:
                 print({key: value for key, value in row.items() if value != ""}, flush=True)

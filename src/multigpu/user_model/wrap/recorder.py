@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -13,6 +14,10 @@ from torch import Tensor
 SPOILED: list[torch.cuda.CUDAGraph] = []
 """Graphs whose recording broke off. The allocator may still ask them which stream they recorded,
 so they live as long as the process."""
+
+WATCHDOG_S = 0.5
+"""s: in which NCCL's watchdog, which looks each 0.1 s, forgets the collectives that have ended. An
+event that it asks for while a stream is captured may end the process."""
 
 
 class Graph(Protocol):
@@ -40,9 +45,10 @@ class CudaRecorder:
         self.device = device
 
     def record(self, step: Callable[[], Tensor]) -> tuple[Graph, Tensor]:
-        torch.cuda.synchronize(self.device)
         gc.collect()  # objects freed during the recording could call CUDA
+        torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
+        time.sleep(WATCHDOG_S)
         graph = torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()
         collecting = gc.isenabled()
