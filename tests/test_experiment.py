@@ -27,10 +27,10 @@ from multigpu.experiment import beside, planned, pooled
 from multigpu.grid import FOLDER
 from multigpu.measure.watching import Watched
 from multigpu.notebooks import NotebookError, parameter_names, read_notebook
-from multigpu.parameters import ParameterError
 from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.parameters import ParameterError
+from multigpu.spec.run import Run
 from tests.measure.launched import tiny
 from tests.refusals import refused
 

@@ -26,7 +26,7 @@ from multigpu.grid import (
 from multigpu.grid.expand import FOLDER
 from multigpu.grid.named import ENDS
 from multigpu.measure.point import START_S
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from tests.refusals import refused
 

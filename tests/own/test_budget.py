@@ -14,7 +14,7 @@ from multigpu.own import budget
 from multigpu.own.budget import Budget
 from multigpu.own.lookout import OutOfTime
 from multigpu.own.page import beside, shown_beside
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.refusals import refused
 
 

@@ -25,6 +25,7 @@ from multigpu.own.examine import describe
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result, compared, keep
 from multigpu.record import RecordStore
+from multigpu.workloads import description_of
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
 from tests.factory import make_machine
@@ -107,7 +108,7 @@ def test_placements_of_a_users_model_equal_one_process_and_move_what_is_predicte
             and record.measurement.moved_bytes == record.measurement.predicted_bytes
         )
         assert not [flag for flag in record.measurement.flags if "bytes" in flag]
-    assert result["ddp"].row["moved_bytes"] == 2 * 4 * result["ddp"].run.description.parameters
+    assert result["ddp"].row["moved_bytes"] == 2 * 4 * description_of(result["ddp"].run).parameters
 
 
 def test_its_records_are_read_by_other_commands(

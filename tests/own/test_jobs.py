@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import torch
 
+from multigpu.build import build_run
 from multigpu.cli import main
 from multigpu.engines.torch.checked import Kept, train_reference
 from multigpu.engines.torch.trainer import open_context
@@ -29,7 +30,7 @@ from multigpu.own.compare import Budget, asked_runs, measured_within
 from multigpu.own.examine import describe
 from multigpu.own.result import Result, keep
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads import open_source
 from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import load_job

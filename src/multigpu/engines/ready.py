@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from multigpu.measure.timing import run_window
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 LEAST_SHARE = 0.02
 """Of a step: what takes less of it, to wait for a batch and to make one, is not measured apart."""
@@ -49,7 +50,7 @@ def ready_step_s(
     if run.inputs != "own":
         return None
     joined = run.devices if run.processes == "one" else 1
-    making_s = run.description.config.described.batch_s * joined
+    making_s = description_of(run).config.described.batch_s * joined
     waits_s = [fmean(list(waits)[run.warmup_steps :]) for waits in session.waits(first) if waits]
     if agreed(max([making_s, *waits_s])) < LEAST_SHARE * agreed(step_s):
         return None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from multigpu import paths
+from multigpu.build import build_run
 from multigpu.collectives import algorithms
 from multigpu.collectives.experiment import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
@@ -28,7 +29,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.summary import LEFT, Summary
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 
 PARTS = (

@@ -14,7 +14,7 @@ from pydantic import SerializeAsAny, ValidationInfo, field_validator
 from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment
 from multigpu.measure.stacks import how_ended, own_call, read_stacks
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 Fault = tuple[Status, str]  # of a Run that cannot be measured, and why
 Noted = Literal["fault", "echo"]

@@ -17,6 +17,7 @@ from multigpu.own.parts import step_of
 from multigpu.own.placed import Placed, called
 from multigpu.own.rates import on_ready
 from multigpu.placements import find_placement
+from multigpu.workloads import description_of
 
 if TYPE_CHECKING:
     from multigpu.own.result import Result
@@ -45,7 +46,7 @@ def forecast(result: Result, devices: int, name: str | None) -> Estimate:
     tables = result.described.tables
     rows = sum(table.ids for table in tables.values()) * run.batch_size / max(1, len(tables))
     try:
-        demand = demand_of(find_placement(run.placement), run.description.variables, rows)
+        demand = demand_of(find_placement(run.placement), description_of(run).variables, rows)
     except ValueError as error:
         raise Missing(str(error)) from None
     if run.devices == 1:

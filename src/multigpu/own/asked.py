@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Literal
 
 from multigpu.analysis.limits import bound_units_per_s
+from multigpu.build import build_run
 from multigpu.hosts.launching import MOST_CPU_PROCESSES
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.own.examining import Examined
 from multigpu.own.result import kept_runs
 from multigpu.placements import find_placement, placements
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, model_of
 from multigpu.workloads.own.job import Job
 

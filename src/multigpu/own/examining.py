@@ -21,7 +21,7 @@ from multigpu.measure.process import WITH_KERAS, end_with_parent
 from multigpu.measure.stacks import ENDED, ending_told, how_ended, own_call, read_stacks
 from multigpu.measure.sweep import launch_environment
 from multigpu.own.examine import code_of, describe
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 from multigpu.workloads.own.description import Described
 from multigpu.workloads.own.job import (
     Job,

@@ -12,7 +12,7 @@ from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.standing import Standing, asked, board_file, standings, stuck
 from multigpu.measure.timed import TIMED, Item
 from multigpu.own.placed import called
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 LOOK_S = 0.5  # from one look to the next
 QUIET_S = 3.0  # a process that got on since then is slow, and does not hang

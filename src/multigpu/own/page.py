@@ -22,8 +22,8 @@ from multigpu.own.parts import input_of
 from multigpu.own.placed import USUAL, called
 from multigpu.own.trust import DISTURBED, figure_text
 from multigpu.own.verdict import answer, titled
-from multigpu.workloads import find_model
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
+from multigpu.workloads import description_of, find_model, optimizer_of
 
 if TYPE_CHECKING:
     from multigpu.own.result import Result
@@ -71,7 +71,7 @@ def beside(result: Result) -> pd.DataFrame:
     ]
     rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
     far = pd.DataFrame(
-        [apart(run.description, row) for _, row in rows.iterrows()],
+        [apart(description_of(run), row) for _, row in rows.iterrows()],
         columns=["parameters", "operations"],
     )
     rows = rows.assign(apart=far.sum(axis=1))[(far <= math.log(NEAR)).all(axis=1)]
@@ -328,6 +328,7 @@ def page(result: Result, whole: bool = True) -> str:
         answer=answer(result),
         machine=result.records[0].machine.name,
         run=run,
+        optimizer=optimizer_of(run).name,
         table=str(
             table(
                 measured(result),

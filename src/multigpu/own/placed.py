@@ -10,7 +10,7 @@ import pandas as pd
 
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.own.trust import figure_text
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described
 
 ONE = "one device"

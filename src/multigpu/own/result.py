@@ -17,6 +17,7 @@ from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SINGLE_MARGIN, rati
 from multigpu.analysis.compare import verdict as told_apart
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
+from multigpu.build import build_run
 from multigpu.own.ahead import forecast
 from multigpu.own.page import page
 from multigpu.own.parts import parts
@@ -26,7 +27,7 @@ from multigpu.own.trust import Doubt, doubts_of, undisturbed
 from multigpu.own.verdict import answer
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, know
 
 KEPT = "comparison.json"

@@ -14,7 +14,8 @@ from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.record import Record
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, optimizer_of
 
 NEAR = 1.05
 """A figure may lie above what can be reached by this factor before it is called impossible: clocks
@@ -57,9 +58,10 @@ TOO_FEW = "too few repeats"
 
 def update_share(run: Run, step_s: float) -> float:
     """The share of one device's step that its update takes at most, from the numbers it touches."""
-    touched = 4.0 * run.description.parameters * UPDATE_PASSES[run.rule.name]
+    model = description_of(run)
+    touched = 4.0 * model.parameters * UPDATE_PASSES[optimizer_of(run).name]
     took_s = touched / UPDATE_BYTES_PER_S[run.device_type]
-    took_s += UPDATE_CALL_S * len(run.description.variables)
+    took_s += UPDATE_CALL_S * len(model.variables)
     return min(1.0, took_s / step_s)
 
 

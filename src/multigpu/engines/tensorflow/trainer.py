@@ -25,7 +25,7 @@ from multigpu.engines.tensorflow.variables import (
     zeros_variable,
 )
 from multigpu.measure.timing import most_steps
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
 
 # a number for each program that this process traces, by which its graph is found again
 TRACES = itertools.count()

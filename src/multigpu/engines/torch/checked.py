@@ -23,9 +23,10 @@ from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
 from multigpu.measure.standing import got_on
+from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.record import Equivalence
-from multigpu.run import Run
-from multigpu.workloads import open_source, part_of
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, open_source, part_of
 
 
 def _module(context: Context) -> nn.Module:
@@ -190,7 +191,7 @@ def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -
     """Norm of the difference over norm of the reference's update."""
     apart = moved = 0.0
     for variable, start in initial_values(
-        run.description, run.seed, torch.device("cpu"), DTYPES[run.precision]
+        description_of(run), run.seed, torch.device("cpu"), DTYPES[run.precision]
     ):
         value = expected[variable.name]
         apart += float((found[variable.name] - value).double().square().sum())
@@ -208,9 +209,9 @@ def _placed(
     usual: torch.dtype,
 ) -> dict[str, Tensor]:
     """All variables after the same steps under the placement."""
-    source = Kept(open_source(run), [run.copy_of(rank)], steps, usual)
+    source = Kept(open_source(run), [dims_of(run).copy_of(rank)], steps, usual)
     context = open_context(run, rank, threads, source.capacity, shared, timeout_s)
-    feed = Feed(source, run.copy_of(rank), context.device)
+    feed = Feed(source, dims_of(run).copy_of(rank), context.device)
     with contextlib.closing(context.closing):
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
@@ -230,11 +231,11 @@ def equivalence(
     """How far the placement's variables are from the reference's; None: the model cannot be
     compared. Called on every replica.
     """
-    described = run.description.config.described
+    described = description_of(run).config.described
     if described.checked_in is None:
         return None
     check = compared(run, described.checked_in, described.any_rows)
-    semantics = run.semantics
+    semantics = semantics_of(run)
     # two averages, and a step after them
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1
     builder = importlib.import_module(part_of(run.workload, "torch"))
@@ -244,7 +245,7 @@ def equivalence(
     with builder.comparable(DTYPES[check.precision]):
         values = _placed(check, rank, threads, shared, timeout_s, steps, usual)
         if alone or rank == 0:
-            shards = (rank,) if alone else tuple(range(run.copies))
+            shards = (rank,) if alone else tuple(range(dims_of(run).copies))
             plain = check.model_copy(update={"placement": "ddp", "local_steps": None})
             expected = _reference(
                 plain, shards, semantics.steps, semantics.every, steps, threads, usual

@@ -8,14 +8,15 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.feed import Shard
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 
 def tells_lookups(run: Run, tables: bool) -> bool:
     """Whether this Run's processes must tell each other: where tables are looked up by row, and
     each process knows its own batch alone. tables: whether the placement sends rows.
     """
-    described = getattr(run.description.config, "described", None)
+    described = getattr(description_of(run).config, "described", None)
     ragged = described is not None and described.ragged
     return ragged and tables and run.devices > 1 and run.processes != "one"
 

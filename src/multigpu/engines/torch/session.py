@@ -30,7 +30,8 @@ from multigpu.engines.torch.wire import barrier, largest
 from multigpu.measure.machine import EnergyWindow, total_energy_j
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
-from multigpu.run import Run
+from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.spec.run import Run
 
 
 class Session(RunSession):
@@ -75,7 +76,7 @@ class Session(RunSession):
         ]
 
     def shard_of(self, rank: int) -> int:
-        return self.run.copy_of(rank)
+        return dims_of(self.run).copy_of(rank)
 
     def _trainer(self) -> Any:
         trainer = build_trainer(self.context)
@@ -106,7 +107,7 @@ class Session(RunSession):
         began = time.perf_counter()
         self.stage("warm-up")
 
-        cycle, moved = self.run.semantics.every, Counter[str]()
+        cycle, moved = semantics_of(self.run).every, Counter[str]()
 
         def counted(index: int) -> list[Tensor]:
             losses, own = self.trainer.counted_step(self.shards(index))

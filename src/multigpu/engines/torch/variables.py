@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multigpu.run import Run
-from multigpu.workloads.base import Model, Optimizer, Variable
+from multigpu.spec.model import Model, Optimizer, Variable
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 
 @lru_cache(maxsize=2)
@@ -181,7 +182,7 @@ def distances(
     value, what stands in `owned`.
     """
     moved, start_square, prints = {}, 0.0, {}
-    for variable, initial in initial_values(run.description, run.seed, device, dtype):
+    for variable, initial in initial_values(description_of(run), run.seed, device, dtype):
         if variable.name not in owned:
             continue
         value, initial = owned[variable.name].detach().to(device), piece(variable.name, initial)

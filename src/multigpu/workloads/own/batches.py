@@ -10,8 +10,9 @@ import numpy as np
 
 from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, JobError, telling
 from multigpu.workloads.own.seeding import ALONE, seed_all, seeds_of
@@ -130,7 +131,7 @@ class OwnBatches(Source):
         self.described: Described = config.described
         self.tables, self.structure = config.described.tables, config.described.structure
         self.names = names_of(self.structure)
-        self.sizes, self.seed = run.shard_sizes, run.seed
+        self.sizes, self.seed = shard_sizes(run), run.seed
         self.capacity = {name: table.ids * max(self.sizes) for name, table in self.tables.items()}
         self.fingerprint = fingerprint("own", model.name, run.seed)
         self.each: dict[int, Drawn | Streamed] = {}

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from multigpu.schema import Data
-from multigpu.workloads.base import Init, Model, Optimizer, Variable
+from multigpu.spec.model import Init, Model, Optimizer, Variable
+from multigpu.spec.schema import Data
 from multigpu.workloads.own.job import Job, load_job, unpack
 
 FOLDERS = "MULTIGPU_JOBS"

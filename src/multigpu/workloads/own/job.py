@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from multigpu import paths
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
 from multigpu.workloads.own.seals import opened, sealed
 from multigpu.workloads.own.seeding import FIRST_OF_TORCH, LOADED, drawing_alike
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import Described, Leaves
 from multigpu.workloads.own.job import Job, JobError, telling

@@ -55,8 +55,7 @@ def refusal(error: ValidationError) -> str:
     """
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
-    found = message[0].lower() + message[1:]
+    found = in_one_line(first["msg"].removeprefix("Value error, "))
     if first["type"] == "missing":
         found = f"{where} has no value: give it one"
     elif where and first["type"] == "extra_forbidden":
@@ -67,3 +66,8 @@ def refusal(error: ValidationError) -> str:
         value = repr(first["input"])
         found = f"{where} = {value if len(value) <= 80 else value[:80] + ' ...'}: {found}"
     return " ".join(found.splitlines())
+
+
+def in_one_line(sentence: str) -> str:
+    """The sentence with its first letter small, to stand after a name, and without line breaks."""
+    return " ".join((sentence[:1].lower() + sentence[1:]).splitlines())

@@ -1,10 +1,11 @@
-"""Why a placement does not run in a framework, with a shape of processes, or in a form of
-execution: what in the engines prevents it.
+"""Rules of frameworks, shapes of processes and forms of execution: what in the engines prevents a
+placement from running so.
 """
 
 from typing import Literal, NamedTuple
 
-from multigpu.placements.row import Placement
+from multigpu.spec.row import Row
+from multigpu.spec.rules.case import Case
 
 FORMS = {"torch": ("compiled", "captured", "compiled_captured"), "tensorflow": ("graph", "xla")}
 """Forms of execution that one framework alone has."""
@@ -45,7 +46,7 @@ class Refusal(NamedTuple):
     said: str
 
 
-def refusal(placement: Placement, framework: str, processes: str, execution: str) -> Refusal | None:
+def refusal(placement: Row, framework: str, processes: str, execution: str) -> Refusal | None:
     """Why this placement cannot run so, or None if it can: the first of framework, shape and form
     that no engine has.
     """
@@ -75,9 +76,9 @@ def refusal(placement: Placement, framework: str, processes: str, execution: str
     return Refusal("execution", why, allowed, said)
 
 
-def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:
-    """What prevents one process for all devices ("one"), or a process a device, in a framework that
-    has the other shape.
+def why_not_shaped(placement: Row, framework: str, processes: str) -> str:
+    """Say what prevents one process for all devices ("one"), or a process a device, in a framework
+    that has the other shape.
     """
     one = {
         "its strategy is one over processes": framework == "tensorflow",
@@ -91,25 +92,25 @@ def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:
         "its all-reduce is written out in sends and receives between processes": (
             placement.algorithm is not None
         ),
-        "one thread would wait in the first device's part of a layer for devices that it has yet"
-        " to reach": (placement.compute == "split"),
+        "one thread would wait in the first device's part of a layer for devices that it has yet to"
+        " reach": placement.compute == "split",
         "each replica's own process fetches ahead while its device computes": placement.staged,
     }
     per_device = {
         "the loss is one over all replicas' predictions, in the process that works on all of"
-        " them": (placement.loss == "gpu0"),
+        " them": placement.loss == "gpu0",
         "one process passes a batch through the parts of the model": (
             placement.compute in ("stage", "sections")
         ),
         "one process dispatches to all devices; placements over processes are multi_worker and"
-        " parameter_server_async": (framework == "tensorflow"),
+        " parameter_server_async": framework == "tensorflow",
     }
-    found = [why for why, holds in (one if processes == "one" else per_device).items() if holds]
-    return found[0] if found else NOT_BUILT
+    reasons = one if processes == "one" else per_device
+    return next((why for why, holds in reasons.items() if holds), NOT_BUILT)
 
 
-def why_not_executed(placement: Placement, framework: str, processes: str, execution: str) -> str:
-    """What prevents a form of execution in a framework and shape that the placement has
+def why_not_executed(placement: Row, framework: str, processes: str, execution: str) -> str:
+    """Say what prevents a form of execution in a framework and shape that the placement has
     otherwise.
     """
     for other, forms in FORMS.items():
@@ -124,3 +125,27 @@ def why_not_executed(placement: Placement, framework: str, processes: str, execu
     if processes == "one" and execution in FORMS["torch"]:
         return ONE_PROGRAM if execution == "compiled" else ONE_POOL
     return NOT_BUILT
+
+
+def captured(case: Case) -> str | None:
+    """A CUDA graph is of GPUs, and warm-up steps come before it."""
+    run = case.run
+    if "captured" not in run.execution:
+        return None
+    if run.device_type == "cpu":
+        return (
+            f"execution {run.execution!r} is a CUDA graph and exists on GPUs only: choose eager on"
+            " device_type 'cpu'"
+        )
+    if run.warmup_steps < 4:
+        return (
+            f"warmup_steps {run.warmup_steps} is too few to capture a step: at least 4 are needed"
+        )
+    return None
+
+
+def engine(case: Case) -> str | None:
+    """An engine must carry the placement out in this framework, shape and form."""
+    run = case.run
+    refused = refusal(case.row, run.framework, run.processes, run.execution)
+    return refused.said if refused else None

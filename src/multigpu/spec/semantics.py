@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchronous"]
 

@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from multigpu.placements.traffic import HOST, ID_BYTES
+HOST = -1
+"""The place of what lives in host memory; a device's place is its index."""
+
+ID_BYTES = 8
+"""Of one id that is looked up in a table."""
 
 Places = Mapping[str, int]
 """Stage -> the device that runs it, forward and backward (HOST: the host's processor)."""

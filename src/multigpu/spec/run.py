@@ -1,4 +1,8 @@
-"""A Run: one point of the study, frozen and validated when it is built."""
+"""A Run: one point of the study, as plain data.
+
+`multigpu.build.build_run` builds one that can be measured: it looks up the Run's placement and
+model, and judges it by `spec.rules`. `Run(...)` alone checks types and ranges.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +10,12 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from multigpu.conditions import check_conditions
-from multigpu.placements import find_placement, row_of
-from multigpu.placements.checks import PARTITIONED, check_partition, check_travel
-from multigpu.placements.refusals import refusal
-from multigpu.placements.semantics import Semantics
-from multigpu.placements.stage_split import SPLIT
-from multigpu.schema import Asked
-from multigpu.stages.check import check_stages
-from multigpu.workloads import find_model, workloads
-from multigpu.workloads.base import Model, Optimizer
+from multigpu.spec.schema import Asked
 
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
 Batching = Literal["own", "shared", "fixed"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
-
-ONLY_FOR = {  # fields that mean something for some units only
-    "sequence_length": ("words",),
-    **dict.fromkeys(("layout", "batch_norm", "stem", "weight_casts"), ("images",)),
-    "recurrence": ("words", "samples"),
-    "embedding_gradients": ("words", "reviews"),
-    "cross_entropy": ("words",),
-    "feed": ("reviews",),
-    "batching": ("words",),
-    "shuffle": ("words",),
-}
-# inputs of words drawn from a law, whose batches have no order
-ORDERLESS = (
-    "synthetic",
-    "lengths_000",
-    "bucket_means_000",
-)
 
 
 class Run(Asked):
@@ -192,89 +170,13 @@ class Run(Asked):
     host_cores: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _possible(self) -> Run:
+    def _writable(self) -> Run:
+        """Refuse a path that no digest and no line of a log could hold."""
         for path in self.data or ():
             if any(letter < " " or "\ud800" <= letter <= "\udfff" for letter in path):
                 raise ValueError(
                     f"data names {path!r}, which is no text of a line in UTF-8: rename or link it"
                 )
-        model = find_model(self.workload, self.model)
-        placement = find_placement(self.placement)
-        if self.framework not in (built := workloads()[self.workload].frameworks):
-            raise ValueError(
-                f"workload {self.workload!r} is not built in {self.framework!r}: choose"
-                f" {', '.join(built)}"
-            )
-        known = workloads()[self.workload].inputs
-        if self.inputs not in known:
-            raise ValueError(
-                f"unknown inputs {self.inputs!r} of workload {self.workload!r}: choose one of"
-                f" {', '.join(known)}"
-            )
-        if self.scaling == "strong" and self.batch_size < (least := self.devices):
-            raise ValueError(
-                f"a joined batch of {self.batch_size} cannot be split over {least} devices:"
-                f" batch_size must be at least {least}"
-            )
-        for name, units in ONLY_FOR.items():
-            if (
-                model.unit not in units
-                and getattr(self, name) != type(self).model_fields[name].default
-            ):
-                raise ValueError(
-                    f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out"
-                )
-        if self.batching != "own" and self.inputs == "synthetic":
-            why = "has no meaning for inputs 'synthetic', whose sentences all have one length"
-            raise ValueError(f"batching {self.batching!r} {why}: leave it out")
-        if self.shuffle and self.inputs in ORDERLESS:
-            raise ValueError(
-                f"shuffle has no meaning for inputs {self.inputs!r}, which are drawn and have no"
-                " order: leave it out"
-            )
-        for name, value, only in (
-            ("embedding_gradients", "sparse", "tensorflow"),
-            ("cross_entropy", "fused", "torch"),
-        ):
-            if getattr(self, name) == value and self.framework != only:
-                raise ValueError(
-                    f"{name} {value!r} exists in {only!r} only: leave it out or choose framework"
-                    f" {only!r}"
-                )
-        if self.bucket_mib is not None and not (
-            placement.overlap and placement.merge == "all_reduce" and self.framework == "torch"
-        ):
-            raise ValueError(
-                f"bucket_mib {self.bucket_mib} has no meaning for placement {self.placement!r}:"
-                " leave it out"
-            )
-        if "captured" in self.execution:
-            if self.device_type == "cpu":
-                raise ValueError(
-                    f"execution {self.execution!r} is a CUDA graph and exists on GPUs only: choose"
-                    " eager on device_type 'cpu'"
-                )
-            if self.warmup_steps < 4:
-                raise ValueError(
-                    f"warmup_steps {self.warmup_steps} is too few to capture a step: at least 4 are"
-                    " needed"
-                )
-        if self.device_type == "cpu" and self.precision == "tf32":
-            raise ValueError(
-                "precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type"
-                " 'cpu'"
-            )
-        if self.device_type == "cuda" and self.precision == "fp64":
-            raise ValueError(
-                "precision 'fp64' serves tests on CPUs only: choose fp32, tf32, bf16 or fp16 on"
-                " device_type 'cuda'"
-            )
-        check_travel(self, placement)
-        if found := refusal(placement, self.framework, self.processes, self.execution):
-            raise ValueError(found.said)
-        check_conditions(self, placement)
-        check_stages(self, placement)
-        check_partition(self, placement)
         return self
 
     @property
@@ -288,77 +190,13 @@ class Run(Asked):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the processes of this Run must find in their environment before they start."""
+        """Variables that the Run's processes must find in their environment before they start."""
         named = {
             "NCCL_P2P_DISABLE": self.peer_access == "off",
             "NCCL_MAX_CTAS": self.nccl_ctas,
             "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": self.batch_norm == "persistent",
         }
         return {name: str(int(wanted)) for name, wanted in named.items() if wanted}
-
-    @property
-    def semantics(self) -> Semantics:
-        """What this Run's result equals: its placement's, or within a tolerance of that where
-        gradients travel in 16 bits.
-        """
-        own = find_placement(self.placement).semantics.sent_in(self.wire_dtype)
-        return (
-            own if self.local_steps is None else own.model_copy(update={"every": self.local_steps})
-        )
-
-    @property
-    def description(self) -> Model:
-        return find_model(self.workload, self.model)
-
-    @property
-    def rule(self) -> Optimizer:
-        """The update rule: the workload's own, or a plain one by name. One place for all
-        frameworks, so that twins cannot drift.
-        """
-        plain = {
-            "sgd": Optimizer("sgd", 0.1),
-            "momentum": Optimizer("sgd", 0.1, momentum=0.9),
-            "adam": Optimizer("adam", 1e-3),
-        }
-        return plain.get(self.optimizer, self.description.optimizer)
-
-    @property
-    def degree(self) -> int:
-        """Devices that share one copy of the model: neighbours by rank."""
-        row = row_of(self.placement)  # None where a Run stands for all placements
-        return self.model_parallel or (
-            self.devices if row is not None and row.compute in PARTITIONED else 1
-        )
-
-    @property
-    def copies(self) -> int:
-        """Copies of the model that get a shard of the batch each."""
-        return self.devices // self.degree
-
-    def copy_of(self, rank: int) -> int:
-        """The copy of the model, and so the shard, that device `rank` works on."""
-        return rank // self.degree
-
-    def leads(self, rank: int) -> bool:
-        """Whether `rank` is the first device of its copy of the model, which answers for the
-        shard's counts.
-        """
-        return rank % self.degree == 0
-
-    @property
-    def shard_sizes(self) -> list[int]:
-        """Rows of each replica's shard of one step (sentences, images, ...); a replica is a copy of
-        the model, on however many devices.
-        """
-        if self.placement in SPLIT:  # one model on all devices
-            return [self.batch_size]
-        if self.scaling == "weak":
-            return [self.batch_size * self.degree] * self.copies
-        share, rest = divmod(self.batch_size, self.copies)
-        row = row_of(self.placement)
-        if row is not None and row.loss == "gpu0":
-            return [share] * (self.devices - 1) + [share + rest]
-        return [share + (rank < rest) for rank in range(self.copies)]
 
     def label(self) -> str:
         how = (
@@ -369,6 +207,3 @@ class Run(Asked):
             f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size}"
             f" {self.precision}"
         )
-
-
-build_run = Run.built
