@@ -189,7 +189,9 @@ before it draws them.
 """
 NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
   const chart = view.container().closest(".vega-embed"), room = chart.parentElement;
-  if (hconcat && room.scrollWidth > room.clientWidth) return vegaEmbed(chart, { ...rest, vconcat: hconcat }, embedOptions);
+  if (hconcat && room.scrollWidth > room.clientWidth) {
+    return vegaEmbed(chart, { ...rest, vconcat: hconcat }, embedOptions);
+  }
 }"""
 """Charts for which there is no room beside each other stand one below the other."""
 

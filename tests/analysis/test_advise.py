@@ -55,7 +55,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
     """
     measured = {record.key: record.measurement for record in records_of(RUNS)}
     rates = {key: one.units / one.wall_s for key, one in measured.items() if one}
-    table, singles, jobs = usual(STUDY), best_single(STUDY, form=()), 0
+    table, jobs = usual(STUDY), 0
     for _, job in [*table[table["n"] > 0].groupby(list(SAME), dropna=False, sort=False)][::3]:
         rows = [
             row
@@ -64,7 +64,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
         ]
         if not rows:
             continue
-        advice = advise(job, singles)
+        advice = advise(job, table)
         medians = {
             row["keys"]: median(rates[key] for key in row["keys"].split(", ") if key in rates)
             for row in rows
@@ -81,9 +81,7 @@ def advice_of(records: list[Record], **fields: object) -> Advice:
     return rankings(points(frame_of(records)), {"workload": "nmt", **fields})[0][0]
 
 
-def test_one_gpu_is_advised_where_two_are_slower_and_neither_a_single_run_nor_another_training() -> (
-    None
-):
+def test_one_gpu_is_advised_where_two_are_slower_and_no_single_run_is() -> None:
     shares = {"ddp": (1.0, 0.4, 0.1), "independent": (1.0, 0.99, 0.98)}
     assert sentences(advice_of(study(shares=shares), devices=2))[0].startswith("Take one GPU")
     advice = advice_of([*study(), make_record("exp3", 2, units_per_s=5e6)], devices=2)
@@ -328,9 +326,7 @@ def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
     )
 
 
-def test_explain_and_advise_forecast_more_devices_from_the_counts_that_were_measured_and_say_so() -> (
-    None
-):
+def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:
     text = explained(RUNS, ["workload=cnn", "model=vgg16", "devices=8"])
     assert (
         "No Record has devices = 8" in text

@@ -48,9 +48,7 @@ def test_a_planted_knee_is_found_and_rates_that_still_rise_have_none() -> None:
         refused("a knee needs at least two positive points", tell.knee, few, rates)
 
 
-def test_a_wait_is_of_the_second_half_and_the_slowest_replica_and_a_points_the_mean_of_its_records() -> (
-    None
-):
+def test_a_wait_is_of_the_second_half_and_a_points_the_mean_of_its_records() -> None:
     assert tell.waited_s(fed([[0.0] * 9 + [0.044] * 5, [0.0] * 9 + [0.05] * 5])) == pytest.approx(
         0.05
     )

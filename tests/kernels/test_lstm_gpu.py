@@ -238,7 +238,6 @@ def test_a_captured_pass_with_gradients_beside_it_equals_an_eager_one() -> None:
 def test_captured_steps_on_sentences_of_different_lengths_train_as_eager_ones() -> None:
     losses = []
     for execution in ("eager", "captured"):
-        # fmt: skip
         run = Run(
             workload="nmt",
             model="nmt000_pieces",

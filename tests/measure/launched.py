@@ -46,7 +46,8 @@ from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
 from tests.measure.launched import tiny
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that put the tests in the background has left it ignored
+# a shell that put the tests in the background has left it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 store = RecordStore(Path("runs").resolve())
 """  # of a process that measures
 

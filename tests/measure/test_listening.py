@@ -32,7 +32,9 @@ from tests.refusals import refused
 
 OPEN = """
 import socket, sys
-servers = [socket.create_server((address, 5000 + number)) for number, address in enumerate(sys.argv[1:])]
+servers = [
+    socket.create_server((address, 5000 + number)) for number, address in enumerate(sys.argv[1:])
+]
 print("ready", flush=True)
 sys.stdin.read()
 """

@@ -32,8 +32,9 @@ from multigpu.notebooks import read_notebook
 cells = read_notebook(sys.argv[1]).cells
 named = {}
 exec(next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])), named)
-named |= {"workload": "cnn", "model": "alexnet_cifar_tiny", "placement": "ddp", "device_type": "cpu", "devices": 2, "batch_size": 4}
-named |= {"timed_steps": 2, "repeats": 1, "trace": False, "records": sys.argv[2], "compare": False, "more": {"warmup_steps": 2}}
+named |= {"workload": "cnn", "model": "alexnet_cifar_tiny", "placement": "ddp"}
+named |= {"device_type": "cpu", "devices": 2, "batch_size": 4, "timed_steps": 2, "repeats": 1}
+named |= {"trace": False, "records": sys.argv[2], "compare": False, "more": {"warmup_steps": 2}}
 (record,) = train(planned(named))
 print(record.status, record.run.placement)
 """  # as the notebook's cells
@@ -130,4 +131,5 @@ def test_to_build_a_run_describes_its_own_model_alone(model: str) -> None:
         devices=2,
         batch_size=4,
     )
-    assert list(workloads().made) == [run.workload] and run.description.name == model  # type: ignore[attr-defined]
+    assert list(workloads().made) == [run.workload]
+    assert run.description.name == model

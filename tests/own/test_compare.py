@@ -211,8 +211,10 @@ for name in ("exp2", "exp4"):
     values = trained.state_dict()
     trained.close()
     if rank == 0:
-        apart = max(float((values[key] - value).abs().max()) for key, value in plain.state_dict().items())
-        moved = max(float((value - start).abs().max()) for value, start in zip(values.values(), made().state_dict().values()))
+        starts = made().state_dict()
+        expected = plain.state_dict()
+        apart = max(float((values[key] - expected[key]).abs().max()) for key in expected)
+        moved = max(float((values[key] - starts[key]).abs().max()) for key in values)
         print(name, apart < 1e-6 < moved, losses[0] > 0)
 """
 

@@ -163,9 +163,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(more: dict[str, Any], words: 
     refused(words, build_run, **FIELDS | more)
 
 
-def test_a_graph_says_what_is_wrong_with_it_and_a_tensor_read_twice_on_one_device_travels_once() -> (
-    None
-):
+def test_a_graph_says_what_is_wrong_and_a_tensor_read_twice_travels_once() -> None:
     refused("reads 'b', which does not stand before it", StageGraph, (Stage("a", ("b",)),))
     refused("two stages are called 'a'", StageGraph, (Stage("a"), Stage("a")))
     graph = StageGraph(

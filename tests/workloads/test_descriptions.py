@@ -307,7 +307,8 @@ def test_image_models_at_full_size_trace_in_tensorflow(name: str, layout: str, t
     from multigpu.workloads.cnn.tensorflow import build
 
     model = find_model("cnn", name)
-    cnn = build(model, Form(True, tf.float32, tf.bfloat16, True, False, layout, "fused"))  # type: ignore[arg-type]
+    form = Form(True, tf.float32, tf.bfloat16, True, False, layout, "fused")
+    cnn = build(model, form)
     with tf.Graph().as_default() as graph:
         values = {}
         for variable in model.variables:

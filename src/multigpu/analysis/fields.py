@@ -103,6 +103,18 @@ JOB = ("machine", "gpu", "cpu", "unit", "input_label", *with_role("job"), "timin
 best".
 """
 
+FASTER_KERNELS: dict[str, tuple[str, ...]] = {
+    "layout": ("channels_last",),
+    "batch_norm": ("persistent", "fused"),
+    "stem": ("folded",),
+    "weight_casts": ("grouped",),
+    "recurrence": ("persistent",),
+    "cross_entropy": ("fused",),
+}
+"""Fields whose values choose other kernels for what one device computes, with the values that make
+a step faster. A point that uses one of these is compared with a baseline that uses it too.
+"""
+
 WAY = ("framework_version", *(name for name in FIELDS if ROLES[name] not in ("job", "size")))
 """How it is done."""
 

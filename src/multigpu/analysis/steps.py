@@ -18,7 +18,6 @@ from multigpu.run import Batching, Run, build_run
 from multigpu.workloads import open_source
 
 # --- waiting for a batch
-# --------------------------------------------------------------------------------------------------------
 
 LEVEL = 0.95
 """A last point at this share of the rising line or above may as well still rise."""
@@ -77,7 +76,6 @@ def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
 
 
 # --- where warm-up ends
-# ---------------------------------------------------------------------------------------------------------
 
 DRAWS, BELIEVED = 499, 0.05
 
@@ -166,7 +164,6 @@ def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 # --- losses beside those of the same job in fp32
-# --------------------------------------------------------------------------------
 
 STEPS = 10
 """First steps whose losses are averaged: later ones amplify rounding, and two placements in one
@@ -250,7 +247,6 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
 
 
 # --- the translator's batches, as timed and as counted
-# ---------------------------------------------------------------------------
 
 _NOTHING_COUNTED = pd.DataFrame(
     {

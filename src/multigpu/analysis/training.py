@@ -168,7 +168,6 @@ def reach_frame(records: Iterable[TrainingRecord], levels: Sequence[float]) -> p
 
 
 # --- whether curves are the same
-# ------------------------------------------------------------------------------------------------
 
 WINDOW = 10
 """Points that are averaged before curves are compared: what one batch does is noise that all runs
@@ -318,7 +317,6 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
 
 
 # --- whether batching modes are
-# ---------------------------------------------------------------------------------------------------
 
 JOB = ["machine", "model", "inputs", "devices", "batch_size", "placement", "precision"]
 

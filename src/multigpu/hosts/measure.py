@@ -130,8 +130,15 @@ def measure_part(
         with Hosts(part.hosts, part.rate_mbit) as hosts:
             spread = Spread(hosts, part.per_host)
             return measure_collectives(
-                part.runs, store, budget_s, repeats, retry, progress, spread, part.timeout_s
-            )  # type: ignore[arg-type]
+                part.runs,  # type: ignore[arg-type]
+                store,
+                budget_s,
+                repeats,
+                retry,
+                progress,
+                spread,
+                part.timeout_s,
+            )
     began, summary, steps = (
         time.monotonic(),
         Summary(),
@@ -146,7 +153,10 @@ def measure_part(
             summary.statuses[LEFT] += repeats
         else:
             with Hosts(run.devices, part.rate_mbit) as hosts:
-                points = [Point(run, repeat, timeout_s=part.timeout_s) for repeat in range(repeats)]  # type: ignore[arg-type]
+                points = [
+                    Point(run, repeat, timeout_s=part.timeout_s)  # type: ignore[arg-type]
+                    for repeat in range(repeats)
+                ]
                 spread = Spread(hosts, part.per_host, slug(hosts.description.partition(",")[0]))
                 summary.add(measure(points, steps, retry, progress, company=spread))
     summary.wall_s = time.monotonic() - began

@@ -120,7 +120,8 @@ class StoredImages(Epochs):
         self.label, self._pictures, self._held_out = pictures.label, pictures, held_out
 
     @property
-    def fingerprint(self) -> str:  # type: ignore[override] # a folder of images is hashed when this is first asked for
+    def fingerprint(self) -> str:  # type: ignore[override]
+        # a folder of images is hashed when this is first asked for
         return self._pictures.fingerprint
 
     def batch(self, step: int, rank: int) -> Batch:

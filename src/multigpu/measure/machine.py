@@ -23,7 +23,8 @@ from multigpu.schema import Data
 
 # Environment variables that change what is measured; a Record keeps those that are set.
 TELLING = re.compile(
-    r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)"
+    r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE"
+    r"|XLA_|NVSHMEM_)"
 )
 PATH = re.compile(r"/[^\s:,=]+")
 PACKAGES = (

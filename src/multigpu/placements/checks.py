@@ -132,11 +132,14 @@ def _micro_steps(run: Run, placement: Placement) -> None:
     if run.micro_sync is None:
         return
     if placement.update not in ("replica", "cut") or not placement.merges_gradients:
+        instead = (
+            "merges none"
+            if placement.variables == "replica"
+            else "has them pushed to one home, once a step"
+        )
         raise ValueError(
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
-            f" shard, and placement {run.placement!r}"
-            f" {'merges none' if placement.variables == 'replica' else 'has them pushed to one home, once a step'}:"
-            " leave it out"
+            f" shard, and placement {run.placement!r} {instead}: leave it out"
         )
     if placement.overlap and "captured" in run.execution:
         raise ValueError(

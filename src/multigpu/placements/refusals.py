@@ -91,21 +91,18 @@ def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:
         "its all-reduce is written out in sends and receives between processes": (
             placement.algorithm is not None
         ),
-        "one thread would wait in the first device's part of a layer for devices that it has yet to reach": (
-            placement.compute == "split"
-        ),
+        "one thread would wait in the first device's part of a layer for devices that it has yet"
+        " to reach": (placement.compute == "split"),
         "each replica's own process fetches ahead while its device computes": placement.staged,
     }
     per_device = {
-        "the loss is one over all replicas' predictions, in the process that works on all of them": (
-            placement.loss == "gpu0"
-        ),
+        "the loss is one over all replicas' predictions, in the process that works on all of"
+        " them": (placement.loss == "gpu0"),
         "one process passes a batch through the parts of the model": (
             placement.compute in ("stage", "sections")
         ),
-        "one process dispatches to all devices; placements over processes are multi_worker and parameter_server_async": (
-            framework == "tensorflow"
-        ),
+        "one process dispatches to all devices; placements over processes are multi_worker and"
+        " parameter_server_async": (framework == "tensorflow"),
     }
     found = [why for why, holds in (one if processes == "one" else per_device).items() if holds]
     return found[0] if found else NOT_BUILT

@@ -65,7 +65,8 @@ class Exponential(_Law):
 class ShiftedExponential(Exponential):
     """`shift_s` plus an exponential time: a shift moves every order statistic by itself."""
 
-    kind: Literal["shifted_exponential"] = "shifted_exponential"  # type: ignore[assignment] # tells it from its parent
+    # tells it from its parent
+    kind: Literal["shifted_exponential"] = "shifted_exponential"  # type: ignore[assignment]
     shift_s: Seconds
 
     def order_mean_s(self, k: int, p: int) -> float:

@@ -62,7 +62,8 @@ class MemberSession(Session):
         self, run: Run, order: dict[str, Any], pipe: Line, startup_s: float, stage: Stage
     ) -> None:
         self.pipe = pipe
-        super().__init__(run, order["rank"], order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        rank, threads = order["rank"], order["threads"]
+        super().__init__(run, rank, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         library = tf.distribute.experimental.CommunicationImplementation

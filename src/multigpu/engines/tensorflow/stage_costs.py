@@ -44,7 +44,8 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         clock = PassClock(devices, run.execution == "graph", repeats)
         for stage in trainer.graph.stages:
             if stage.host:
-                outputs[stage.name] = trainer.words.lookup(shard.tensors[stage.arrays[0]])  # type: ignore[union-attr]
+                words = shard.tensors[stage.arrays[0]]
+                outputs[stage.name] = trainer.words.lookup(words)  # type: ignore[union-attr]
                 continue
             cost, outputs[stage.name] = _stage(
                 trainer, stage, [outputs[name] for name in stage.inputs], shard.tensors, clock

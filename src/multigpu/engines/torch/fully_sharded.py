@@ -87,7 +87,9 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     def _local(self, tensor: Tensor) -> Tensor:
         """This replica's piece of a variable or a gradient that the library holds."""
-        return tensor.detach() if self.replicas == 1 else tensor.detach().to_local()  # type: ignore[attr-defined]  # a DTensor
+        if self.replicas == 1:
+            return tensor.detach()
+        return tensor.detach().to_local()  # type: ignore[attr-defined]  # a DTensor
 
     def _take_gradients(self, *_: Any) -> None:
         for name, parameter in self.module.named_parameters():

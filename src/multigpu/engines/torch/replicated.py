@@ -145,7 +145,8 @@ class ReplicatedTrainer(Trainer):
         wire_dtype = self.context.run.wire_dtype if self.replicas > 1 else None
         wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else self.device.dtype
 
-        def compressed(state, bucket):  # type: ignore[no-untyped-def]  # the library reads annotations, and not as text
+        # without annotations: the library reads them, and not as text
+        def compressed(state, bucket):  # type: ignore[no-untyped-def]
             # as the library's own, which refuses gloo
             small = bucket.buffer().to(wire_type).div_(self.replicas)
             arrived = dist.all_reduce(small, async_op=True).get_future()
@@ -153,7 +154,9 @@ class ReplicatedTrainer(Trainer):
 
         def counted(state, bucket):  # type: ignore[no-untyped-def]
             self.wire.count_all_reduce(bucket.buffer().numel() * wire_type.itemsize)
-            return compressed(None, bucket) if wire_dtype else allreduce_hook(None, bucket)  # type: ignore[arg-type]  # the default group
+            if wire_dtype:
+                return compressed(None, bucket)
+            return allreduce_hook(None, bucket)  # type: ignore[arg-type]  # the default group
 
         if counting:
             self.wrapped.register_comm_hook(None, counted)

@@ -60,7 +60,8 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         if own:
             for value, found in zip(values.values(), backward()[len(inputs) :], strict=True):
                 value.grad = found.clone()
-            optimizer = make_optimizer(run.rule, [trainer.values[name] for name in own])  # type: ignore[misc]
+            parameters = [trainer.values[name] for name in own]
+            optimizer = make_optimizer(run.rule, parameters)  # type: ignore[arg-type]
             update = _timed(optimizer.step, repeats, cuda)
         cost = StageCost(
             name=stage.name,

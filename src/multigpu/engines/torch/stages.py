@@ -106,12 +106,11 @@ class StagesTrainer(Trainer):
             value = initial_value(variable, index, run.seed, device, self.devices.dtype)
             self.values[variable.name] = torch.nn.Parameter(value)
         self.homes = homes
-        self.optimizers = {
-            device: make_optimizer(
-                context.rule, [self.values[name] for name, home in homes.items() if home == device]
-            )  # type: ignore[misc]
-            for device in sorted(set(homes.values()))
-        }
+        self.optimizers = {}
+        for place in sorted(set(homes.values())):
+            parameters = [self.values[name] for name, home in homes.items() if home == place]
+            optimizer = make_optimizer(context.rule, parameters)  # type: ignore[arg-type]
+            self.optimizers[place] = optimizer
         self.zeros = [
             torch.zeros((), device=device.torch, dtype=self.devices.dtype)
             for device in self.devices.each

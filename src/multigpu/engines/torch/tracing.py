@@ -27,7 +27,8 @@ STEP = "multigpu/step"
 RANGE = re.compile(r"multigpu/(pull|forward|backward|merge|update)(@host)?$")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 VIEWS = re.compile(
-    r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach|unsqueeze|squeeze|alias|split\w*|unbind"
+    r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach"
+    r"|unsqueeze|squeeze|alias|split\w*|unbind"
     r"|chunk|empty\w*|resolve_\w+|is_\w+|result_type|set_|lift_fresh)$"
 )
 """Operations on a CPU that compute nothing."""

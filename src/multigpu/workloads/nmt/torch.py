@@ -218,7 +218,8 @@ class Nmt(nn.Module):
         more: dict[str, Any] = {}
         if self.recurrence is persistent:
             more = {"lengths": lengths, "beside": beside, "side": self._gradients(x.device)}
-        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]  # no parameter is None
+        # no parameter is None
+        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]
         return self.recurrence(x, state, cells, batch_sizes, **more)
 
     def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
