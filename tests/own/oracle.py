@@ -149,8 +149,8 @@ def trained(
         the batches.
 
     Returns:
-        Each parameter's value after `steps` steps by its own first name, and the joined batch's
-        mean loss of each step.
+        Each parameter's value after `steps` steps by its own first name (without what torch.compile
+        adds to it), and the joined batch's mean loss of each step.
     """
     module = module_of(job, kind)
     optimizer = optimizer_of(job.optimizer, list(module.parameters()))
@@ -169,4 +169,8 @@ def trained(
             total += float(loss.detach())
         optimizer.step()
         losses.append(total)
-    return {name: value.detach().clone() for name, value in module.named_parameters()}, losses
+    values = {
+        name.replace("_orig_mod.", ""): value.detach().clone()
+        for name, value in module.named_parameters()
+    }
+    return values, losses
