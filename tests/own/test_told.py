@@ -171,6 +171,7 @@ def test_no_placement_is_called_fastest_where_none_was_reached() -> None:
     assert result.best is None and result.left_out == ["ddp"]
     assert result.verdict.startswith("No placement was reached within the budget of 20 s")
     assert "Fastest" not in "\n".join(lines(result))
+    refused("needs a placement beside one device", result.forecast, error=Missing)
     # replicas that merge nothing are no placement that trains the job
     alone = result_of(one, planted("independent", 2, STEADY), missing=[ddp[0].run])
     assert alone.best is None and "No placement was reached" in alone.verdict
