@@ -3,6 +3,7 @@ of the others.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.points import Missing
 from multigpu.own.ahead import as_wide_as
+from multigpu.own.feeding import making_of
 from multigpu.own.page import lines, measured, remarks
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result
@@ -21,6 +23,7 @@ from multigpu.own.trust import divides_update, reach, update_share
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record
 from multigpu.workloads.own.description import Described
+from multigpu.workloads.own.job import Job
 from tests.factory import make_record
 from tests.refusals import refused
 
@@ -168,6 +171,7 @@ def test_no_placement_is_called_fastest_where_none_was_reached() -> None:
     assert result.best is None and result.left_out == ["ddp"]
     assert result.verdict.startswith("No placement was reached within the budget of 20 s")
     assert "Fastest" not in "\n".join(lines(result))
+    refused("needs a placement beside one device", result.forecast, error=Missing)
     # replicas that merge nothing are no placement that trains the job
     alone = result_of(one, planted("independent", 2, STEADY), missing=[ddp[0].run])
     assert alone.best is None and "No placement was reached" in alone.verdict
@@ -423,3 +427,19 @@ def test_what_equal_rests_on_stands_beside_it() -> None:
     assert html.index("equal, with notes") < html.index(note[1:]) < html.index("Where a step goes")
     assert note[1:] in text
     assert set(result_of(*points).table()["equal"]) == {"equal"}
+
+
+def test_a_batch_is_timed_by_itself_and_a_long_one_once() -> None:
+    made: list[int] = []
+
+    def job(pause_s: float) -> Job:
+        def batch(n: int, generator: Any) -> tuple[np.ndarray, np.ndarray]:
+            made.append(n)
+            time.sleep(pause_s)
+            return np.zeros((n, 3)), np.zeros(n)
+
+        return Job(lambda: None, batch, lambda found, target: found, batch_size=4)
+
+    told = making_of(job(0.6), "torch", 2)
+    assert made == [4] and 0.6 <= told["batch_s"] < 1.2 and told["batch_by"] == "batch()"
+    assert 0.01 <= making_of(job(0.01), "torch", 2)["batch_s"] < 0.2 and 3 < len(made) <= 22

@@ -34,6 +34,8 @@ def forecast(result: Result, devices: int, name: str | None) -> Estimate:
         Missing: there is nothing to fit, or what there is cannot be believed; the sentence says
             why.
     """
+    if name is None and result.is_alone:
+        raise Missing("a forecast needs a placement beside one device, and none was measured")
     several = result.fastest or result.ahead_of_several
     placed = result[name] if name else several or result.best or result.asked(None)
     run = placed.run
