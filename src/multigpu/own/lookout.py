@@ -3,6 +3,7 @@ hangs; a placement that hangs is said and left, and the others go on.
 """
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -57,7 +58,9 @@ class Lookout:
         started_s = now_s - (time.time() - event["at"])
         found = [one for one in standings(plan.memory, key) if one.since_s > started_s - LOOK_S]
         quiet_s = now_s - max([started_s, *(one.since_s for one in found)])
-        if quiet_s > (QUIET_S if over else self.patience_s):
+        # before a Run's own code begins nothing of the user's can hang: only the budget ends that
+        patience_s = QUIET_S if over else self.patience_s if found else math.inf
+        if quiet_s > patience_s:
             why = self._why(plan, key, found, quiet_s)
             if over:
                 self._keep(plan, item, f"{why}, when the budget ended")
@@ -111,9 +114,6 @@ class Lookout:
             board_file(plan.memory, plan.key(item), one.rank).unlink(missing_ok=True)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one.process, signal.SIGKILL)
-        if not found:
-            self.trouble = f"{called(item.run)}: {why}"
-            raise OutOfTime
 
     def _keep(self, plan: Plan, item: Item, why: str) -> None:
         """Write what the workers no longer can: the Record of a Run that was cut off, which the
