@@ -11,7 +11,7 @@ import time
 from multigpu.kept import made_here
 from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.standing import Standing, asked, board_file, standings, stuck
-from multigpu.measure.timed import TIMED, Item
+from multigpu.measure.timed import TIMED, Item, is_solo
 from multigpu.own.placed import called
 from multigpu.run import Run
 
@@ -58,8 +58,9 @@ class Lookout:
         started_s = now_s - (time.time() - event["at"])
         found = [one for one in standings(plan.memory, key) if one.since_s > started_s - LOOK_S]
         quiet_s = now_s - max([started_s, *(one.since_s for one in found)])
-        # before a Run's own code begins nothing of the user's can hang: only the budget ends that
-        patience_s = QUIET_S if over else self.patience_s if found else math.inf
+        # as long as a process has yet to come, the others wait for it: only the budget ends that
+        complete = len(found) >= (1 if is_solo(item.run) else item.run.devices)
+        patience_s = QUIET_S if over else self.patience_s if complete else math.inf
         if quiet_s > patience_s:
             why = self._why(plan, key, found, quiet_s)
             if over:
