@@ -3,6 +3,7 @@ hangs; a placement that hangs is said and left, and the others go on.
 """
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -10,7 +11,7 @@ import time
 from multigpu.kept import made_here
 from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.standing import Standing, asked, board_file, standings, stuck
-from multigpu.measure.timed import TIMED, Item
+from multigpu.measure.timed import TIMED, Item, is_solo
 from multigpu.own.placed import called
 from multigpu.spec.run import Run
 
@@ -57,7 +58,10 @@ class Lookout:
         started_s = now_s - (time.time() - event["at"])
         found = [one for one in standings(plan.memory, key) if one.since_s > started_s - LOOK_S]
         quiet_s = now_s - max([started_s, *(one.since_s for one in found)])
-        if quiet_s > (QUIET_S if over else self.patience_s):
+        # as long as a process has yet to come, the others wait for it: only the budget ends that
+        complete = len(found) >= (1 if is_solo(item.run) else item.run.devices)
+        patience_s = QUIET_S if over else self.patience_s if complete else math.inf
+        if quiet_s > patience_s:
             why = self._why(plan, key, found, quiet_s)
             if over:
                 self._keep(plan, item, f"{why}, when the budget ended")
@@ -111,9 +115,6 @@ class Lookout:
             board_file(plan.memory, plan.key(item), one.rank).unlink(missing_ok=True)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one.process, signal.SIGKILL)
-        if not found:
-            self.trouble = f"{called(item.run)}: {why}"
-            raise OutOfTime
 
     def _keep(self, plan: Plan, item: Item, why: str) -> None:
         """Write what the workers no longer can: the Record of a Run that was cut off, which the
