@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
 from multigpu.workloads.own.batches import Drawn, Streamed, batches_of
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.seeding import MADE, drawing_alike

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
 
 
 @dataclass
