@@ -142,6 +142,10 @@ def test_blocks_are_those_that_repeat_and_hold_most() -> None:
     assert list(blocks_of(model, ["blocks.1", model.head])) == ["blocks.1", "head"]
     layers = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), nn.Embedding(99, 9))
     assert list(blocks_of(layers, None)) == ["0.0", "0.1"]
+    stages = nn.Sequential(*(nn.Sequential(*(Block(2, 0.0) for _ in range(n))) for n in (1, 2, 3)))
+    assert len(blocks_of(stages, None)) == 6
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(3)))
+    assert list(blocks_of(layers, None)) == ["0", "1", "2"]
     assert blocks_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.ReLU()), None) == {}
     with pytest.raises(ValueError, match="fits no module"):
         blocks_of(model, "Layer")
