@@ -16,8 +16,8 @@ def blocks_of(model: nn.Module, wanted: Wanted) -> dict[str, nn.Module]:
     """Find the model's blocks, by name: those that `wanted` names, else the repeated ones.
 
     wanted: names of modules, classes (themselves or by name), modules. None: of the modules that
-        stand in a `ModuleList`, `ModuleDict` or `Sequential`, those of the class that occurs more than once and
-        holds the most parameters (a GPT's blocks, a ResNet's bottlenecks).
+        stand in a `ModuleList`, `ModuleDict` or `Sequential`, those of the class that occurs more
+        than once and holds the most parameters (a GPT's blocks, a ResNet's bottlenecks).
     Raises a ValueError where a name or class fits nothing, or a block lies in another.
     """
     if wanted is None:
