@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -51,7 +51,7 @@ def _fits(name: str, part: nn.Module, wanted: Any) -> bool:
 
 
 def _repeated(model: nn.Module) -> dict[str, nn.Module]:
-    by_class: dict[Hashable, dict[str, nn.Module]] = defaultdict(dict)
+    by_class: dict[Any, dict[str, nn.Module]] = defaultdict(dict)
     for name, container in model.named_modules():
         if not isinstance(container, nn.ModuleList | nn.Sequential | nn.ModuleDict):
             continue
@@ -73,7 +73,7 @@ def _repeated(model: nn.Module) -> dict[str, nn.Module]:
     return best
 
 
-def kind_of(module: nn.Module) -> Hashable:
+def kind_of(module: nn.Module) -> Any:
     """A module's class; of a plain Sequential the classes of what it runs."""
     if type(module) is nn.Sequential:
         return tuple(kind_of(child) for child in module)
