@@ -1,5 +1,6 @@
 """Models of others, odd batches and wrong arguments under `multigpu.wrap`, in one process."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -287,10 +288,13 @@ def test_a_resnet_of_torchvision_trains() -> None:
 
 def started(count: int, *arguments: str) -> str:
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count),
-        "--master-port", "0", *arguments,
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        "--nproc-per-node", str(count), *arguments,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=110, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
