@@ -88,8 +88,8 @@ def same_states(first: Any, second: Any) -> None:
             same_states(first[name], second[name])
     elif isinstance(first, list | tuple):
         assert len(first) == len(second)
-        for one, other in zip(first, second, strict=True):
-            same_states(one, other)
+        for mine, theirs in zip(first, second, strict=True):
+            same_states(mine, theirs)
     else:
         assert first == second
 
