@@ -42,7 +42,6 @@ ADDRESS = re.compile(r"@\w+\.|/(?:tmp|home)\b")
 for, because of a corpus.
 """
 
-# fmt: skip
 FREE = {
     "BSD-2-clause",
     "BSD-3-clause",

@@ -26,7 +26,7 @@ from multigpu.grid import (
 from multigpu.grid.expand import FOLDER
 from multigpu.grid.named import ENDS
 from multigpu.measure.point import START_S
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from tests.refusals import refused
 
@@ -186,8 +186,10 @@ points:
 
 def test_filters_keep_and_leave_out_and_cases_change_cost_and_launches(read) -> None:
     text = f"""
-- {{{SMALL}, batch_size: [2, 4, 8], devices: [1, 2], cost_s: 3, cost_per_device_s: 1, only: [{{batch_size: [2, 4]}}],
-   without: [{{batch_size: 4, devices: 2}}, {{execution: captured}}], cases: [{{where: {{devices: 2}}, more_s: 5, launches: [0, 0, 1]}}]}}
+- {{{SMALL}, batch_size: [2, 4, 8], devices: [1, 2], cost_s: 3, cost_per_device_s: 1,
+   only: [{{batch_size: [2, 4]}}],
+   without: [{{batch_size: 4, devices: 2}}, {{execution: captured}}],
+   cases: [{{where: {{devices: 2}}, more_s: 5, launches: [0, 0, 1]}}]}}
 """
     found = [
         (row.built.batch_size, row.built.devices, row.cost_s, launches_for(row))
@@ -215,8 +217,10 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(
     read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = """
-- {workload: cnn, model: for_cifar, placement: ddp, device_type: cpu, batch_size: default, cost_s: 1, cost_per_variable_s: 0.1}
-- {workload: nmt, model: nmt_tiny, sequence_length: 6, placement: exp4, device_type: cpu, batch_size: 2, cost_s: 0, cost: launches,
+- {workload: cnn, model: for_cifar, placement: ddp, device_type: cpu, batch_size: default,
+   cost_s: 1, cost_per_variable_s: 0.1}
+- {workload: nmt, model: nmt_tiny, sequence_length: 6, placement: exp4, device_type: cpu,
+   batch_size: 2, cost_s: 0, cost: launches,
    framework: tensorflow, processes: one, execution: graph, when: tensorflow_here}
 """
     *images, graph = read(text, [1])

@@ -35,7 +35,8 @@ FILES = {
 from multigpu.placements.row import Engine, Placement
 
 BY_COPY = Placement(
-    name="by_copy", title="Planted", source="a test", summary="Gradients are summed after backward.",
+    name="by_copy", title="Planted", source="a test",
+    summary="Gradients are summed after backward.",
     variables="replica", merge="all_reduce", update="replica", engines=(Engine(),),
 )
 """
@@ -48,9 +49,13 @@ from multigpu.later import later
 from multigpu.workloads.base import Optimizer, Workload
 from multigpu.workloads.stacks.description import StackConfig, describe
 
-MODEL = replace(describe("blobs_tiny", StackConfig("dense", 5, 6, 2, 3), Optimizer("sgd", rate=0.1)), workload="blobs")
+TINY = describe("blobs_tiny", StackConfig("dense", 5, 6, 2, 3), Optimizer("sgd", rate=0.1))
+MODEL = replace(TINY, workload="blobs")
 INPUTS = {"synthetic": later("multigpu.inputs.images:synthetic_samples")}
-WORKLOAD = Workload(name="blobs", unit="samples", models={"blobs_tiny": MODEL}, inputs=INPUTS, frameworks=("torch",))
+WORKLOAD = Workload(
+    name="blobs", unit="samples", models={"blobs_tiny": MODEL}, inputs=INPUTS,
+    frameworks=("torch",),
+)
 """
     ),
     "blobs/torch.py": "from multigpu.workloads.stacks.torch import build as build\n",
@@ -112,7 +117,7 @@ EACH = """
 import sys
 from multigpu.cli import main
 from multigpu.remembered import state_of
-from multigpu.run import Run
+from multigpu.spec.run import Run
 Run(workload="cnn", model="lenet", placement="ddp", batch_size=4)
 imported = [name for name in sys.modules if name.startswith("example")]
 print(state_of([]))

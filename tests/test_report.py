@@ -38,7 +38,8 @@ SVG = (
 STYLES = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])(?:https?:)?//""", re.I)
 REQUESTS = (
     re.compile(
-        r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""",
+        r"<(?:script|img|iframe|source|embed|object)\b[^>]*?\s"
+        r"""(?:src|data)\s*=\s*["'](?:https?:)?//""",
         re.I,
     ),
     re.compile(r"""<link\b[^>]*?href\s*=\s*["'](?:https?:)?//""", re.I),
@@ -70,8 +71,8 @@ def executed(path: Path) -> Path:
         "display_data", data={report.WIDGET: {"model_id": "1"}, "text/plain": "  0%|"}
     )
     table = (
-        "<table"
-        " class='dataframe'><thead><tr><th>GPUs</th></tr></thead><tbody><tr><td>8</td></tr></tbody></table>"
+        "<table class='dataframe'><thead><tr><th>GPUs</th></tr></thead>"
+        "<tbody><tr><td>8</td></tr></tbody></table>"
     )
     notebook.cells = [
         new.new_markdown_cell(

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from multigpu import paths
 from multigpu.analysis.estimate import SINGLE_RUN, estimate
+from multigpu.build import build_run
 from multigpu.command import parse_counts
 from multigpu.experiment import following, label, pooled
 from multigpu.grid import FOLDER, Row, devices_here, launches_for, launches_of, read_rows
@@ -29,7 +30,7 @@ from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.store import ROOM_BYTES
 from multigpu.writing import check_room, write_whole
 

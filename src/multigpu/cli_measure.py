@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multigpu import paths
+from multigpu.build import build_run
 from multigpu.command import parse_counts, parse_fields
 from multigpu.grid import (
     Planned,
@@ -33,7 +34,7 @@ from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
 from multigpu.measure.sweep import launch_environment, measure
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import know
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from multigpu.grid import devices_here
 from multigpu.kept import STATUSES
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 Words = ParamSpec("Words")
 MOST_S = 7 * 86400.0  # a week: no command and no Run may ask for more

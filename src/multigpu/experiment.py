@@ -21,6 +21,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
+from multigpu.build import build_run
 from multigpu.grid import launches_of, traced
 from multigpu.kept import STATUSES
 from multigpu.measure.machine import gpu_count
@@ -28,10 +29,10 @@ from multigpu.measure.point import Point, records_here
 from multigpu.measure.sweep import measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import HOOK, Watched, watched
-from multigpu.parameters import ParameterError, check_parameters
 from multigpu.published import published_of
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.parameters import ParameterError, check_parameters
+from multigpu.spec.run import Run
 
 RECORDS = paths.BUILD / "experiment"  # unless the parameters say otherwise
 # what ended so is tried again when the experiment is
@@ -186,8 +187,11 @@ class Progress:
     def set_description(self, desc: str | None = None) -> None:
         with self.lock:
             self.watched.reset()
+            if self.open:  # its workers died, and it is started once more
+                self.lines[-1] = "starts again"
+            else:
+                self.lines.append("starts")
             self.open = True
-            self.lines.append("starts")
 
     def update(self, n: float = 1) -> bool | None:
         with self.lock:
@@ -223,9 +227,8 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        lines = [
-            f"run {number} of {self.total}  {line}" for number, line in enumerate(self.lines, 1)
-        ]
+        total = max(self.total, len(self.lines))  # what was disturbed is measured again
+        lines = [f"run {number} of {total}  {line}" for number, line in enumerate(self.lines, 1)]
         if self.handle is not None:
             self.handle.update({"text/plain": "\n".join(lines)}, raw=True)
 

@@ -18,7 +18,7 @@ from multigpu.analysis.fields import FIELDS, POINT
 from multigpu.analysis.picture import DIGITS, FONTS, csv_link
 from multigpu.analysis.show import Shown
 from multigpu.kept import Kept
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.store import Held, Store
 
 if TYPE_CHECKING:
@@ -189,7 +189,9 @@ before it draws them.
 """
 NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
   const chart = view.container().closest(".vega-embed"), room = chart.parentElement;
-  if (hconcat && room.scrollWidth > room.clientWidth) return vegaEmbed(chart, { ...rest, vconcat: hconcat }, embedOptions);
+  if (hconcat && room.scrollWidth > room.clientWidth) {
+    return vegaEmbed(chart, { ...rest, vconcat: hconcat }, embedOptions);
+  }
 }"""
 """Charts for which there is no room beside each other stand one below the other."""
 

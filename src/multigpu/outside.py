@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from multigpu.schema import refusal
+from multigpu.spec.schema import refusal
 
 KINDS = ("placements", "workloads", "claims")
 Value = TypeVar("Value")

@@ -122,7 +122,8 @@ def _by_name(every: Iterable[Held]) -> dict[Name, Held]:
 # a setting that says of speed what it says: a number, a word, a list of them
 PLAIN = re.compile(r"[\w.,:+-]{0,16}")
 ADDRESS = re.compile(
-    r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b|GPU-[0-9a-f]{8}|[\w.]+@[\w-]+\.\w+",
+    r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b"
+    r"|GPU-[0-9a-f]{8}|[\w.]+@[\w-]+\.\w+",
     re.IGNORECASE,
 )
 

@@ -85,14 +85,14 @@ from multigpu.analysis.synchrony import (
 from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps
 from multigpu.analysis.training import curves_frame, differences, reach_frame, same_curve_table
 from multigpu.analysis.words import WORDS, devices_text
+from multigpu.build import build_run
 from multigpu.collectives import algorithms
 from multigpu.explorer import explorable, explorer
 from multigpu.inputs.drawn_text import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
-from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS
 from multigpu.published import beside_records, load_published, published_value
-from multigpu.run import build_run
+from multigpu.spec.parameters import check_parameters
 from multigpu.stages.record import StageStore
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.simulate import simulated_pace

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
 from multigpu.kept import Kept
-from multigpu.schema import refusal
+from multigpu.spec.schema import refusal
 from multigpu.writing import check_room, read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=Kept)

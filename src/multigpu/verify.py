@@ -32,8 +32,9 @@ from multigpu.kept import Kept
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
+from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.record import Record, RecordStore
-from multigpu.schema import refusal
+from multigpu.spec.schema import refusal
 from multigpu.stages.record import StageRecord
 from multigpu.store import held_in, loose_in
 from multigpu.synchrony.averaging import AveragingRecord
@@ -41,6 +42,7 @@ from multigpu.synchrony.downpour import DownpourRecord
 from multigpu.synchrony.record import SynchronyRecord, summarise
 from multigpu.synchrony.simulate import simulate
 from multigpu.training.record import TrainingRecord
+from multigpu.workloads import description_of
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
@@ -187,17 +189,26 @@ def physics(record: Record, clocks: Mapping[str, int]) -> Iterator[tuple[str, st
         )
         return
     rate, gpu = m.units / m.wall_s, record.machine.gpus[0] if record.machine.gpus else ""
-    moved = {name: count / run.semantics.every for name, count in (m.moved_bytes or {}).items()}
+    moved = {name: count / semantics_of(run).every for name, count in (m.moved_bytes or {}).items()}
     group = (
         None
         if run.model_parallel is None
-        else min((n for n in (run.model_parallel, run.copies) if n > 1), default=None)
+        else min((n for n in (run.model_parallel, dims_of(run).copies) if n > 1), default=None)
     )
     bound = bound_units_per_s(
-        run.description, gpu, run.precision, run.devices, m.units / run.timed_steps, moved, group
+        description_of(run),
+        gpu,
+        run.precision,
+        run.devices,
+        m.units / run.timed_steps,
+        moved,
+        group,
     ).units_per_s
     if run.device_type == "cuda" and rate > BEYOND * bound:
-        yield "a rate above its bound", f"{rate:,.0f} {run.description.unit}/s above {bound:,.0f}"
+        yield (
+            "a rate above its bound",
+            f"{rate:,.0f} {description_of(run).unit}/s above {bound:,.0f}",
+        )
     counted, predicted = (
         {name: n for name, n in sorted((kinds or {}).items()) if n}
         for kinds in (m.moved_bytes, m.predicted_bytes)

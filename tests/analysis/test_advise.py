@@ -35,12 +35,13 @@ from multigpu.analysis.limits import bounds
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import points, usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.build import build_run
 from multigpu.cli import main
 from multigpu.command import parse_fields
 from multigpu.placements import find_placement
 from multigpu.placements.memory import most_kept
 from multigpu.record import Record, RecordStore
-from multigpu.run import build_run
+from multigpu.workloads import description_of
 from tests.analysis.planted import study
 from tests.factory import make_machine, make_point, make_record, plant
 from tests.refusals import refused
@@ -55,7 +56,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
     """
     measured = {record.key: record.measurement for record in records_of(RUNS)}
     rates = {key: one.units / one.wall_s for key, one in measured.items() if one}
-    table, singles, jobs = usual(STUDY), best_single(STUDY, form=()), 0
+    table, jobs = usual(STUDY), 0
     for _, job in [*table[table["n"] > 0].groupby(list(SAME), dropna=False, sort=False)][::3]:
         rows = [
             row
@@ -64,7 +65,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
         ]
         if not rows:
             continue
-        advice = advise(job, singles)
+        advice = advise(job, table)
         medians = {
             row["keys"]: median(rates[key] for key in row["keys"].split(", ") if key in rates)
             for row in rows
@@ -81,9 +82,7 @@ def advice_of(records: list[Record], **fields: object) -> Advice:
     return rankings(points(frame_of(records)), {"workload": "nmt", **fields})[0][0]
 
 
-def test_one_gpu_is_advised_where_two_are_slower_and_neither_a_single_run_nor_another_training() -> (
-    None
-):
+def test_one_gpu_is_advised_where_two_are_slower_and_no_single_run_is() -> None:
     shares = {"ddp": (1.0, 0.4, 0.1), "independent": (1.0, 0.99, 0.98)}
     assert sentences(advice_of(study(shares=shares), devices=2))[0].startswith("Take one GPU")
     advice = advice_of([*study(), make_record("exp3", 2, units_per_s=5e6)], devices=2)
@@ -328,9 +327,7 @@ def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
     )
 
 
-def test_explain_and_advise_forecast_more_devices_from_the_counts_that_were_measured_and_say_so() -> (
-    None
-):
+def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:
     text = explained(RUNS, ["workload=cnn", "model=vgg16", "devices=8"])
     assert (
         "No Record has devices = 8" in text
@@ -460,7 +457,8 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
     small = make_machine(8, name="small").model_copy(update={"gpu_memory_gib": [gib] * 8})
     plant(RecordStore(tmp_path / "runs"), make_point([1e6], machine=small))
     fields = {"workload": "cnn", "model": model, "optimizer": optimizer, "devices": 8}
-    assert most_kept(build_run(placement="ddp", batch_size=32, **fields)) > gib * 2**30
+    replicated = build_run(placement="ddp", batch_size=32, **fields)
+    assert most_kept(replicated, description_of(replicated)) > gib * 2**30
     text = advised(tmp_path / "runs", fields, "small")
     command = text.rsplit("`", 2)[1]
     run = build_run(
@@ -468,7 +466,7 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
     )
     placement = find_placement(run.placement)
     assert (
-        most_kept(run) <= gib * 2**30
+        most_kept(run, description_of(run)) <= gib * 2**30
         and placement.semantics.facts.is_equal_training
         and not placement.uses_host
     )

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
+from multigpu.analysis.advise import rankings
 from multigpu.analysis.asked import command_of
 from multigpu.analysis.compare import (
     also,
@@ -41,7 +42,7 @@ from multigpu.analysis.words import OF_A_JOB, SAYS, way_words
 from multigpu.collectives.record import CollectiveStore
 from multigpu.command import parse_fields
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.analysis.planted import study
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant
@@ -193,9 +194,7 @@ def test_scaling_names_its_baselines_and_one_what_is_missing() -> None:
     refused("no column 'placment'", where, TABLE, placment="ddp")
 
 
-def test_of_several_lengths_the_most_repeated_speaks_and_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> (
-    None
-):
+def test_of_several_lengths_the_most_repeated_speaks() -> None:
     records = [
         *make_point([1e6] * 2, timed_steps=20),
         *make_point([1.1e6] * 5, timed_steps=50),
@@ -388,3 +387,41 @@ def test_a_filter_by_any_field_finds_its_records(name: str) -> None:
         (word,) = (word for word in words if word.startswith(f"{name}="))
         found = where(EVERYWHERE, **parse_fields([word.strip("'")]))
         assert len(found) == (EVERYWHERE[name] == value).sum() > 0, word
+
+
+def test_a_speedup_needs_a_baseline_with_the_same_kernels() -> None:
+    """One GPU ran the library's LSTM at 1.5 M words/s. Four run the persistent one at 10 M, beside
+    independent replicas at 11 M: that is 3.6 of four GPUs with these kernels, and not 6.7.
+    """
+    fast = {
+        "precision": "bf16",
+        "recurrence": "persistent",
+        "cross_entropy": "fused",
+        "execution": "captured",
+    }
+    slow = fast | {"recurrence": None}
+    records = [
+        *make_point([1.5e6, 1.51e6, 1.49e6], devices=1, **slow),
+        *make_point([10.0e6, 10.1e6, 9.9e6], devices=4, **fast),
+        *make_point([11.0e6, 11.1e6, 10.9e6], devices=4, placement="independent", **fast),
+    ]
+    table = scaling(points(frame_of(records)))
+    ddp = one(table, placement="ddp", devices=4)
+    assert math.isnan(ddp["speedup_best"])
+    assert ddp["like"] == "independent replicas"
+    assert ddp["speedup_like"] == pytest.approx(4 * 10 / 11, rel=1e-3)
+    assert ddp["speedup_like_low"] < ddp["speedup_like"] < ddp["speedup_like_high"] < 4
+    (advice,), _ = rankings(usual(points(frame_of(records))), {"workload": "nmt", "devices": 4})
+    assert advice.single is None and advice.over_single is not None
+    assert advice.over_single.value == pytest.approx(4 * 10 / 11, rel=1e-3)
+
+    alone = make_point([2.8e6, 2.81e6, 2.79e6], devices=1, **fast)
+    like = one(scaling(points(frame_of([*records, *alone]))), placement="ddp", devices=4)
+    assert like["like"] == "one GPU"
+    assert like["speedup_best"] == pytest.approx(10 / 2.8, rel=1e-3)
+    # a slower way on four GPUs is still judged by one GPU's best
+    eager = [
+        *make_point([2e6, 2.02e6, 1.98e6], devices=4, **(slow | {"cross_entropy": None})),
+        *alone,
+    ]
+    assert one(scaling(points(frame_of(eager))), devices=4)["speedup_best"] < 1

@@ -66,9 +66,7 @@ FIRST = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
 LATER = step_of(forward=(2, 5), backward=(5, 10), merge=(10, 11), update=(11, 12))
 
 
-def test_phases_last_from_their_first_to_their_last_operation_and_skew_is_how_far_apart_replicas_begin() -> (
-    None
-):
+def test_phases_last_from_first_to_last_operation_and_skew_is_of_their_begins() -> None:
     for replicas, skew_ms in (
         ([FIRST, LATER], 2),  # equal work, begun 2 ms apart
         ([FIRST], 0),
@@ -296,9 +294,7 @@ def test_a_traces_row_and_its_summary_by_hand(tmp_path: Path) -> None:
     )
 
 
-def test_c36_holds_if_the_copies_make_the_difference_and_c51_if_the_sparse_gradients_kernels_lead() -> (
-    None
-):
+def test_c36_holds_if_copies_make_the_difference_and_c51_if_kernels_lead() -> None:
     one = traced("single", 2.0, trace_of(1, 0, 0, sparse_ms=2.0))
     for copies_ms, sparse_ms, verdict in ((0.5, 2.0, "holds"), (0.05, 0.5, "does not hold")):
         two = traced("tower_per_gpu", 2.5, trace_of(2, copies_ms, copies_ms, sparse_ms=0.5))

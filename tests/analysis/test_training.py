@@ -248,9 +248,7 @@ LINEAR = {"kind": "linear_regression"}
 LEAST = LinearRegression().build().best_loss
 
 
-def test_the_frame_has_units_theory_and_errors_above_the_least_and_none_of_what_diverged_or_failed() -> (
-    None
-):
+def test_the_frame_has_units_theory_and_errors_and_none_of_what_diverged() -> None:
     row = synchrony_frame([record("k_async", 10, 5, update_time_s=0.7, staleness=1.0)]).iloc[0]
     assert (row["workers"], row["gradients"], row["gradients_per_update"], row["mean_s"]) == (
         10,

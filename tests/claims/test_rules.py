@@ -48,9 +48,7 @@ def speedups(
     return [row for run, rate in runs for row in repeats(rate, noise, **CNN | run | fields)]
 
 
-def test_a_minority_that_was_repeated_says_so_and_decides_nothing_where_most_others_contradict() -> (
-    None
-):
+def test_a_repeated_minority_decides_nothing_where_most_others_contradict() -> None:
     beside = batches(7.4, 7.3, ONCE, placement="exp2") + batches(7.3, 7.4, ONCE, placement="exp4")
     result = result_of(
         "C14", batches(7.4, 7.3) + beside + batches(4.0, 5.0, ONCE, precision="fp32")

@@ -256,7 +256,7 @@ def test_pairs_are_of_repeats_that_both_sides_have():
     )
 
 
-def test_half_a_claim_is_not_yet_measured_and_one_model_is_too_few_for_a_median_and_two_for_the_absence_of_an_example():
+def test_half_a_claim_is_not_yet_measured_and_one_model_is_too_few():
     for number, outcome in (("C12", "holds"), ("C42", "fails")):
         assert (
             verdict(number, [row for row in CASES[number].rows(outcome) if row["model"] != "vgg16"])

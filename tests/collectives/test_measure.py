@@ -79,7 +79,7 @@ def run(method: str = "ring", **fields: object) -> CollectiveRun:
         ({"warm": 1}, "warm is no field that this version knows"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_sentence(fields, sentence) -> None:  # type: ignore[no-untyped-def]
+def test_what_cannot_work_is_refused_in_one_sentence(fields: dict, sentence: str) -> None:
     refused(
         sentence, CollectiveRun.built, **({"method": "ring", "bytes": 1024, "devices": 2} | fields)
     )

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.run import Run
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 from multigpu.workloads import workloads
-from multigpu.workloads.base import Model
 from tests.workloads.helpers import filled, gradients, labelled, rated, sentences
 
 EVEN, RAGGED = ([4, 4, 4], [5, 5, 5]), ([1, 4, 3], [2, 5, 4])
@@ -196,7 +196,8 @@ def in_tensorflow(
     stored = {v.name: to_stored(module, v, values[v.name]) for v in model.variables}
     try:
         with patch.object(tf.raw_ops, "CudnnRNNV3", written_lstm):  # no CPU has it
-            loss, found = shard_gradients(module, stored, Shard(None, placed), dtype)  # type: ignore[arg-type]
+            shard = Shard(None, placed)
+            loss, found = shard_gradients(module, stored, shard, dtype)
     except tf.errors.OpError as error:
         if as_on_gpus and "NHWC" in str(error):
             pytest.skip(

@@ -21,7 +21,7 @@ from multigpu import cli, command
 from multigpu.cli import main
 from multigpu.grid import GRIDS
 from multigpu.placements import placements
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads import workloads
 
 TIMES = int(os.environ.get("MULTIGPU_FUZZ", "1"))

@@ -12,7 +12,7 @@ from torch import Tensor
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.kernels import lstm_launch
 from multigpu.kernels.lstm import UNITS, lstm
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 from multigpu.workloads.nmt.projection_loss import projected_cross_entropy
 from multigpu.workloads.nmt.torch import build
@@ -238,7 +238,6 @@ def test_a_captured_pass_with_gradients_beside_it_equals_an_eager_one() -> None:
 def test_captured_steps_on_sentences_of_different_lengths_train_as_eager_ones() -> None:
     losses = []
     for execution in ("eager", "captured"):
-        # fmt: skip
         run = Run(
             workload="nmt",
             model="nmt000_pieces",

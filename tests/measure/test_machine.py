@@ -288,7 +288,9 @@ stop = threading.Event()
 old = threading.Thread(target=stop.wait); old.start()
 confine(1)
 new = threading.Thread(target=stop.wait); new.start()
-print(*(len(os.sched_getaffinity(thread.native_id)) for thread in (threading.main_thread(), old, new)), this_machine().cores)
+threads = (threading.main_thread(), old, new)
+cores = [len(os.sched_getaffinity(thread.native_id)) for thread in threads]
+print(*cores, this_machine().cores)
 stop.set()
 """
 

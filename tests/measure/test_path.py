@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import multigpu
+from multigpu.build import build_run
 from multigpu.paths import REPOSITORY
-from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import description_of, workloads
 
 SOURCE = Path(multigpu.__file__).parent
 TRACER = Path(__file__).parent / "tracer"
@@ -32,8 +32,9 @@ from multigpu.notebooks import read_notebook
 cells = read_notebook(sys.argv[1]).cells
 named = {}
 exec(next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])), named)
-named |= {"workload": "cnn", "model": "alexnet_cifar_tiny", "placement": "ddp", "device_type": "cpu", "devices": 2, "batch_size": 4}
-named |= {"timed_steps": 2, "repeats": 1, "trace": False, "records": sys.argv[2], "compare": False, "more": {"warmup_steps": 2}}
+named |= {"workload": "cnn", "model": "alexnet_cifar_tiny", "placement": "ddp"}
+named |= {"device_type": "cpu", "devices": 2, "batch_size": 4, "timed_steps": 2, "repeats": 1}
+named |= {"trace": False, "records": sys.argv[2], "compare": False, "more": {"warmup_steps": 2}}
 (record,) = train(planned(named))
 print(record.status, record.run.placement)
 """  # as the notebook's cells
@@ -122,7 +123,7 @@ def test_no_other_workload_and_no_other_placement_is_read(
 @pytest.mark.parametrize("model", ["nmt_tiny", "deepconn_tiny"])
 def test_to_build_a_run_describes_its_own_model_alone(model: str) -> None:
     workloads.cache_clear()
-    run = Run(
+    run = build_run(
         workload=model.removesuffix("_tiny"),
         model=model,
         placement="ddp",
@@ -130,4 +131,5 @@ def test_to_build_a_run_describes_its_own_model_alone(model: str) -> None:
         devices=2,
         batch_size=4,
     )
-    assert list(workloads().made) == [run.workload] and run.description.name == model  # type: ignore[attr-defined]
+    assert list(workloads().made) == [run.workload]
+    assert description_of(run).name == model

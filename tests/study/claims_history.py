@@ -31,7 +31,10 @@ from multigpu.claims import all_claims
 tests = {}
 for claim in all_claims():
     every = ([claim.predicate] if claim.predicate else []) + list(getattr(claim, "further", ()))
-    tests[claim.number] = [{"kind": getattr(one, "of", type(one).__name__), **one.model_dump(mode="json")} for one in every]
+    tests[claim.number] = [
+        {"kind": getattr(one, "of", type(one).__name__), **one.model_dump(mode="json")}
+        for one in every
+    ]
 json.dump(tests, sys.stdout)
 """
 

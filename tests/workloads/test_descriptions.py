@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.published import load_published
+from multigpu.spec.model import LSTM_PASSES, Model, Optimizer, Variable
 from multigpu.workloads import find_model, workloads
-from multigpu.workloads.base import LSTM_PASSES, Model, Optimizer, Variable
 from multigpu.workloads.cnn import densenet
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
@@ -307,7 +307,8 @@ def test_image_models_at_full_size_trace_in_tensorflow(name: str, layout: str, t
     from multigpu.workloads.cnn.tensorflow import build
 
     model = find_model("cnn", name)
-    cnn = build(model, Form(True, tf.float32, tf.bfloat16, True, False, layout, "fused"))  # type: ignore[arg-type]
+    form = Form(True, tf.float32, tf.bfloat16, True, False, layout, "fused")
+    cnn = build(model, form)
     with tf.Graph().as_default() as graph:
         values = {}
         for variable in model.variables:

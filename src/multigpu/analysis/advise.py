@@ -15,9 +15,10 @@ import pandas as pd
 
 from multigpu.analysis.asked import (
     SAME,
-    alike,
     asked,
     by_machine,
+    like_replicas,
+    like_single,
     measure_command,
     none_has,
     run_of,
@@ -27,13 +28,12 @@ from multigpu.analysis.compare import (
     EQUAL,
     SINGLE,
     SINGLE_MARGIN,
-    best_single,
     ratio_columns,
     verdict,
 )
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import DEFAULTS, expected
-from multigpu.analysis.fields import JOB, POINT
+from multigpu.analysis.fields import POINT
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
@@ -48,8 +48,8 @@ from multigpu.analysis.words import (
     repeats_words,
     way_words,
 )
+from multigpu.build import build_run
 from multigpu.measure.machine import this_machine
-from multigpu.run import build_run
 from multigpu.workloads import workloads
 
 
@@ -59,8 +59,10 @@ class Advice:
     ranked: points, the fastest first, with kind and training (their semantics, named and in words),
         standing and of_best (_low, _high).
     best: the row to take; None: none trains the joined batch's model. single: one device at its
-        best, where it is another; over_single: the
-    rate of `best` over it. failed: points that were tried and not measured.
+        best with at least the kernels of `best`, where it is another point; replicas: independent
+        replicas with these kernels, where no device alone was measured with them.
+    over_single: the rate of `best` over that of one device (of one replica). failed: points that
+        were tried and not measured.
     """
 
     ranked: pd.DataFrame
@@ -68,11 +70,12 @@ class Advice:
     single: pd.Series | None
     over_single: Estimate | None
     failed: pd.DataFrame
+    replicas: pd.Series | None = None
 
 
-def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
-    """The ranking of points that have `asked.SAME` in common: the fastest with an interval that
-    trains the joined batch's model is best.
+def advise(job: pd.DataFrame, points: pd.DataFrame) -> Advice:
+    """Rank points that have `asked.SAME` in common: the fastest with an interval that trains the
+    joined batch's model is best. points: all of the machine, among which its baseline is looked up.
     """
     ok = (
         job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
@@ -102,12 +105,18 @@ def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
     standing = np.where(says.eq(SINGLE), single_run, says)
     standing = np.where(ranked["keys"].eq(best["keys"]), "best", standing)
     ranked["standing"] = np.where(is_equal, standing, "not the same training")
-    ones = alike(singles, best, JOB)
-    if best["devices"] == 1 or ones.empty:
-        return Advice(ranked, best, None, None, job[job["n"] == 0])
-    single, own = ones.iloc[0], ranked.loc[[best.name]]
-    over = estimate(own.join(ratio_columns(own, single, "over_single")), "over_single")
-    return Advice(ranked, best, single, over, job[job["n"] == 0])
+    failed = job[job["n"] == 0]
+    if best["devices"] == 1:
+        return Advice(ranked, best, None, None, failed)
+    single, replicas = like_single(points, best), like_replicas(points, best)
+    base = replicas if single is None else single
+    if base is None:
+        return Advice(ranked, best, None, None, failed)
+    own = ranked.loc[[best.name]]
+    over = estimate(own.join(ratio_columns(own, base, "over_single")), "over_single")
+    if single is None:
+        over = over / (1 / float(base["devices"]))
+    return Advice(ranked, best, single, over, failed, replicas if single is None else None)
 
 
 def rankings(
@@ -146,9 +155,8 @@ def rankings(
         if left
         else []
     )
-    singles = best_single(points, form=())
     advices = [
-        advise(group, where(singles, machine=group.iloc[0]["machine"])) for group in groups[:most]
+        advise(group, where(points, machine=group.iloc[0]["machine"])) for group in groups[:most]
     ]
     return advices, "\n".join([*head, *left[:8]])
 
@@ -184,6 +192,11 @@ def sentences(advice: Advice) -> list[str]:
                 f"That is {over:times interval} times one {device} at its best"
                 f" ({way_words(single)})."
             )
+    if advice.replicas is not None and over is not None:
+        lines.append(
+            f"That is {over:times interval} times one {device} as independent replicas train on"
+            f" each of {devices}, with the same kernels; none was measured alone with them."
+        )
     equal = [way_words(row) for _, row in where(advice.ranked, standing=EQUAL).iterrows()]
     if equal:
         more = [f"{len(equal) - 3} more"] if len(equal) > 3 else []
@@ -272,6 +285,7 @@ def as_dict(advice: Advice) -> dict[str, Any]:
             for _, row in advice.ranked.iterrows()
         ],
         "one_best": None if advice.single is None else point_dict(advice.single),
+        "replicas": None if advice.replicas is None else point_dict(advice.replicas),
         "over_one_best": {
             "ratio": number(over.value),
             "_low": number(over.low),

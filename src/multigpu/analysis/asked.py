@@ -3,17 +3,27 @@ one.
 """
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import pandas as pd
 
-from multigpu.analysis.fields import CONDITIONS, FIELDS, JOB, LENGTH, RESTRICTED, with_role
+from multigpu.analysis.compare import best_single, kernels_of
+from multigpu.analysis.fields import (
+    CONDITIONS,
+    FIELDS,
+    JOB,
+    LENGTH,
+    POINT,
+    RESTRICTED,
+    with_role,
+)
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
+from multigpu.build import build_run
 from multigpu.placements import find_placement
-from multigpu.placements.semantics import Semantics
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
+from multigpu.spec.semantics import Semantics
 from multigpu.workloads import find_model, find_workload, workloads
 
 SAME = (*JOB, "scaling", "devices", *CONDITIONS)
@@ -144,6 +154,34 @@ def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> 
     )
 
 
+def like(table: pd.DataFrame, row: Any, free: Sequence[str] = (), **other: Any) -> pd.Series | None:
+    """Return the most repeated measured point that equals `row` in all fields but `free`, `other`
+    and how long was measured; None without any.
+    """
+    rows = alike(table, row, (name for name in POINT if name not in (*free, *LENGTH)), **other)
+    rows = rows[rows["n"] > 0].sort_values("n", ascending=False, kind="stable")
+    return rows.iloc[0] if len(rows) else None
+
+
+def like_single(table: pd.DataFrame, row: pd.Series) -> pd.Series | None:
+    """Return one device at its best for the job of `row`, among points that use at least its
+    kernels; None where no such point was launched in the form of `row`.
+    """
+    (kernels,) = kernels_of(row.to_frame().T)
+    ones = alike(best_single(table, kernels=kernels), row, JOB)
+    if not ones["execution"].eq(row["execution"]).any():
+        return None
+    return best_single(ones, form=()).iloc[0]
+
+
+def like_replicas(table: pd.DataFrame, row: pd.Series) -> pd.Series | None:
+    """Return independent replicas on as many devices as `row`, in its form and with its kernels;
+    how gradients travel, which they do not send, may differ. None where there are none.
+    """
+    sending = ("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas")
+    return like(table, row, sending, placement="independent", processes="per_device")
+
+
 def differing(row: Any, other: Any) -> list[str]:
     """The fields in which two points of one job on as many devices differ, how long was measured
     aside.
@@ -156,8 +194,8 @@ def differing(row: Any, other: Any) -> list[str]:
 
 
 def semantics(row: Any) -> Semantics:
-    """What the result of a point equals (as `Run.semantics`); one independent or asynchronous
-    replica is joined.
+    """Return what the result of a point equals (as `placements.resolve.semantics_of`); one
+    independent or asynchronous replica is joined.
     """
     return (
         find_placement(row["placement"])

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.fields import FOLLOWS, JOB, POINT
+from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import half_width
 from multigpu.record import Record
@@ -147,21 +147,64 @@ def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
     return pd.Series(says, index=table.index, dtype="string")
 
 
-def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",)) -> pd.DataFrame:
-    """One GPU at its best: of each job and `form` the fastest point on one device, of those with an
-    interval where there are any.
+Kernels = frozenset[tuple[str, str]]
+"""The faster kernels that a point uses, as pairs of a field and its value (`FASTER_KERNELS`)."""
+
+
+def kernels_of(points: pd.DataFrame) -> list[Kernels]:
+    """Return which faster kernels each point uses."""
+    used: list[set[tuple[str, str]]] = [set() for _ in range(len(points))]
+    for field, values in FASTER_KERNELS.items():
+        for value in values:
+            for place in np.flatnonzero(points[field].eq(value).fillna(False)):
+                used[place].add((field, value))
+    return [frozenset(pairs) for pairs in used]
+
+
+def best_single(
+    points: pd.DataFrame, form: Sequence[str] = ("execution",), kernels: Kernels = frozenset()
+) -> pd.DataFrame:
+    """Return one GPU at its best: of each job and `form` the fastest point on one device, of those
+    with an interval where there are any.
+
+    kernels: only points that use all of these count. A baseline without the kernels of the point
+        beside it would credit them to the further devices.
     """
     ones = points[(points["n"] > 0) & points["devices"].eq(1)]
+    # an empty list would be taken for names of columns, none of them
+    ones = ones[np.array([kernels <= used for used in kernels_of(ones)], dtype=bool)]
     ones = ones.assign(_first=ones["rate_low"].notna())
     ordered = ones.sort_values(["_first", "rate"], ascending=False, kind="stable")
     return ordered.drop_duplicates([*JOB, *form]).drop(columns="_first").sort_index()
 
 
+def _beside(points: pd.DataFrame, base: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
+    """Return the sample of the base's row that equals each point in the columns `on`."""
+    places = equal_rows(points, base, on, "left")[1]
+    return base[_SAMPLE].reset_index(drop=True).reindex(places).reset_index(drop=True)
+
+
+def _like_singles(points: pd.DataFrame) -> pd.DataFrame:
+    """Return for each point the sample of one GPU at its best with at least the point's kernels."""
+    used = kernels_of(points)
+    side = pd.DataFrame(index=points.index, columns=_SAMPLE).astype(points[_SAMPLE].dtypes)
+    for kernels in set(used):
+        own = [place for place, pairs in enumerate(used) if pairs == kernels]
+        rows = points.iloc[own].reset_index(drop=True)
+        base = best_single(points, kernels=kernels)
+        sample = _beside(rows, base, [*JOB, "execution"])
+        side.iloc[own] = sample.set_axis(points.index[own]).astype(side.dtypes)
+    return side
+
+
 def scaling(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with three baselines beside each, every ratio with `_low` and `_high` (95%), NaN
-    where a baseline was not measured.
-    speedup_best, efficiency_best: over one GPU at its best (`best_single`), whose rate is
-        best_single_rate; the luckiest of near-equals.
+    """Put three baselines beside each point, every ratio with `_low` and `_high` (95%), NaN where a
+    baseline was not measured.
+
+    speedup_best, efficiency_best: over one GPU at its best (`best_single`) among those that use at
+        least the same kernels, whose rate is best_single_rate; the luckiest of near-equals.
+    speedup_like, like: as speedup_best, and "one GPU"; where no GPU alone was measured with these
+        kernels, the number of devices times `of_independent`, and "independent replicas".
     speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak
         and strong scaling are the same there.
     of_independent: over independent replicas on as many devices, done the same way: what merging
@@ -179,22 +222,26 @@ def scaling(points: pd.DataFrame) -> pd.DataFrame:
         ),
     ]
     found = {
-        "speedup_best": (best_single(points), [*JOB, "execution"]),
         "speedup_same": (pd.concat(both).drop_duplicates(series), series),
         "of_independent": (
             ok[ok["placement"].eq("independent")],
             [field for field in POINT if field != "placement"],
         ),
     }
-    parts = [points]
+    best = _like_singles(points)
+    parts = [points, ratio_columns(points, best, "speedup_best")]
+    parts.append(best[["rate"]].rename(columns={"rate": "best_single_rate"}))
     for name, (base, on) in found.items():
-        found_at = equal_rows(points, base, on, "left")[1]
-        side = base[_SAMPLE].reset_index(drop=True).reindex(found_at).reset_index(drop=True)
-        parts.append(ratio_columns(points, side, name))
-        if name == "speedup_best":
-            parts.append(side[["rate"]].rename(columns={"rate": "best_single_rate"}))
+        parts.append(ratio_columns(points, _beside(points, base, on), name))
     table = pd.concat(parts, axis=1)
-    for name in ("best", "same"):
+    alone = table["speedup_best"].notna()
+    replicas = ~alone & table["of_independent"].notna()
+    like = np.select([alone, replicas], ["one GPU", "independent replicas"], "")
+    table["like"] = pd.Series(like, table.index, dtype="string")
+    for end in ("", "_low", "_high"):
+        by_replicas = table[f"of_independent{end}"] * table["devices"]
+        table[f"speedup_like{end}"] = table[f"speedup_best{end}"].where(alone, by_replicas)
+    for name in ("best", "same", "like"):
         for end in ("", "_low", "_high"):
             table[f"efficiency_{name}{end}"] = table[f"speedup_{name}{end}"] / table["devices"]
     return table

@@ -18,23 +18,25 @@ from multigpu.analysis.asked import (
     asked,
     by_machine,
     differing,
+    like,
+    like_replicas,
+    like_single,
     measure_command,
     none_has,
     plainest,
     run_of,
     semantics,
 )
-from multigpu.analysis.compare import SINGLE_MARGIN, best_single, ratio_columns
-from multigpu.analysis.fields import JOB, LENGTH, POINT
+from multigpu.analysis.compare import SINGLE_MARGIN, ratio_columns
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import one_length, points, where
 from multigpu.analysis.read import frames, records_of
 from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
-from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import this_machine
 from multigpu.record import Record
+from multigpu.spec.rules.inputs import ON_DEVICE
 
 WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copies", "host_copies")
 """Parts of a step in which the device does not compute."""
@@ -73,17 +75,14 @@ class Explanation:
     @property
     def base(self) -> pd.Series | None:
         """What a loss is counted against: one device at its best; independent replicas where one
-        was measured in slower ways only.
+        was measured without these kernels, or in slower ways only.
         """
         best, alone = self.baselines.get("one_best"), self.baselines.get("independent")
-        if (
-            best is None
-            or alone is None
-            or best["of_ideal"] <= SINGLE_MARGIN
-            or alone["keys"] == self.row["keys"]
-        ):
+        if alone is None or alone["keys"] == self.row["keys"]:
             return best
-        return alone
+        if best is None or best["of_ideal"] > SINGLE_MARGIN:
+            return alone
+        return best
 
     @property
     def lost(self) -> bool:
@@ -104,28 +103,12 @@ class Explanation:
         return sorted(found, key=lambda pair: -pair[1])
 
 
-def like(table: pd.DataFrame, row: Any, free: Sequence[str] = (), **other: Any) -> pd.Series | None:
-    """The most repeated measured point that equals `row` in all fields but `free`, `other` and how
-    long was measured; None without any.
-    """
-    found = alike(table, row, (name for name in POINT if name not in (*free, *LENGTH)), **other)
-    found = found[found["n"] > 0].sort_values("n", ascending=False, kind="stable")
-    return found.iloc[0] if len(found) else None
-
-
 def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
     """What was measured of what a point is compared with (see `Explanation`)."""
-    ones = alike(best_single(table, form=()), row, JOB)
     found = {
-        "one_best": ones.iloc[0] if len(ones) else None,
+        "one_best": like_single(table, row),
         "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
-        "independent": like(
-            table,
-            row,
-            ("bucket_mib", "bucket_update", "bucket_send", "nccl_ctas"),
-            placement="independent",
-            processes="per_device",
-        ),
+        "independent": like_replicas(table, row),
     }
     if row["inputs"] not in ON_DEVICE and row["unit"] == "images":
         fed: dict[str, Any] = {

@@ -64,10 +64,12 @@ def _beside_one(one: Explanation) -> str:
             if one.lost
             else "the rate, as far as repeats tell,"
         )
-        return (
-            f"{devices} keep {kept} of independent replicas; one {device} was measured in slower"
-            " ways only."
+        alone = (
+            f"one {device} was measured in slower ways only"
+            if "one_best" in one.baselines
+            else f"no {device} alone was measured with these kernels"
         )
+        return f"{devices} keep {kept} of independent replicas; {alone}."
     if base is None:
         return (
             f"This job was not measured on one {device}, so what is lost against it is not known."
@@ -83,12 +85,12 @@ def _beside_one(one: Explanation) -> str:
     if high < 1:
         return (
             f"{devices} are slower than one: {times:times interval} times the rate of one {device}"
-            " at its best."
+            f" at its best ({way_words(base)})."
         )
     if low <= 1:
         return (
-            f"{devices} are not told apart from one {device} at its best: {times:times interval}"
-            " times its rate."
+            f"{devices} are not told apart from one {device} at its best ({way_words(base)}):"
+            f" {times:times interval} times its rate."
         )
     kept = (
         f"{share:percent interval} of perfect scaling"
@@ -96,8 +98,8 @@ def _beside_one(one: Explanation) -> str:
         else "which repeats do not tell from perfect scaling"
     )
     return (
-        f"{devices} reach {times:times interval} times the rate of one {device} at its best,"
-        f" {kept}."
+        f"{devices} reach {times:times interval} times the rate of one {device} at its best"
+        f" ({way_words(base)}), {kept}."
     )
 
 

@@ -5,7 +5,7 @@ fields of a Run.
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 Role = Literal["job", "size", "way", "condition", "host", "watch", "length", "repeat", "unread"]
 
@@ -103,6 +103,18 @@ JOB = ("machine", "gpu", "cpu", "unit", "input_label", *with_role("job"), "timin
 best".
 """
 
+FASTER_KERNELS: dict[str, tuple[str, ...]] = {
+    "layout": ("channels_last",),
+    "batch_norm": ("persistent", "fused"),
+    "stem": ("folded",),
+    "weight_casts": ("grouped",),
+    "recurrence": ("persistent",),
+    "cross_entropy": ("fused",),
+}
+"""Fields whose values choose other kernels for what one device computes, with the values that make
+a step faster. A point that uses one of these is compared with a baseline that uses it too.
+"""
+
 WAY = ("framework_version", *(name for name in FIELDS if ROLES[name] not in ("job", "size")))
 """How it is done."""
 
@@ -124,12 +136,16 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 
 
 def dtype_of(field: str) -> str:
-    """The dtype of a frame's column for a field of a Run: int64, or Int64 where it may be None;
-    bool; else string.
+    """The dtype of a frame's column for a field of a Run, by its annotation: int64, or Int64 where
+    it may be None; float64; bool; else string.
     """
     annotation: Any = Run.model_fields[field].annotation
     kinds = (
         set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
     )
-    whole = {bool: "bool", int: "int64" if NoneType not in kinds else "Int64"}
-    return next((dtype for kind, dtype in whole.items() if kinds - {NoneType} == {kind}), "string")
+    numbers = {bool: "bool", int: "int64", float: "float64"}
+    if NoneType in kinds:
+        numbers[int] = "Int64"
+    return next(
+        (dtype for kind, dtype in numbers.items() if kinds - {NoneType} == {kind}), "string"
+    )

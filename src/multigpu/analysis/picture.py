@@ -116,10 +116,12 @@ def shown(figure: Picture, name: str) -> Shown:
         drawings += _inline(figure.narrow, f"{name}-narrow") + SWITCH.format(
             escape(name), round(72 * figure.get_figwidth())
         )
+    records = explorer_link(figure.link, "Records")
     return Shown(
         f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div'
         ' style="overflow-x:auto;container-type:inline-size">\n'
-        f"{drawings}</div>\n<figcaption>{escape(figure.caption)}{more}{explorer_link(figure.link, 'Records')}</figcaption>\n</figure>\n"
+        f"{drawings}</div>\n"
+        f"<figcaption>{escape(figure.caption)}{more}{records}</figcaption>\n</figure>\n"
     )
 
 
@@ -128,7 +130,10 @@ def _inline(figure: Picture, name: str) -> str:
     head, end, inside = svg_text(figure, name).partition(">")
     head = re.sub(r' (?:width|height)="[^"]*"', "", head).removeprefix("<svg")
     width = 72 * figure.get_figwidth()
-    style = f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
+    style = (
+        f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;"
+        "height:auto;background:none;filter:none"
+    )
     words = f'id="{escape(name)}-drawing" role="img" aria-label="{escape(figure.finding)}"'
     return f'<svg {words} style="{style}"{head}{end}{inside.rstrip()}\n'
 

@@ -150,7 +150,10 @@ def text(rows: pd.DataFrame, template: str) -> pd.Series:
 
 def _cell(text: str, numeric: bool) -> str:
     """A cell, whose interval may stand below its figure."""
-    return f"<td{_right(numeric)}>{escape(text).replace(' (', '<wbr> (') if numeric else escape(text)}</td>"
+    shown = escape(text)
+    if numeric:
+        shown = shown.replace(" (", "<wbr> (")
+    return f"<td{_right(numeric)}>{shown}</td>"
 
 
 def _right(numeric: bool) -> str:

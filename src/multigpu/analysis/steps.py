@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from multigpu.conditions import ON_DEVICE
+from multigpu.build import build_run
 from multigpu.placements import find_placement
 from multigpu.record import Record
-from multigpu.run import Batching, Run, build_run
-from multigpu.workloads import open_source
+from multigpu.spec.rules.inputs import ON_DEVICE
+from multigpu.spec.run import Batching, Run
+from multigpu.workloads import description_of, open_source
 
 # --- waiting for a batch
-# --------------------------------------------------------------------------------------------------------
 
 LEVEL = 0.95
 """A last point at this share of the rising line or above may as well still rise."""
@@ -77,7 +77,6 @@ def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
 
 
 # --- where warm-up ends
-# ---------------------------------------------------------------------------------------------------------
 
 DRAWS, BELIEVED = 499, 0.05
 
@@ -166,7 +165,6 @@ def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 # --- losses beside those of the same job in fp32
-# --------------------------------------------------------------------------------
 
 STEPS = 10
 """First steps whose losses are averaged: later ones amplify rounding, and two placements in one
@@ -250,7 +248,6 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
 
 
 # --- the translator's batches, as timed and as counted
-# ---------------------------------------------------------------------------
 
 _NOTHING_COUNTED = pd.DataFrame(
     {
@@ -327,9 +324,9 @@ def text_source(run: Run) -> Any:
     """The source of a Run: `shapes(step)` says what every rank's shard counts. ValueError: the Run
     reads no words.
     """
-    if run.description.unit != "words":
+    if description_of(run).unit != "words":
         raise ValueError(
-            f"{run.model!r} reads {run.description.unit}: padding and imbalance are counted for"
+            f"{run.model!r} reads {description_of(run).unit}: padding and imbalance are counted for"
             " words"
         )
     return open_source(run)

@@ -27,11 +27,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from multigpu.build import build_run
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import START_S, Point, launch_of
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 
 Entry = TypeVar("Entry")
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)

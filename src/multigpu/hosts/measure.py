@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from multigpu import paths
+from multigpu.build import build_run
 from multigpu.collectives import algorithms
 from multigpu.collectives.experiment import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
@@ -28,7 +29,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.summary import LEFT, Summary
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 
 PARTS = (
@@ -130,8 +131,15 @@ def measure_part(
         with Hosts(part.hosts, part.rate_mbit) as hosts:
             spread = Spread(hosts, part.per_host)
             return measure_collectives(
-                part.runs, store, budget_s, repeats, retry, progress, spread, part.timeout_s
-            )  # type: ignore[arg-type]
+                part.runs,  # type: ignore[arg-type]
+                store,
+                budget_s,
+                repeats,
+                retry,
+                progress,
+                spread,
+                part.timeout_s,
+            )
     began, summary, steps = (
         time.monotonic(),
         Summary(),
@@ -146,7 +154,10 @@ def measure_part(
             summary.statuses[LEFT] += repeats
         else:
             with Hosts(run.devices, part.rate_mbit) as hosts:
-                points = [Point(run, repeat, timeout_s=part.timeout_s) for repeat in range(repeats)]  # type: ignore[arg-type]
+                points = [
+                    Point(run, repeat, timeout_s=part.timeout_s)  # type: ignore[arg-type]
+                    for repeat in range(repeats)
+                ]
                 spread = Spread(hosts, part.per_host, slug(hosts.description.partition(",")[0]))
                 summary.add(measure(points, steps, retry, progress, company=spread))
     summary.wall_s = time.monotonic() - began

@@ -200,7 +200,6 @@ def moments(
         rows, channels, programs_of(x.device.index, MOMENTS.programs), MOMENTS.tile
     )
     means, squares = mean.new_empty(2, share.count, channels).unbind()
-    # fmt: skip
     kernels().moments[blocks(channels, share)](
         x,
         means,
@@ -239,7 +238,6 @@ def forward(
         taps = torch.empty_like(y, dtype=torch.uint8)
         outputs = y.numel() // channels
         share = share_for_map(outputs, channels, NORMALISE.tile // 2, 1)
-        # fmt: skip
         kernels().normalise_pool[blocks(channels, share)](
             x,
             *norm,
@@ -260,7 +258,6 @@ def forward(
         )
         return y, taps
     share = share_for_map(rows, channels, NORMALISE.tile, NORMALISE.tiles)
-    # fmt: skip
     kernels().normalise[blocks(channels, share)](
         x,
         x if after is None else after,
@@ -308,7 +305,6 @@ def backward(
         torch.empty_like(x),
     )
     place = height, width, pool.high, pool.wide
-    # fmt: skip
     kernels().gradient_sums[blocks(channels, share)](
         dy,
         dy if more is None else more,
@@ -339,7 +335,6 @@ def backward(
         EARLY=early(x.device),
     )
     share = share_for_map(rows, channels, GRADIENTS.tile, GRADIENTS.tiles)
-    # fmt: skip
     kernels().gradients[blocks(channels, share)](
         dz if added else dy,
         x,

@@ -55,7 +55,6 @@ def vectors(weight, bias, mean, inverse, channel, inside):
 
 
 @triton.jit(do_not_specialize=COUNTS)
-# fmt: skip
 def moments(
     x,
     means,
@@ -138,7 +137,6 @@ def moments(
 
 
 @triton.jit(do_not_specialize=COUNTS)
-# fmt: skip
 def normalise(
     x,
     after,
@@ -180,7 +178,6 @@ def normalise(
 
 
 @triton.jit
-# fmt: skip
 def normalise_pool(
     x,
     weight,
@@ -239,7 +236,6 @@ def normalise_pool(
 
 
 @triton.jit
-# fmt: skip
 def incoming(
     dy,
     taps,
@@ -293,7 +289,6 @@ def incoming(
 
 
 @triton.jit(do_not_specialize=COUNTS)
-# fmt: skip
 def gradient_sums(
     dy,
     more,
@@ -349,7 +344,6 @@ def gradient_sums(
         here = start * channels
         some = (row < rows - start)[:, None] & inside[None, :]
         value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
-        # fmt: skip
         gradient = incoming(
             dy,
             taps,
@@ -411,7 +405,6 @@ def gradient_sums(
 
 
 @triton.jit(do_not_specialize=COUNTS)
-# fmt: skip
 def gradients(
     dy,
     x,
@@ -462,7 +455,6 @@ def gradients(
         here = start * channels
         some = (row < rows - start)[:, None] & inside[None, :]
         value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
-        # fmt: skip
         gradient = incoming(
             dy,
             taps,

@@ -6,12 +6,13 @@ seconds on eight GPUs. Random data: on zeros matrix products run faster than rea
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from multigpu.measure.held import turn
 from multigpu.measure.machine import gpu_count, source_state, this_machine, versions
 from multigpu.measure.process import ask
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 PRODUCT, COPY_BYTES, LINK_BYTES, REPEATS = 8192, 2**32, 2**28, 20
 
@@ -92,20 +93,16 @@ def main() -> None:
             torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
             a, b = (torch.randn(PRODUCT, PRODUCT, device=on, dtype=kind) for _ in range(2))
             out = torch.empty_like(a)
-            values.append(
-                2 * PRODUCT**3 / seconds(device, lambda a=a, b=b, out=out: torch.mm(a, b, out=out))
-            )  # type: ignore[misc]
+            product_s = seconds(device, partial(torch.mm, a, b, out=out))
+            values.append(2 * PRODUCT**3 / product_s)
         source = torch.randint(255, (COPY_BYTES,), dtype=torch.uint8, device=on)
         target = torch.empty_like(source)
-        memory.append(2 * COPY_BYTES / seconds(device, lambda s=source, t=target: t.copy_(s)))  # type: ignore[misc]
+        copy_s = seconds(device, partial(target.copy_, source))
+        memory.append(2 * COPY_BYTES / copy_s)
         host = torch.empty(LINK_BYTES, dtype=torch.uint8, pin_memory=True)
         part = target[:LINK_BYTES]
-        down.append(
-            LINK_BYTES / seconds(device, lambda p=part, h=host: p.copy_(h, non_blocking=True))
-        )  # type: ignore[misc]
-        up.append(
-            LINK_BYTES / seconds(device, lambda p=part, h=host: h.copy_(p, non_blocking=True))
-        )  # type: ignore[misc]
+        down.append(LINK_BYTES / seconds(device, partial(part.copy_, host, non_blocking=True)))
+        up.append(LINK_BYTES / seconds(device, partial(host.copy_, part, non_blocking=True)))
         del source, target, part
     parts = [
         torch.empty(LINK_BYTES, dtype=torch.uint8, device=f"cuda:{device}")
@@ -114,12 +111,10 @@ def main() -> None:
     for i in range(count):
         links.append(
             [
-                0.0
-                if i == j
-                else LINK_BYTES / seconds(i, lambda i=i, j=j: parts[j].copy_(parts[i]))
+                0.0 if i == j else LINK_BYTES / seconds(i, partial(parts[j].copy_, parts[i]))
                 for j in range(count)
             ]
-        )  # type: ignore[misc]
+        )
     found = Ceilings(
         machine=this_machine().name,
         gpu=this_machine().gpus[0],

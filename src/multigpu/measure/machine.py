@@ -19,11 +19,12 @@ import psutil
 
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine, slug
 from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 # Environment variables that change what is measured; a Record keeps those that are set.
 TELLING = re.compile(
-    r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)"
+    r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE"
+    r"|XLA_|NVSHMEM_)"
 )
 PATH = re.compile(r"/[^\s:,=]+")
 PACKAGES = (

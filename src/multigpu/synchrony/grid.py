@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from multigpu.grid.expand import FOLDER, Kind, expand
-from multigpu.schema import refusal
+from multigpu.spec.schema import refusal
 from multigpu.synchrony.averaging import AveragingExperiment
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.experiment import Described, Experiment, ProblemDescription

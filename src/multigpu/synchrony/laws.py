@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from multigpu.schema import Strict
+from multigpu.spec.schema import Strict
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -65,7 +65,8 @@ class Exponential(_Law):
 class ShiftedExponential(Exponential):
     """`shift_s` plus an exponential time: a shift moves every order statistic by itself."""
 
-    kind: Literal["shifted_exponential"] = "shifted_exponential"  # type: ignore[assignment] # tells it from its parent
+    # tells it from its parent
+    kind: Literal["shifted_exponential"] = "shifted_exponential"  # type: ignore[assignment]
     shift_s: Seconds
 
     def order_mean_s(self, k: int, p: int) -> float:

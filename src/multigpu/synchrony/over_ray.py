@@ -98,7 +98,8 @@ def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Serv
                 where = {"address": "local", "_node_ip_address": LOOPBACK}
             try:
                 ray.init(include_dashboard=False, log_to_driver=False, **where)
-            except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
+            except Exception as error:
+                # of no class of its own; it gives up after 30 s on a machine with much else to do
                 raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
             own.callback(ray.shutdown)
         try:

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, Protocol, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from multigpu.schema import Strict
+from multigpu.spec.schema import Strict
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -32,7 +32,8 @@ class Description(Strict):
 
     @model_validator(mode="after")
     def _a_row_a_shard(self) -> Self:
-        rows: int = self.rows  # type: ignore[attr-defined] # of each problem: a field, or a data set's own
+        # each problem has rows: a field, or a data set's own
+        rows: int = self.rows  # type: ignore[attr-defined]
         if self.shards > rows:
             raise ValueError(f"{rows} rows cannot be split into {self.shards} shards")
         return self
@@ -106,7 +107,8 @@ class RareFeatures(LinearRegression):
     probability 1 / 2j, as words of a text.
     """
 
-    kind: Literal["rare_features"] = "rare_features"  # type: ignore[assignment] # tells it from its parent
+    # tells it from its parent
+    kind: Literal["rare_features"] = "rare_features"  # type: ignore[assignment]
 
     def inputs(self, generator: np.random.Generator) -> np.ndarray:
         return (

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from multigpu.later import Later
 from multigpu.outside import Added
-from multigpu.workloads.base import Model, Workload
+from multigpu.spec import model
+from multigpu.spec.model import Model, Optimizer
+from multigpu.workloads.base import Workload
 
 if TYPE_CHECKING:
     from multigpu.inputs.batch import Source
-    from multigpu.run import Run
+    from multigpu.spec.run import Run
 
 
 FOLDERS = [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
@@ -87,8 +89,18 @@ def find_model(workload: str, model: str) -> Model:
     return models[model]
 
 
+def description_of(run: Run) -> Model:
+    """The description of the Run's model; a ValueError as `find_model`."""
+    return find_model(run.workload, run.model)
+
+
+def optimizer_of(run: Run) -> Optimizer:
+    """The Run's update rule: a plain one by name, or the workload's own."""
+    return model.optimizer_of(run, description_of(run))
+
+
 def open_source(run: Run) -> Source:
     """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or
     read, or their reader is missing.
     """
-    return workloads()[run.workload].inputs[run.inputs](run, run.description)
+    return workloads()[run.workload].inputs[run.inputs](run, description_of(run))

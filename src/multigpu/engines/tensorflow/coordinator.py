@@ -21,7 +21,7 @@ from multigpu.engines.tensorflow.trainer import Context, spec_of
 from multigpu.inputs.batch import Batch, Draw, Source
 from multigpu.measure.session import Stage
 from multigpu.placements.traffic import HOST
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
 
@@ -192,7 +192,8 @@ class CoordinatorSession(Session):
     """The session of the coordinator, for all replicas."""
 
     def __init__(self, run: Run, order: dict[str, Any], startup_s: float, stage: Stage) -> None:
-        super().__init__(run, -1, order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        threads = order["threads"]
+        super().__init__(run, -1, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         strategy = tf.distribute.ParameterServerStrategy(

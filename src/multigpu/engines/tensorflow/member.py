@@ -26,7 +26,7 @@ from multigpu.measure.machine import DeviceState, device_state
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import status_of
 from multigpu.measure.session import Stage, load_hook
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 
 class OneDevice(Devices):
@@ -62,7 +62,8 @@ class MemberSession(Session):
         self, run: Run, order: dict[str, Any], pipe: Line, startup_s: float, stage: Stage
     ) -> None:
         self.pipe = pipe
-        super().__init__(run, order["rank"], order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+        rank, threads = order["rank"], order["threads"]
+        super().__init__(run, rank, threads, None, 0.0, startup_s, stage)  # type: ignore[arg-type]
 
     def _set_up(self, rank: int) -> tuple[Any, Devices]:
         library = tf.distribute.experimental.CommunicationImplementation

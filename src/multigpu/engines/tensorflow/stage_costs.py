@@ -16,9 +16,9 @@ from multigpu.engines.tensorflow.devices import Devices, prepare
 from multigpu.engines.tensorflow.feed import is_even
 from multigpu.engines.tensorflow.stages import StageFeed, StagesTrainer
 from multigpu.engines.tensorflow.trainer import Context
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import Stage
 from multigpu.stages.cost import CopyCost, Costs, HostModel, Part, StageCost
-from multigpu.stages.graph import Stage
 from multigpu.workloads import open_source
 
 MORE = 4  # further passes in the longer of two graphs, whose difference is their cost
@@ -44,7 +44,8 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         clock = PassClock(devices, run.execution == "graph", repeats)
         for stage in trainer.graph.stages:
             if stage.host:
-                outputs[stage.name] = trainer.words.lookup(shard.tensors[stage.arrays[0]])  # type: ignore[union-attr]
+                words = shard.tensors[stage.arrays[0]]
+                outputs[stage.name] = trainer.words.lookup(words)  # type: ignore[union-attr]
                 continue
             cost, outputs[stage.name] = _stage(
                 trainer, stage, [outputs[name] for name in stage.inputs], shard.tensors, clock

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from multigpu.engines.context import Carries
 from multigpu.engines.torch import told
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.replicated import ReplicatedTrainer
@@ -62,6 +63,8 @@ class FullyShardedTrainer(ReplicatedTrainer):
     forward and its backward, frees it after, and scatters summed gradients.
     """
 
+    carries = Carries({"reduce_scatter": (True,)})
+
     def _flatten_gradients(self) -> None:
         for parameter in self.parameters.values():
             parameter.data = parameter.data.contiguous()  # the library cuts no other layout
@@ -87,7 +90,9 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     def _local(self, tensor: Tensor) -> Tensor:
         """This replica's piece of a variable or a gradient that the library holds."""
-        return tensor.detach() if self.replicas == 1 else tensor.detach().to_local()  # type: ignore[attr-defined]  # a DTensor
+        if self.replicas == 1:
+            return tensor.detach()
+        return tensor.detach().to_local()  # type: ignore[attr-defined]  # a DTensor
 
     def _take_gradients(self, *_: Any) -> None:
         for name, parameter in self.module.named_parameters():

@@ -30,7 +30,8 @@ class LossScale:
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """From now on the optimizer's (fused) step changes nothing while `overflow` is 1."""
-        optimizer.found_inf = self.overflow  # type: ignore[attr-defined]  # what GradScaler sets too
+        # GradScaler sets this attribute too
+        optimizer.found_inf = self.overflow  # type: ignore[attr-defined]
         for group in optimizer.param_groups:
             if group.get("momentum"):
                 for parameter in group["params"]:

@@ -13,6 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from multigpu.collectives.spec import LIBRARY, messages, parse_spec
+from multigpu.engines.context import Carries
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
@@ -27,8 +28,9 @@ from multigpu.engines.torch.variables import (
     views_of,
 )
 from multigpu.engines.torch.wire import Wire
+from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import laid_out
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -78,6 +80,10 @@ class ReplicatedTrainer(Trainer):
     "copy": every replica receives every other's gradients and adds them up itself; "none": nothing
         travels.
     """
+
+    carries = Carries(
+        {"all_reduce": (False, True), "copy": (False,), "none": (False,)}, algorithms=True
+    )
 
     takes_terms = True
     messages: Messages | None = None
@@ -145,7 +151,8 @@ class ReplicatedTrainer(Trainer):
         wire_dtype = self.context.run.wire_dtype if self.replicas > 1 else None
         wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else self.device.dtype
 
-        def compressed(state, bucket):  # type: ignore[no-untyped-def]  # the library reads annotations, and not as text
+        # without annotations: the library reads them, and not as text
+        def compressed(state, bucket):  # type: ignore[no-untyped-def]
             # as the library's own, which refuses gloo
             small = bucket.buffer().to(wire_type).div_(self.replicas)
             arrived = dist.all_reduce(small, async_op=True).get_future()
@@ -153,7 +160,9 @@ class ReplicatedTrainer(Trainer):
 
         def counted(state, bucket):  # type: ignore[no-untyped-def]
             self.wire.count_all_reduce(bucket.buffer().numel() * wire_type.itemsize)
-            return compressed(None, bucket) if wire_dtype else allreduce_hook(None, bucket)  # type: ignore[arg-type]  # the default group
+            if wire_dtype:
+                return compressed(None, bucket)
+            return allreduce_hook(None, bucket)  # type: ignore[arg-type]  # the default group
 
         if counting:
             self.wrapped.register_comm_hook(None, counted)
@@ -295,6 +304,8 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
     the library's all-gather brings the new values to all.
     """
 
+    carries = Carries({"reduce_scatter": (False,)})
+
     def _flatten_gradients(self) -> None:
         parameters = list(self.parameters.values())
         device, dtype = self.device.torch, self.device.dtype
@@ -332,9 +343,11 @@ class AveragedTrainer(ReplicatedTrainer):
     replica's own.
     """
 
+    carries = Carries({"average": (False,)})
+
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.every = context.run.semantics.every
+        self.every = semantics_of(context.run).every
         self.optimizer.param_groups[0][TRAINED] = 0
 
     def step(self, shards: list[Shard]) -> list[Tensor]:

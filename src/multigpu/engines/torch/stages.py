@@ -19,8 +19,9 @@ from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_value, make_optimizer
 from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
-from multigpu.run import Run
-from multigpu.stages.check import graph_of, places_of
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
+from multigpu.workloads.stages import graph_of, places_of
 
 
 class Counted:
@@ -71,7 +72,7 @@ class StageFeed(RowFeed):
         self.arrays, self.readers = stage_arrays(run)
 
     def put(self, batch: Batch) -> Shard:
-        arrays = self.arrays(self.run.description, plain_arrays(batch))
+        arrays = self.arrays(description_of(self.run), plain_arrays(batch))
         host = {name: self.tensor(array) for name, array in arrays.items()}
         device = {
             name: self.to_device(tensor, self.devices.each[self.readers[name]].torch)
@@ -106,12 +107,11 @@ class StagesTrainer(Trainer):
             value = initial_value(variable, index, run.seed, device, self.devices.dtype)
             self.values[variable.name] = torch.nn.Parameter(value)
         self.homes = homes
-        self.optimizers = {
-            device: make_optimizer(
-                context.rule, [self.values[name] for name, home in homes.items() if home == device]
-            )  # type: ignore[misc]
-            for device in sorted(set(homes.values()))
-        }
+        self.optimizers = {}
+        for place in sorted(set(homes.values())):
+            parameters = [self.values[name] for name, home in homes.items() if home == place]
+            optimizer = make_optimizer(context.rule, parameters)  # type: ignore[arg-type]
+            self.optimizers[place] = optimizer
         self.zeros = [
             torch.zeros((), device=device.torch, dtype=self.devices.dtype)
             for device in self.devices.each

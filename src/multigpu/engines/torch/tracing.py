@@ -21,13 +21,14 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from multigpu.measure.timing import TimedDevice, advance
 from multigpu.measure.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
 from multigpu.measure.traced import Activity, Host, keep_whole, named_phases, replica_trace
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 STEP = "multigpu/step"
 RANGE = re.compile(r"multigpu/(pull|forward|backward|merge|update)(@host)?$")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 VIEWS = re.compile(
-    r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach|unsqueeze|squeeze|alias|split\w*|unbind"
+    r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach"
+    r"|unsqueeze|squeeze|alias|split\w*|unbind"
     r"|chunk|empty\w*|resolve_\w+|is_\w+|result_type|set_|lift_fresh)$"
 )
 """Operations on a CPU that compute nothing."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from multigpu.engines.torch.devices import DTYPES
 from multigpu.inputs.batch import Source
 from multigpu.inputs.pictures import Pictures
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 BATCH = 500
 
@@ -29,7 +29,9 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
         )
     loss, right, count = torch.zeros((), dtype=torch.float64), 0, 0
     for images, labels in _held_out(pictures, run, device):
-        logits = module.logits(images).float() if run.precision != "fp64" else module.logits(images)  # type: ignore[operator]
+        logits = module.logits(images)  # type: ignore[operator]
+        if run.precision != "fp64":
+            logits = logits.float()
         loss += F.cross_entropy(logits, labels, reduction="sum").double().cpu()
         right += int((logits.argmax(dim=1) == labels).sum())
         count += len(labels)

@@ -34,7 +34,9 @@ class FusedNorm(Norm):
         )
         self.pool: nn.Module | None = None
 
-    def forward(self, x: Tensor, after: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, x: Tensor, after: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """after: is added before the ReLU."""
         if not self.training or library_instead(x.device):
             return self._one_by_one(x, after)

@@ -11,7 +11,9 @@ from torch import Tensor
 
 
 @triton.jit
-def _softmax_gradient(logits, targets, losses, width, IGNORED: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _softmax_gradient(  # type: ignore[no-untyped-def]
+    logits, targets, losses, width, IGNORED: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * width
     target = tl.load(targets + row)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.kernels.lstm_launch import library_instead
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.nmt.description import STATES, NmtConfig, cell_below, starts_from
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import (
@@ -218,7 +218,8 @@ class Nmt(nn.Module):
         more: dict[str, Any] = {}
         if self.recurrence is persistent:
             more = {"lengths": lengths, "beside": beside, "side": self._gradients(x.device)}
-        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]  # no parameter is None
+        # no parameter is None
+        cells = Cells(kernels, biases, self.forget_bias, self.dropout)  # type: ignore[arg-type]
         return self.recurrence(x, state, cells, batch_sizes, **more)
 
     def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
