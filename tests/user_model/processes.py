@@ -17,7 +17,7 @@ def run(function: Callable[..., Any], count: int, folder: Path, *arguments: Any)
     folder.mkdir(exist_ok=True)
     context = forking()
     members = [
-        context.Process(target=member, args=(function, rank, count, folder, arguments))
+        context.Process(target=member, args=(function, rank, count, folder, arguments), daemon=True)
         for rank in range(count)
     ]
     for each in members:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from multigpu.user_model.wrap.recorder import RecordingFailed
 from multigpu.user_model.wrap.settings import Settings
 from multigpu.user_model.wrap.trainer import ModelTrainer
 from tests.user_model.cases import apart, batch, falling, loss_of, momentum, tiny
+from tests.user_model.processes import run as run_processes
 
 WARM_UP = 4
 
@@ -247,3 +249,36 @@ def test_a_step_that_breaks_off_leaves_no_gradient() -> None:
     trainer.placed.start_over()
     other = ModelTrainer(tiny(), loss_of, momentum, Settings(placement="one"), "cpu")
     assert run(trainer, range(3)) == run(other, range(3))
+
+
+def on_ranks(rank: int, placement: str, fails: bool, rows: list[list[int]]) -> Any:
+    """Steps with the stand-in, which fails on rank 1 alone if it shall."""
+    warnings.simplefilter("ignore")
+    recorder = Recorder(fails=9 if fails and rank == 1 else 0)
+    told = Settings(placement=placement, execution="captured", warm_up=WARM_UP, gradient_clip=0.1)
+    trainer = ModelTrainer(tiny(rank), loss_of, momentum, told, "cpu", recorder)
+    losses = [trainer.step(batch(step, rank, each[rank])).item() for step, each in enumerate(rows)]
+    return losses, trainer.state_dict()["model"], trainer.ran, trainer.notes
+
+
+def eagerly(rank: int, placement: str, rows: list[list[int]]) -> Any:
+    trainer = ModelTrainer(
+        tiny(rank), loss_of, momentum, Settings(placement=placement, gradient_clip=0.1), "cpu"
+    )
+    losses = [trainer.step(batch(step, rank, each[rank])).item() for step, each in enumerate(rows)]
+    return losses, trainer.state_dict()["model"]
+
+
+@pytest.mark.parametrize("placement", ["ddp", "zero1", "fsdp2"])
+def test_ranks_decide_together(tmp_path: Path, placement: str) -> None:
+    """All go on eagerly where one cannot record; and where one's batch has another shape, it alone
+    runs eagerly, beside replays of the other, to the same sums.
+    """
+    rows = [[4, 4]] * 6 + [[4, 3], [4, 4], [2, 4]]
+    wanted = run_processes(eagerly, 2, tmp_path / "eager", placement, rows)
+    for fails in (False, True):
+        every = run_processes(on_ranks, 2, tmp_path / str(fails), placement, fails, rows)
+        for (losses, model, ran, notes), (plain, eager) in zip(every, wanted, strict=True):
+            assert losses == pytest.approx(plain, abs=1e-12) and apart(model, eager) < 1e-12
+            assert ran == ({"eager": 9} if fails else {"eager": WARM_UP + 1, "captured": 4})
+            assert any("cannot be captured" in note for note in notes) == fails

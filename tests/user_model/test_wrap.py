@@ -88,8 +88,8 @@ def same_states(first: Any, second: Any) -> None:
             same_states(first[name], second[name])
     elif isinstance(first, list | tuple):
         assert len(first) == len(second)
-        for one, other in zip(first, second, strict=True):
-            same_states(one, other)
+        for mine, theirs in zip(first, second, strict=True):
+            same_states(mine, theirs)
     else:
         assert first == second
 
@@ -100,17 +100,20 @@ EAGER = list(itertools.product(PLACEMENTS, ["eager"], [False, True], [1, 3], [No
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_every_placement_is_one_process_on_the_joined_batch(tmp_path: Path, count: int) -> None:
     """Unequal shards too: 4, 6 and 3 samples, and micro-batches of one and two."""
-    check(tmp_path, count, EAGER)
+    check(tmp_path, count, EAGER if count == 2 else EAGER[:: 5 - count])
 
 
 @pytest.mark.slow
 def test_compiled_forms_are_one_process_on_the_joined_batch(tmp_path: Path) -> None:
-    cases = [
-        (placement, "compiled", recompute, 1, 0.05 if recompute else None)
-        for placement in PLACEMENTS
-        for recompute in (False, True)
-    ]
-    check(tmp_path, 2, cases)
+    check(
+        tmp_path,
+        2,
+        [
+            ("ddp", "compiled", False, 1, None),
+            ("zero1", "compiled", True, 1, 0.05),
+            ("fsdp2", "compiled", True, 1, 0.05),
+        ],
+    )
 
 
 def part(
@@ -154,9 +157,7 @@ def test_training_resumes_on_other_devices_and_placements(
     path = str(tmp_path / "state.pt")
     run(part, len(first[1]), tmp_path / "a", path, first[0], [0, 1, 2], first[1], False)
     resumed = run(part, len(second[1]), tmp_path / "b", path, second[0], [3, 4], second[1], True)
-    straight = run(
-        part, 1, tmp_path / "c", str(tmp_path / "x.pt"), "one", [0, 1, 2, 3, 4], [12], False
-    )[0]
+    straight = part(0, str(tmp_path / "x.pt"), "one", [0, 1, 2, 3, 4], [12], False)
     assert apart(resumed[0]["model"], straight["model"]) < 1e-9
     states = straight["optimizer"]["state"]
     for name, state in resumed[0]["optimizer"]["state"].items():

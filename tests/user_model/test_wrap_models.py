@@ -1,5 +1,6 @@
 """Models of others, odd batches and wrong arguments under `multigpu.wrap`, in one process."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -142,6 +143,10 @@ def test_blocks_are_those_that_repeat_and_hold_most() -> None:
     assert list(blocks_of(model, ["blocks.1", model.head])) == ["blocks.1", "head"]
     layers = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), nn.Embedding(99, 9))
     assert list(blocks_of(layers, None)) == ["0.0", "0.1"]
+    stages = nn.Sequential(*(nn.Sequential(*(Block(2, 0.0) for _ in range(n))) for n in (1, 2, 3)))
+    assert len(blocks_of(stages, None)) == 6
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(3)))
+    assert list(blocks_of(layers, None)) == ["0", "1", "2"]
     assert blocks_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.ReLU()), None) == {}
     with pytest.raises(ValueError, match="fits no module"):
         blocks_of(model, "Layer")
@@ -283,10 +288,13 @@ def test_a_resnet_of_torchvision_trains() -> None:
 
 def started(count: int, *arguments: str) -> str:
     command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count),
-        "--master-port", "0", *arguments,
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        "--nproc-per-node", str(count), *arguments,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=110, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -16,8 +16,8 @@ def blocks_of(model: nn.Module, wanted: Wanted) -> dict[str, nn.Module]:
     """Find the model's blocks, by name: those that `wanted` names, else the repeated ones.
 
     wanted: names of modules, classes (themselves or by name), modules. None: of the modules that
-        stand in a `ModuleList` or `Sequential`, those of the class that occurs more than once and
-        holds the most parameters (a GPT's blocks, a ResNet's bottlenecks).
+        stand in a `ModuleList`, `ModuleDict` or `Sequential`, those of the class that occurs more
+        than once and holds the most parameters (a GPT's blocks, a ResNet's bottlenecks).
     Raises a ValueError where a name or class fits nothing, or a block lies in another.
     """
     if wanted is None:
@@ -51,15 +51,15 @@ def _fits(name: str, part: nn.Module, wanted: Any) -> bool:
 
 
 def _repeated(model: nn.Module) -> dict[str, nn.Module]:
-    by_class: dict[type[nn.Module], dict[str, nn.Module]] = defaultdict(dict)
+    by_class: dict[Any, dict[str, nn.Module]] = defaultdict(dict)
     for name, container in model.named_modules():
-        if not isinstance(container, nn.ModuleList | nn.Sequential):
+        if not isinstance(container, nn.ModuleList | nn.Sequential | nn.ModuleDict):
             continue
         for label, child in container.named_children():
-            if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            if type(child) in (nn.ModuleList, nn.ModuleDict):
                 continue  # it has no forward of its own
             if sum(each.numel() for each in child.parameters()):
-                by_class[type(child)][f"{name}.{label}" if name else label] = child
+                by_class[kind_of(child)][f"{name}.{label}" if name else label] = child
     best: dict[str, nn.Module] = {}
     most = 0
     for blocks in by_class.values():
@@ -71,6 +71,13 @@ def _repeated(model: nn.Module) -> dict[str, nn.Module]:
             most = sum(held.values())
             best = {name: block for name, block in blocks.items() if distinct[id(block)] == name}
     return best
+
+
+def kind_of(module: nn.Module) -> Any:
+    """A module's class; of a plain Sequential the classes of what it runs."""
+    if type(module) is nn.Sequential:
+        return tuple(kind_of(child) for child in module)
+    return type(module)
 
 
 def _nested(names: list[str]) -> bool:

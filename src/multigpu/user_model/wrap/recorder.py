@@ -74,7 +74,10 @@ class CudaRecorder:
         return graph, output
 
     def _make_whole(self, graph: torch.cuda.CUDAGraph, pool: tuple[int, int], ended: bool) -> None:
-        """Undo what a capture that broke off leaves behind.
+        """Undo what a capture that broke off leaves behind, so that the process trains on.
+
+        Seen to hold with PyTorch 2.11 on two H200s, under DDP, ZeRO-1 and FSDP2, where the capture
+        broke off in the forward and in the backward pass: later captures in the process succeed.
 
         The allocator would go on sending memory to the capture's pool, and keep blocks back "until
         no capture"; the generator would go on believing that it is captured ("Offset increment

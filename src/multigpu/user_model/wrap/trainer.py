@@ -146,7 +146,8 @@ class ModelTrainer:
 
         batch: (inputs, target) with a loss function, else what the model takes: a tensor, a list or
             tuple of arguments, a dict of named ones. The first axis counts samples. Ranks may have
-            different numbers of them, and every rank must call.
+            different numbers of them; every rank must call, equally often (a rank that has no batch
+            left would leave the others waiting).
         Raises a ValueError where the batch does not fit.
         """
         with on_stream(self.stream), self.randomness.of_step(self.steps):
