@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal
 
 import pandas as pd
@@ -29,7 +30,7 @@ from multigpu.measure.point import Point, records_here
 from multigpu.measure.sweep import measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import HOOK, Watched, watched
-from multigpu.published import published_of
+from multigpu.outside import Added
 from multigpu.record import Record, RecordStore
 from multigpu.spec.parameters import ParameterError, check_parameters
 from multigpu.spec.run import Run
@@ -37,6 +38,9 @@ from multigpu.spec.run import Run
 RECORDS = paths.BUILD / "experiment"  # unless the parameters say otherwise
 # what ended so is tried again when the experiment is
 AGAIN = tuple(status for status in STATUSES if status != "ok")
+PRINTED: Added[Callable[[Run], pd.DataFrame]] = Added("printed", FunctionType)
+"""What other packages add: what documents printed of a Run, a row a figure."""
+
 PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
     **{
         name: Run.model_fields[name].annotation
@@ -347,7 +351,10 @@ def published(experiment: Experiment) -> pd.DataFrame:
     """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing
     is raised where none has it.
     """
-    return _there(published_of(experiment.run), experiment, "no document measured this point")
+    none = pd.DataFrame(columns=["document", "devices", "rate", "step_time_s"])
+    tables = [printed_of(experiment.run) for printed_of in PRINTED.values()]
+    table = pd.concat(tables, ignore_index=True) if tables else none
+    return _there(table, experiment, "no document measured this point")
 
 
 def _there(table: pd.DataFrame, experiment: Experiment, why: str) -> pd.DataFrame:

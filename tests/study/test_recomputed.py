@@ -17,7 +17,7 @@ from multigpu.analysis.compare import versus
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.build import build_run
-from multigpu.cli_measure import claim_results
+from multigpu.claims.command import claim_results
 from multigpu.command import parse_fields
 from multigpu.notebooks import read_notebook
 from multigpu.placements import find_placement

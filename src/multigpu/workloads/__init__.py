@@ -44,14 +44,18 @@ def _built(workload: Workload, package: str) -> Workload:
 
 
 ADDED = Added("workloads", Workload, FOLDERS, _built)
+FOREIGN = ADDED.foreign
+"""Names of those that no part of this repository adds."""
 
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name; a package is imported when its workload is asked for, and a model
-    described when it is.
+    """Every workload by name, those of other distributions last; a package is imported when its
+    workload is asked for, and a model described when it is.
     """
-    return Later({folder: partial(_found, folder) for folder in FOLDERS}, ADDED)
+    makers = {folder: partial(_found, folder) for folder in FOLDERS}
+    makers |= {name: partial(ADDED.__getitem__, name) for name in ADDED.of_the_study}
+    return Later(dict(sorted(makers.items())), ADDED)
 
 
 def part_of(workload: str, part: str) -> str:
