@@ -3,11 +3,29 @@
 import torch
 from torch import Tensor
 
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.float32,
+    "fp16": torch.float32,
+}
+"""The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits."""
+
 
 def arithmetic_type(x: Tensor) -> torch.dtype:
     """The type that matrix products of `x` run in: autocast's where it is on, else its own."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def of_kind(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """A tensor of real numbers in this type, one of complex numbers in this precision, any other as
+    it is.
+    """
+    if tensor.is_floating_point():
+        return tensor.to(kind)
+    return tensor.to(kind.to_complex()) if tensor.is_complex() else tensor
 
 
 def to_device(host: Tensor, device: torch.device) -> Tensor:

@@ -14,7 +14,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from multigpu.engines.context import RunSession, all_replicated, check_carried
+from multigpu.engines.common.context import RunSession, all_replicated, check_carried
+from multigpu.engines.common.session import Stage, joined_losses
+from multigpu.engines.common.timing import advance, run_window
+from multigpu.engines.common.traced import keep_whole
+from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_joined_batch
 from multigpu.engines.tensorflow.graphs import Graphs
@@ -25,12 +29,9 @@ from multigpu.engines.tensorflow.trainer import Context, Trainer
 from multigpu.engines.tensorflow.variables import squared_distance
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space
 from multigpu.inputs.encoded import EncodedImages
-from multigpu.measure.session import Stage, joined_losses
-from multigpu.measure.timing import advance, run_window
-from multigpu.measure.trace import Missing
-from multigpu.measure.traced import keep_whole
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.row import Placement
+from multigpu.records.trace import Missing
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 
@@ -114,6 +115,17 @@ class Session(RunSession):
         if index + 1 in (self.run.warmup_steps, self.run.warmup_steps + self.run.timed_steps):
             self.devices.synchronise()
 
+    def waits(self, steps: int) -> list[list[float]]:
+        """What the first `steps` steps waited for their batches, s, in one list: one thread makes
+        those of all replicas.
+        """
+        return [[wait for step, wait in sorted(self.feed.waits.items()) if step < steps]]
+
+    def settle(self) -> None:
+        """Wait until the thread that makes batches ahead is at rest."""
+        if isinstance(self.feed, Feed):
+            self.feed.settle()
+
     def warm_up(self) -> None:
         began = time.perf_counter()
         self.stage("warm-up")
@@ -157,8 +169,13 @@ class Session(RunSession):
             parts.append(part)
         if logs := os.environ.get("MULTIGPU_TENSORBOARD"):
             write_events(self, steps, folder_of(self.run, Path(logs)))
+        last = first + self.run.timed_steps
+        ready_s = ready_step_s(self, last, window.wall_s / self.run.timed_steps, self.barrier)
+        if ready_s is not None:
+            parts = [part | {"ready_s": ready_s} for part in parts]
+            last += KEPT
         if self.run.traced_steps:
-            traced = trace(self.trainer, self.step, first + self.run.timed_steps)
+            traced = trace(self.trainer, self.step, last)
             parts = [part | {"trace": mine} for part, mine in zip(parts, traced, strict=True)]
         return parts
 

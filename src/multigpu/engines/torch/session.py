@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.context import RunSession
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.context import RunSession
+from multigpu.engines.common.session import Stage
+from multigpu.engines.common.timing import run_window
+from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
@@ -26,10 +28,9 @@ from multigpu.engines.torch.tracing import trace
 from multigpu.engines.torch.trainer import open_context, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier, largest
-from multigpu.measure.machine import EnergyWindow, total_energy_j
-from multigpu.measure.session import Stage
-from multigpu.measure.timing import run_window
+from multigpu.machine.machine import EnergyWindow, total_energy_j
 from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 
 
@@ -93,6 +94,15 @@ class Session(RunSession):
         self.stage("step")
         return self.trainer.step(self.shards(index))
 
+    def waits(self, steps: int) -> list[list[float]]:
+        """Of each shard, what its first `steps` steps waited for their batch, s; [] if kept."""
+        return [feed.wait_s(steps) for feed in self.feeds]
+
+    def settle(self) -> None:
+        """Wait until the threads that make batches ahead are at rest."""
+        for feed in self.feeds:
+            feed.settle()
+
     def warm_up(self) -> None:
         began = time.perf_counter()
         self.stage("warm-up")
@@ -125,7 +135,7 @@ class Session(RunSession):
         results = [losses for one in windows for losses in one.results]
         last = run.warmup_steps + run.timed_steps
         parts: list[dict[str, Any]] = []
-        waits = [feed.wait_s(last) for feed in self.feeds]
+        waits = self.waits(last)
         for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
             part = {
                 **self.part(place, window, state),
@@ -148,6 +158,10 @@ class Session(RunSession):
                 ),
             }
             parts.append(part)
+        ready_s = ready_step_s(self, last, window.wall_s / run.timed_steps, barrier, largest)
+        if ready_s is not None:
+            parts = [part | {"ready_s": ready_s} for part in parts]
+            last += KEPT
         if run.energy_window_s:
             energy = measure_energy(self, last, largest(window.wall_s) / run.timed_steps)
             parts[0]["energy"], last = energy.model_dump(), last + energy.steps

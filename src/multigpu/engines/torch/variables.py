@@ -100,10 +100,14 @@ def materialise(
     parameters = {}
     for name, old in list(module.named_parameters()):
         if name in memory:
-            path, _, leaf = name.rpartition(".")
-            parameters[name] = nn.Parameter(memory[name])
-            module.get_submodule(path).register_parameter(leaf, parameters[name])
-            assert parameters[name].shape == old.shape, name
+            assert memory[name].shape == old.shape, name
+            if old.is_meta:
+                path, _, leaf = name.rpartition(".")
+                parameters[name] = nn.Parameter(memory[name])
+                module.get_submodule(path).register_parameter(leaf, parameters[name])
+            else:  # a user's, which may hold it twice or have hooks on it: it stays the one object
+                old.data, old.grad = memory[name], None
+                parameters[name] = old
     for owner in module.modules():
         for leaf, buffer in list(owner.named_buffers(recurse=False)):
             kind = dtype if buffer.is_floating_point() else buffer.dtype
