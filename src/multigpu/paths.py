@@ -1,6 +1,8 @@
 """Where the repository keeps its parts."""
 
+import linecache
 import os
+import sysconfig
 from pathlib import Path
 
 HOME_VARIABLE = "MULTIGPU_HOME"
@@ -59,3 +61,25 @@ def figures() -> Path:
     so that no tracked file changes.
     """
     return FIGURES if publishing() else BUILD / "figures"
+
+
+LIBRARIES = tuple(
+    {
+        str(Path(sysconfig.get_path(name)).resolve())
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    }
+)
+
+
+PACKAGE = str(Path(__file__).resolve().parent)
+
+
+def is_own(file: str) -> bool:
+    """Whether code of this file is the user's, and no library's."""
+    return not file.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>"))
+
+
+def quoted(file: str, line: int) -> str:
+    """A line of a file with its text, where that can be read."""
+    text = linecache.getline(file, line).strip()
+    return f"{Path(file).name}, line {line}" + (f": {text}" if text else "")

@@ -12,6 +12,7 @@ import pytest
 
 from multigpu import plugins
 from multigpu.paths import REPOSITORY
+from multigpu.workloads import workloads
 from multigpu_study.registry import ENTRY_POINTS
 
 DECLARED = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
@@ -50,6 +51,11 @@ def test_a_checkout_is_run_with_its_own_entry_points_whatever_is_installed(
         **ENTRY_POINTS["commands"],
         "planted": "example.commands:PLANTED",
     }
+
+
+def test_a_workload_of_the_study_stands_among_the_others_once() -> None:
+    names = [*workloads()]
+    assert names == sorted(set(names)) and "deepconn" in names and len(workloads()) == len(names)
 
 
 def test_where_the_study_is_not_there_nothing_is_added() -> None:

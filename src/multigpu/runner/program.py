@@ -28,8 +28,7 @@ from multigpu.machine.surroundings import Watch
 from multigpu.records.base import Status, made_here
 from multigpu.runner.experiment import Trial, WorkerContext
 from multigpu.runner.plan import Journal, Plan
-from multigpu.spec.errors import DidNotTrain
-from multigpu.workloads.own.job import of_a_signal
+from multigpu.spec.errors import DidNotTrain, of_a_signal
 
 
 def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:

@@ -1,4 +1,14 @@
-"""Errors that become a Record's status instead of the end of a sweep."""
+"""Errors that become a Record's status instead of the end of a sweep, and which line of the user's
+own code an error comes from.
+"""
+
+import dis
+import traceback
+from pathlib import Path
+
+from multigpu.paths import is_own, quoted
+
+RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class Unsupported(Exception):
@@ -7,3 +17,33 @@ class Unsupported(Exception):
 
 class DidNotTrain(Exception):
     """The steps ran but the model did not learn from them: a figure that must not be published."""
+
+
+class JobError(ValueError):
+    """A user's job cannot be trained; the sentence names what failed and the user's own line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback (IPython asks for it)."""
+        return [str(self)]
+
+
+def own_line(error: BaseException) -> str:
+    """The innermost line of the user's own files on the way to the error, with its text; "" where
+    there is none.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_own(frame.filename):
+            return quoted(frame.filename, frame.lineno or 0)
+    return ""
+
+
+def of_a_signal(error: BaseException) -> bool:
+    """Whether somebody pressed Ctrl-C: a KeyboardInterrupt that no `raise` of any code has made."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is None or step.tb_frame.f_code.co_code[step.tb_lasti] != RAISE

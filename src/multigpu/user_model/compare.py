@@ -21,6 +21,7 @@ from multigpu.runner.point import Point, launch_of, records_here
 from multigpu.runner.summary import Summary
 from multigpu.runner.sweep import launch_plan, make_plan
 from multigpu.runner.timed import TIMED, check_devices, item_of
+from multigpu.spec.errors import JobError
 from multigpu.user_model.asked import OF_PASSES, STEPS, asked_runs, check_count
 from multigpu.user_model.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
 from multigpu.user_model.examining import examine_apart as examine
@@ -29,7 +30,7 @@ from multigpu.user_model.page import lines
 from multigpu.user_model.placed import called
 from multigpu.user_model.result import Result, keep
 from multigpu.workloads.own.description import know
-from multigpu.workloads.own.job import Job, JobError
+from multigpu.workloads.own.job import Job
 
 TRACED_STEPS = 3
 AHEAD_S = 2.0  # that reading ahead may keep a comparison from its first launch

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from multigpu.spec.errors import JobError
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
-from multigpu.workloads.own.job import Job, JobError
+from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.structure import names_of
 
 DRAWS, DRAWS_S = 6, 0.5  # at most so many batches, or so many seconds, and one at least

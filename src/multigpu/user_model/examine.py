@@ -16,13 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from multigpu.spec.errors import JobError
 from multigpu.user_model.drawn import several
 from multigpu.user_model.examined import Reached, Tried, largest, notes_of, shortest
 from multigpu.user_model.feeding import making_of
 from multigpu.user_model.joined import Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
-from multigpu.workloads.own.job import Job, JobError, pack, telling
+from multigpu.workloads.own.job import Job, pack, telling
 from multigpu.workloads.own.seeding import undisturbed
 
 # with which a model is tried where it takes them: few, since this is a CPU, and more than one,

@@ -8,9 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.spec.errors import JobError
 from multigpu.user_model.examine import Examination, Precision
 from multigpu.user_model.examined import Tried, shortest
-from multigpu.workloads.own.job import Job, JobError
+from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.tensorflow import OwnStep, comparable
 from multigpu.workloads.tensorflow_module import Form, Tensors
 

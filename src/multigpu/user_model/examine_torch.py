@@ -17,13 +17,14 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.machine.machine import cores_here
+from multigpu.spec.errors import JobError
 from multigpu.user_model.examine import FLAT, Examination, Precision
 from multigpu.user_model.examined import Reached, Tried
 from multigpu.user_model.lookups_torch import is_plain, located, watched_embeddings
 from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_difference, largest
 from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
 from multigpu.workloads.own.description import Described, Table
-from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.modules import cast, checked_parameters, without_dropout
 from multigpu.workloads.own.torch import loss_of, own_module, tensors_of, variables_of
 

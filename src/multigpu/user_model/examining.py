@@ -20,19 +20,11 @@ from multigpu.engines.common.stacks import ENDED, ending_told, how_ended, own_ca
 from multigpu.machine.lock import scratch_folder
 from multigpu.machine.process import WITH_KERAS, end_with_parent
 from multigpu.runner.sweep import launch_environment
+from multigpu.spec.errors import JobError, of_a_signal
 from multigpu.spec.schema import Data
 from multigpu.user_model.examine import code_of, describe
 from multigpu.workloads.own.description import Described
-from multigpu.workloads.own.job import (
-    Job,
-    JobError,
-    Precision,
-    load_job,
-    of_a_signal,
-    pack,
-    sentence,
-    unpack,
-)
+from multigpu.workloads.own.job import Job, Precision, load_job, pack, sentence, unpack
 
 TWICE_S = 60.0  # without a limit, so long batches and model may take to be made again
 GRACE_S = 1.0  # a process that is past its time gets so long to say where it stands

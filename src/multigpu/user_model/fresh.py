@@ -24,8 +24,10 @@ import numpy as np
 import torch
 
 from multigpu.machine.process import end_with_parent
+from multigpu.paths import LIBRARIES, PACKAGE
+from multigpu.spec.errors import JobError
 from multigpu.workloads.own.batches import Drawn, arrays_of_step, batches_of
-from multigpu.workloads.own.job import LIBRARIES, PACKAGE, Job, JobError, load_job, unpack
+from multigpu.workloads.own.job import Job, load_job, unpack
 from multigpu.workloads.own.loaded import generator_of, is_map
 from multigpu.workloads.own.modules import cast, without_dropout
 from multigpu.workloads.own.seeding import drawing_alike, seed_all, states

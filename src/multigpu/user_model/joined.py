@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from multigpu.workloads.own.job import JobError
+from multigpu.spec.errors import JobError
 
 Gradients = dict[str, "np.ndarray | None"]
 Step = Callable[[list[np.ndarray]], tuple[float, Gradients]]

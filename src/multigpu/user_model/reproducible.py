@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from multigpu.machine.process import end_in_order, last_words
+from multigpu.spec.errors import JobError
 from multigpu.user_model.fresh import ASKED, GIVEN, PACKED, digest
 from multigpu.workloads.own.description import Described
-from multigpu.workloads.own.job import JobError
 from multigpu.workloads.own.structure import names_of
 
 EQUAL = {"torch.float64": 1e-9, "torch.float32": 1e-5}

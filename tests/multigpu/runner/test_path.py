@@ -87,10 +87,6 @@ def test_the_page_names_the_files_of_the_path_and_the_folders_beside_it(
     )
     assert not any(file.startswith("engines/tensorflow/") for file in entered)
     assert not {folder for folder in beside if not any(file.startswith(folder) for file in entered)}
-    ((files, functions),) = re.findall(r"(\d+) files\s+and (\d+) functions", PAGE)
-    assert int(files) - 3 <= len(entered) <= int(files) and int(functions) - 40 <= len(
-        calls
-    ) <= int(functions), (len(entered), len(calls))
 
 
 def test_no_other_workload_and_no_other_placement_is_read(

@@ -19,11 +19,12 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import multigpu as mg
+from multigpu.spec.errors import JobError
 from multigpu.user_model.drawn import several
 from multigpu.user_model.joined import halves as cut_in_halves
 from multigpu.user_model.joined import is_mean, left_out, note_of
 from multigpu.workloads.own.batches import Drawn, Streamed, arrays_of_step, batches_of
-from multigpu.workloads.own.job import Job, JobError
+from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.loaded import own_order
 from multigpu.workloads.own.seeding import drawing_alike, seed_all, seeds_of, states, undisturbed
 from multigpu.workloads.own.structure import names_of, put_together, taken_apart

@@ -15,13 +15,14 @@ from torch.nn import functional as F
 import multigpu
 from multigpu import Job
 from multigpu.records.record import RecordStore
+from multigpu.spec.errors import JobError
 from multigpu.user_model.asked import asked_runs
 from multigpu.user_model.examine import describe
 from multigpu.user_model.page import lines, page
 from multigpu.user_model.result import compared, keep
 from multigpu.workloads.own import seals
 from multigpu.workloads.own.description import FOLDERS, Described, know
-from multigpu.workloads.own.job import JobError, opened, pack, unpack
+from multigpu.workloads.own.job import opened, pack, unpack
 from tests.factory import make_machine, make_record, plant
 
 

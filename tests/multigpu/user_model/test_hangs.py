@@ -24,6 +24,7 @@ from multigpu.runner.plan import Journal, Plan
 from multigpu.runner.point import Point
 from multigpu.runner.sweep import make_plan
 from multigpu.runner.timed import TIMED, item_of
+from multigpu.spec.errors import JobError
 from multigpu.user_model.asked import asked_runs
 from multigpu.user_model.budget import LEAST_PATIENCE_S, Budget, patience_for
 from multigpu.user_model.compare import compare, measured_within
@@ -31,7 +32,7 @@ from multigpu.user_model.examine import describe
 from multigpu.user_model.examining import examine_apart
 from multigpu.user_model.lookout import Lookout, OutOfTime
 from multigpu.workloads.own.description import know
-from multigpu.workloads.own.job import JobError, load_job, telling
+from multigpu.workloads.own.job import load_job, telling
 from tests.multigpu.runner.launched import PATHS, descendants, tiny
 
 HANGING = Path(__file__).parent / "hanging.py"

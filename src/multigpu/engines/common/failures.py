@@ -1,8 +1,7 @@
 """What a failure of a Run is called, decided without importing its framework."""
 
 from multigpu.records.base import Status
-from multigpu.spec.errors import Unsupported
-from multigpu.workloads.own.job import JobError, own_line
+from multigpu.spec.errors import JobError, Unsupported, own_line
 
 Fault = tuple[Status, str]  # of a Run that cannot be measured, and why
 

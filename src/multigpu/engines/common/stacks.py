@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from multigpu.workloads.own.job import PACKAGE, is_own, quoted
+from multigpu.paths import PACKAGE, is_own, quoted
 
 CALL = re.compile(r'File "(.*)", line (\d+) in (.+)')
 THREAD = re.compile(r"^(?:Current t|T)hread 0x", re.MULTILINE)

@@ -11,10 +11,11 @@ import numpy as np
 from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint
 from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, Table
-from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.seeding import ALONE, seed_all, seeds_of
 from multigpu.workloads.own.structure import checked_rows, names_of, put_together, taken_apart
 

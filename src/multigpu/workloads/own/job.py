@@ -2,15 +2,12 @@
 what is wrong with it in one sentence.
 """
 
-import dis
 import importlib.util
 import linecache
 import math
 import numbers
 import pickle
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from multigpu import paths
+from multigpu.spec.errors import JobError, of_a_signal, own_line
 from multigpu.spec.model import Optimizer
 from multigpu.workloads.own.seals import opened, sealed
 from multigpu.workloads.own.seeding import FIRST_OF_TORCH, LOADED, drawing_alike
@@ -160,47 +158,6 @@ class Job:
         return batch
 
 
-LIBRARIES = tuple(
-    {
-        str(Path(sysconfig.get_path(name)).resolve())
-        for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    }
-)
-PACKAGE = str(Path(__file__).resolve().parents[2])
-RAISE = dis.opmap["RAISE_VARARGS"]
-
-
-class JobError(ValueError):
-    """A user's job cannot be trained; the sentence names what failed and the user's own line."""
-
-    def _render_traceback_(self) -> list[str]:
-        """What a notebook shows instead of a traceback (IPython asks for it)."""
-        return [str(self)]
-
-
-def own_line(error: BaseException) -> str:
-    """The innermost line of the user's own files on the way to the error, with its text; "" where
-    there is none.
-    """
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if is_own(frame.filename):
-            return quoted(frame.filename, frame.lineno or 0)
-    return ""
-
-
-def is_own(file: str) -> bool:
-    """Whether code of this file is the user's, and no library's."""
-    return not file.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>"))
-
-
-def quoted(file: str, line: int) -> str:
-    """A line of a file with its text, where that can be read."""
-    text = linecache.getline(file, line).strip()
-    return f"{Path(file).name}, line {line}" + (f": {text}" if text else "")
-
-
 def sentence(what: str, error: BaseException, place: str = "") -> str:
     """What failed, why, and where."""
     why = (
@@ -211,16 +168,6 @@ def sentence(what: str, error: BaseException, place: str = "") -> str:
     return f"{what} fails with {type(error).__name__}: {why[:300]}" + (
         f" ({place})" if place else ""
     )
-
-
-def of_a_signal(error: BaseException) -> bool:
-    """Whether somebody pressed Ctrl-C: a KeyboardInterrupt that no `raise` of any code has made."""
-    if not isinstance(error, KeyboardInterrupt):
-        return False
-    step = error.__traceback__
-    while step is not None and step.tb_next is not None:
-        step = step.tb_next
-    return step is None or step.tb_frame.f_code.co_code[step.tb_lasti] != RAISE
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from multigpu.spec.errors import JobError
 from multigpu.workloads.own.batches import Streamed
-from multigpu.workloads.own.job import JobError
 from multigpu.workloads.own.seeding import seed_all, seeds_of
 
 OF_A_BATCH, OF_AN_ORDER, OF_A_STREAM = 1, 2, 3

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from multigpu.workloads.own.job import Job, JobError
+from multigpu.spec.errors import JobError
+from multigpu.workloads.own.job import Job
 
 COMPILED = (
     "its torch.compile is left out: placements train the model as it is written (and say what"

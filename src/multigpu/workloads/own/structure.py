@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from multigpu.workloads.own.job import JobError
+from multigpu.spec.errors import JobError
 
 CLASSES: dict[str, type] = {}
 """Of what batches of this process were built, by module and name: named tuples, dataclasses, and

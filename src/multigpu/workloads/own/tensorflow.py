@@ -13,10 +13,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
 from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import Described, Leaves
-from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.seeding import MADE, drawing_alike
 from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 

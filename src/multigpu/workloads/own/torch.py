@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multigpu.spec.errors import JobError
 from multigpu.spec.model import Model
 from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
 from multigpu.workloads.own.description import PREFIX, Described, Table
-from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.job import Job, telling
 from multigpu.workloads.own.loaded import Loaded, generator_of
 from multigpu.workloads.own.modules import (
     copied,
