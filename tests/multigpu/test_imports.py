@@ -107,7 +107,7 @@ def against_the_order(root: Path) -> list[str]:
             if package == STUDY or (
                 package == root.name and other in ORDER and ORDER.index(other) > ORDER.index(own)
             ):
-                wrong.append(f"{path.relative_to(root)}:{node.lineno} imports {name}")  # type: ignore[attr-defined]
+                wrong.append(f"{path.relative_to(root)}:{node.lineno} imports {name}")
     return wrong
 
 
