@@ -377,3 +377,14 @@ def test_placements_stand_out_on_light_and_dark_by_colours_and_markers_of_their_
         "exp1",
         "zzz",
     ]
+
+
+def test_perfect_scaling_is_perfect_between_its_ends_on_a_logarithmic_axis() -> None:
+    """A straight line on the screen from (1, 1) to (8, 8) would pass 3.3 at two GPUs."""
+    rows = pd.DataFrame({"devices": [1, 2, 4, 8], "speedup": [1.0, 1.9, 3.6, 6.0], "name": "ddp"})
+    words = {"title": "Finding", "caption": "A caption.", "xlabel": "GPUs"}
+    picture = lines(rows, "devices", "speedup", hue="name", ideal="x", **words)
+    axes = picture.axes[0]
+    assert axes.get_xscale() == "log"
+    (perfect,) = [line for line in axes.lines if len(line.get_xdata()) > len(rows)]
+    assert np.interp([2, 4], perfect.get_xdata(), perfect.get_ydata()) == pytest.approx([2, 4])

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache, partial
@@ -26,6 +27,7 @@ from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import where
 from multigpu.analysis.show import Shown
+from multigpu.cli import main
 from multigpu.explorer import encoded
 from multigpu.record import RecordStore
 from tests.analysis.planted import read_on_a_telephone
@@ -84,6 +86,7 @@ class Page:
             list[Picture](),
         )
         self.at, self.of_a_machine = 0, False
+        self.printed: list[str] = []
         write, require = Estimate.__format__, prose.require
 
         def note_fact(fact: Estimate, form: str) -> str:
@@ -111,7 +114,7 @@ class Page:
         for number in range(len(self.cells)) if last is None else self.below(last):
             source, parameters = self.cells[number]
             self.at, cell = number, ast.parse(source)
-            with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(
                     compile(
                         prose.EachCell().visit(cell) if "study" in self.space else cell,
@@ -120,6 +123,7 @@ class Page:
                     ),
                     self.space,
                 )
+            self.printed.append(printed.getvalue())
             if parameters:
                 self.space.update(self.parameters)
             elif number == 1:
@@ -310,3 +314,28 @@ def test_pages_render_on_a_strangers_records(
     """Nothing is raised: what is not true or not there is left out."""
     monkeypatch.delenv(paths.PUBLISH, raising=False)
     Page(path, monkeypatch, records=str(strangers)).run()
+
+
+PRINTED = re.compile(r"\$ (python -m multigpu (?:explain|advise) [^\n]*)\n(.*)", re.S)
+
+
+def test_a_printed_command_gives_what_stands_below_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each `$ python -m multigpu explain ...` that a page prints with its answer, run as it stands:
+    a field left out of the printed line would answer for another point.
+    """
+    monkeypatch.chdir(paths.REPOSITORY)
+    printed = 0
+    for path in NOTEBOOKS:
+        if not any("$ python -m multigpu" in source for source, _ in code_of(path)):
+            continue
+        page = Page(path, monkeypatch)
+        page.run()
+        capsys.readouterr()
+        for match in filter(None, map(PRINTED.fullmatch, page.printed)):
+            command, answer = match.groups()
+            assert main(shlex.split(command)[3:]) == 0
+            assert capsys.readouterr().out.strip() == answer.strip()
+            printed += 1
+    assert printed

@@ -148,8 +148,9 @@ def lines(
                     linewidth=0,
                 )
         if ideal == "x":
-            ends = [group[x].min(), group[x].max()]
-            ax.plot(ends, ends, **DASHED | {"linewidth": 0.8})
+            # between its ends too: through a logarithmic axis y = x is no straight line
+            perfect = np.linspace(group[x].min(), group[x].max(), 200)
+            ax.plot(perfect, perfect, **DASHED | {"linewidth": 0.8})
         for text, height in (at or {}).items():
             ax.axhline(height, **DASHED)
             ax.annotate(text, (0.02, height), xycoords=("axes fraction", "data"), va="bottom")
