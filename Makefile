@@ -24,7 +24,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help study test fuzz soak lint format report lab clean lock audit
+.PHONY: help study test jobs fuzz soak lint format report lab clean lock audit
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ ALONE = -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 test: $(READY) ## run every test
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" || $(PYTEST) $(AGAIN) -m "not alone"; others=$$?; \
 		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
+
+jobs: $(READY) ## every job of tests/own/jobs, valid and broken, examined and trained
+	@MULTIGPU_JOBS=all $(PYTEST) tests/own/test_jobs.py
 
 # Each test of tests/fuzz tries so many times its usual number of examples, other ones in every call.
 FUZZ ?= 200

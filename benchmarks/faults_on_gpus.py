@@ -25,12 +25,13 @@ from typing import Any
 import pandas as pd
 import psutil
 
+from multigpu.build import build_run
 from multigpu.measure.machine import source_state, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import sweep
 from multigpu.measure.timed import Item, Timed, item_of
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 
 FIELDS = {
     "workload": "cnn",

@@ -19,11 +19,13 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 
+from multigpu.build import build_run
 from multigpu.measure.machine import source_state, this_machine
 from multigpu.measure.session import open_session
 from multigpu.placements import placements
 from multigpu.placements.memory import kept_on
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 JOBS: tuple[dict[str, Any], ...] = (
     {
@@ -125,7 +127,10 @@ def main() -> None:
     chosen, rows = [run for processes in ("per_device", "one") for run in runs(processes)], []
     with multiprocessing.get_context("spawn").Pool(AT_ONCE, maxtasksperchild=1) as pool:
         for run, found in zip(chosen, pool.imap(counted, chosen, chunksize=1), strict=True):
-            predicted, job = kept_on(run).total, {"model": run.model, "optimizer": run.optimizer}
+            predicted, job = (
+                kept_on(run, description_of(run)).total,
+                {"model": run.model, "optimizer": run.optimizer},
+            )
             named = {
                 "placement": run.placement,
                 "processes": run.processes,

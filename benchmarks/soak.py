@@ -24,7 +24,7 @@ import psutil
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 MOST_CALLS = 3
 """Calls of `measure` for each kill and one more: a killed agent ends its call, and the next goes

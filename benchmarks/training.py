@@ -25,9 +25,11 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.statistics import mean_interval
+from multigpu.build import build_run
 from multigpu.measure.machine import source_state, this_machine
 from multigpu.measure.session import open_session
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
+from multigpu.workloads import optimizer_of
 
 GPU = {"devices": 1, "precision": "bf16"}
 CAPTURED = {"execution": "captured", "placement": "ddp"}
@@ -102,7 +104,7 @@ def prepared(
     if hasattr(module, "recurrence"):  # torch.compile leaves nn.LSTM to cuDNN, too
         module.recurrence = torch.compiler.disable(module.recurrence)
     call = torch.compile(module, mode=COMPILED[way]) if way in COMPILED else module
-    rule = run.rule
+    rule = optimizer_of(run)
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[rule.name]
     named = (
         {"momentum": rule.momentum, "weight_decay": rule.weight_decay} if rule.name == "sgd" else {}

@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from multigpu.build import build_run
 from multigpu.measure.machine import DeviceState, Machine
 from multigpu.placements import find_placement
-from multigpu.placements.checks import PARTITIONED
+from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.record import Measurement, Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.parallel import PARTITIONED
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
+from multigpu.workloads.stages import graph_of
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "nmt": {"model": "nmt000", "batch_size": 128, "sequence_length": 100, "precision": "bf16"},
@@ -25,6 +29,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "precision": "bf16",
     },
     "deepconn": {"model": "deepconn", "batch_size": 32},
+    "own": {},
     "stacks": {"model": "mlp42m", "batch_size": 1024, "precision": "bf16"},
 }
 """What a Run takes where the caller does not say otherwise."""
@@ -108,27 +113,28 @@ def make_record(
 
 
 def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measurement:
-    unit = run.description.unit
+    unit = description_of(run).unit
     per_sample = (
         2 * run.sequence_length
         if unit == "words" and run.sequence_length
         else UNITS_PER_SAMPLE[unit]
     )
-    units = sum(run.shard_sizes) * per_sample * run.timed_steps
+    units = sum(shard_sizes(run)) * per_sample * run.timed_steps
     wall_s = units / float(units_per_s)
     step_s = wall_s / run.timed_steps
     steps = [30 * step_s, 3 * step_s, 3 * step_s][: run.warmup_steps] + [step_s] * (
         max(0, run.warmup_steps - 3) + run.timed_steps
     )
-    tables = [v.name for v in run.description.variables if v.kind == "embedding"]
+    tables = [v.name for v in description_of(run).variables if v.kind == "embedding"]
     lookups = [
-        dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes
+        dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in shard_sizes(run)
     ]
-    partitioned = find_placement(run.placement).compute in (*PARTITIONED, "stage")
+    compute = find_placement(run.placement).compute
+    graph = graph_of(run) if compute == "stage" else None
     moved = (
-        step_bytes(run, lookups)
-        if partitioned
-        else predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
+        step_bytes(run, description_of(run), lookups, graph=graph)
+        if graph or compute in PARTITIONED
+        else predicted_bytes(find_placement(run.placement), description_of(run).variables, lookups)
     )
     gpus = run.devices if run.device_type == "cuda" else 0
     values: dict[str, Any] = {

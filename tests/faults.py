@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from unittest import mock
 
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 CALLS: Counter[int] = Counter()
 """Calls so far in this process, by the fault's place in the list."""

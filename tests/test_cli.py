@@ -27,7 +27,7 @@ from multigpu.measure.machine import framework_version, this_machine
 from multigpu.measure.summary import Summary
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.analysis.test_traces import trace_of
 from tests.claims.test_other_records import reduced as planted_all_reduces
 from tests.collectives.planted import study as all_reduces

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from multigpu import doctor
+from multigpu.build import build_run
 from multigpu.doctor import clock_lines, link_lines, port_lines, thread_lines
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch import session as engine
@@ -15,7 +16,7 @@ from multigpu.engines.torch.session import SPARE, measure_energy
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.surroundings import GpuLook
 from multigpu.measure.timed import check_devices
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from tests.refusals import refused
 
 

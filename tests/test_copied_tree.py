@@ -45,8 +45,8 @@ CHANGED = {
         f"{NEW},0000000000000000,2026-11-27T00:00:00+00:00,,none,first test\n",
         "",
     ),
-    "src/multigpu/run.py": (
-        "    planted: int | None = Field(default=None, ge=1)\n",
+    "src/multigpu/spec/run.py": (
+        "    planted: float | None = Field(default=None, gt=0)\n",
         "    nccl_ctas: int",
     ),
     "src/multigpu/analysis/fields.py": (
@@ -95,7 +95,7 @@ def test_what_is_added_is_measured_explained_advised_told_and_published(tree: Pa
         "MULTIGPU_COMMIT": "0" * 40,
         "MULTIGPU_CLEAN": "1",
     }
-    of_it = f"{JOB} placement=by_copy planted=3"
+    of_it = f"{JOB} placement=by_copy planted=0.5"
     measure = f"measure {of_it} device_type=cpu warmup_steps=2 timed_steps=3 --repeats 2"
     lines = (
         measure,
@@ -116,7 +116,7 @@ def test_what_is_added_is_measured_explained_advised_told_and_published(tree: Pa
     }
     assert all(f"0 is the end of {line}\n" in done.stdout for line in lines), done.stderr[-2000:]
     for line in lines[1:3]:
-        assert "by_copy, eager, planted 3 times" in told[line], "in explain and in advise"
+        assert "by_copy, eager, planted 0.5 times" in told[line], "in explain and in advise"
     assert (
         "placement   by_copy: torch" in told["doctor"]
         and "workload    blobs: blobs_tiny; inputs synthetic" in told["doctor"]
@@ -130,6 +130,6 @@ def test_what_is_added_is_measured_explained_advised_told_and_published(tree: Pa
         and "Planted sentences hold." in (site / "claims.html").read_text()
     )
     assert (
-        '<tr><td>by_copy</td><td>3</td><td class="number">2</td></tr>'
+        '<tr><td>by_copy</td><td>0.5</td><td class="number">2</td></tr>'
         in (site / "19-planted.html").read_text()
     )

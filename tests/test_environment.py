@@ -94,7 +94,7 @@ def test_what_is_imported_is_declared() -> None:
     declared = named(*PROJECT["dependencies"])
     # triton: a part of PyTorch's builds for GPUs, imported there alone; ipywidgets, ray: of extras,
     # with something in their place
-    optional = {"multigpu", "tensorflow", "keras", "triton", "ipywidgets", "ray"}
+    optional = {"multigpu", "multigpu_study", "tensorflow", "keras", "triton", "ipywidgets", "ray"}
     imported: dict[str, Path] = {}
     for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "report").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

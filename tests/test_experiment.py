@@ -4,11 +4,13 @@ stays, what fails is shown.
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -23,11 +25,13 @@ from multigpu.batch import Outcome, batch, find_points, read_tasks
 from multigpu.cli import main
 from multigpu.experiment import beside, planned, pooled
 from multigpu.grid import FOLDER
+from multigpu.measure.watching import Watched
 from multigpu.notebooks import NotebookError, parameter_names, read_notebook
-from multigpu.parameters import ParameterError
 from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.parameters import ParameterError
+from multigpu.spec.run import Run
+from tests.measure.launched import tiny
 from tests.refusals import refused
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
@@ -391,3 +395,23 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
         "3 rows, 1 of them done before" in capsys.readouterr().out
         and "3 done" in (out / "index.html").read_text()
     )
+
+
+def test_a_run_that_is_started_again_is_no_further_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers died twice; and of the two that were asked for one is measured once more."""
+    shown: list[str] = []
+    handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    monkeypatch.setattr(experiment, "display", lambda *words, **more: handle)
+    progress = experiment.Progress(tiny(0), 2, Watched(tmp_path / "watched"))
+    for starts in (3, 1, 1):
+        for _ in range(starts):
+            progress.set_description("a Run")
+            progress.steps("timed", 1)
+        progress.update(1)
+        numbers = [re.match(r"run (\d+) of (\d+) ", line) for line in shown[-1].splitlines()]
+        assert all(found and int(found[1]) <= int(found[2]) for found in numbers)
+        if starts == 3:
+            assert shown[-1].startswith("run 1 of 2  ") and len(shown[-1].splitlines()) == 1
+    assert shown[-1].count(" of 3  ") == 3

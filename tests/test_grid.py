@@ -16,6 +16,7 @@ from multigpu.grid import (
     cost_s,
     find_grid,
     grid,
+    grid_file,
     launches_for,
     named,
     pace,
@@ -23,10 +24,9 @@ from multigpu.grid import (
     points,
     read_rows,
 )
-from multigpu.grid.expand import FOLDER
 from multigpu.grid.named import ENDS
 from multigpu.measure.point import START_S
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from tests.refusals import refused
 
@@ -63,7 +63,11 @@ def test_every_grid_names_each_point_once_and_has_a_price(name: str) -> None:
         assert len(each.launches) == 1 or each.run.devices in (*ENDS, 2, 3)
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [path for name in GRIDS if (path := grid_file(name)) is not None],
+    ids=lambda path: path.stem,
+)
 def test_every_file_is_a_grid_whose_points_say_what_they_ask_cost_and_why_and_can_be_a_batch(
     path: Path,
 ) -> None:

@@ -3,6 +3,7 @@ none of it.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Collection
@@ -100,3 +101,73 @@ def test_imports_go_one_way() -> None:
         modules["multigpu.stages.measure"], modules
     )
     TopologicalSorter(needs).prepare()
+
+
+LAYERS = (("spec",), ("placements",), ("inputs", "workloads"))
+"""Folders of which none imports a later one in any way: not for types, in functions or by name."""
+
+
+def named_anywhere(path: Path, root: Path) -> set[str]:
+    """Folders and root modules of the package that a file names in an import of any kind: for type
+    checking, inside a function, relative, or by a text such as "multigpu.inputs.text:pieces".
+    """
+    package = root.name
+    # the beginning of a text with fields, too, such as "multigpu.engines.{framework}"
+    by_name = re.compile(rf"{package}(\.\w+)+\.?(:\w+)?")
+    modules: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = path.relative_to(root.parent).parts[: -node.level] if node.level else ()
+            base = ".".join([*above, *filter(None, [node.module])])
+            modules |= {f"{base}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and by_name.fullmatch(str(node.value)):
+            modules.add(node.value.partition(":")[0])
+    parts = (module.split(".") for module in modules)
+    return {part[1] for part in parts if part[0] == package and len(part) > 1}
+
+
+def against_layers(root: Path) -> list[str]:
+    """Imports of a later layer, one a line."""
+    wrong = []
+    for number, layer in enumerate(LAYERS):
+        later = {name for others in LAYERS[number + 1 :] for name in others}
+        for folder in layer:
+            for path in sorted((root / folder).rglob("*.py")):
+                wrong += [
+                    f"{path.relative_to(root)} imports {name}"
+                    for name in sorted(named_anywhere(path, root) & later)
+                ]
+    return wrong
+
+
+def test_what_a_run_is_knows_nothing_of_who_carries_it_out() -> None:
+    """`spec` takes rows and descriptions handed in, and may use what has no Run: collectives."""
+    root = Path(multigpu.__file__).parent
+    assert against_layers(root) == []
+    of_spec = {
+        name for path in (root / "spec").rglob("*.py") for name in named_anywhere(path, root)
+    }
+    assert of_spec <= {"spec", "collectives"}, of_spec
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from multigpu.workloads import find_model",
+        "from multigpu import workloads",
+        "from ..workloads.base import Workload",
+        "import multigpu.workloads.cnn",
+        "if TYPE_CHECKING:\n    from multigpu.workloads import base",
+        "def late():\n    import multigpu.workloads as found",
+        'found = importlib.import_module("multigpu.workloads.cnn.torch")',
+        'made = later("multigpu.workloads:find_model")',
+        'found = importlib.import_module(f"multigpu.workloads.{name}.torch")',
+    ],
+)
+def test_every_kind_of_import_counts(tmp_path: Path, statement: str) -> None:
+    root = tmp_path / "multigpu"
+    (root / "placements").mkdir(parents=True)
+    (root / "placements" / "row.py").write_text(f"{statement}\n")
+    assert against_layers(root) == ["placements/row.py imports workloads"]

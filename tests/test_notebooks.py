@@ -15,13 +15,13 @@ from multigpu.notebooks import (
     numbered_notebooks,
     this_interpreter,
 )
-from multigpu.parameters import ParameterError, check_parameters
+from multigpu.spec.parameters import ParameterError, check_parameters
 from tests.refusals import refused
 
 Measure = Literal["missing", "all", "none"]
 CHECK = (
-    "from multigpu.parameters import check_parameters\ncheck_parameters(globals(), measure=str,"
-    " grid=str)"
+    "from multigpu.spec.parameters import check_parameters\n"
+    "check_parameters(globals(), measure=str, grid=str)"
 )
 
 

@@ -117,7 +117,7 @@ EACH = """
 import sys
 from multigpu.cli import main
 from multigpu.remembered import state_of
-from multigpu.run import Run
+from multigpu.spec.run import Run
 Run(workload="cnn", model="lenet", placement="ddp", batch_size=4)
 imported = [name for name in sys.modules if name.startswith("example")]
 print(state_of([]))

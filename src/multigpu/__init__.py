@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from multigpu.own.compare import compare
     from multigpu.own.result import compared
+    from multigpu.user_model.wrap import wrap
     from multigpu.workloads.own.job import SGD, Adam, AdamW, Job
 
-__all__ = ["SGD", "Adam", "AdamW", "Job", "compare", "compared"]
+__all__ = ["SGD", "Adam", "AdamW", "Job", "compare", "compared", "wrap"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    homes = {"compare": "multigpu.own.compare", "compared": "multigpu.own.result"}
+    homes = {
+        "compare": "multigpu.own.compare",
+        "compared": "multigpu.own.result",
+        "wrap": "multigpu.user_model.wrap",
+    }
     return getattr(importlib.import_module(homes.get(name, "multigpu.workloads.own.job")), name)

@@ -20,16 +20,17 @@ from tqdm import tqdm
 
 from multigpu import paths
 from multigpu.analysis.estimate import SINGLE_RUN, estimate
+from multigpu.build import build_run
 from multigpu.command import parse_counts
 from multigpu.experiment import following, label, pooled
-from multigpu.grid import FOLDER, Row, devices_here, launches_for, launches_of, read_rows
+from multigpu.grid import Row, devices_here, grid_file, launches_for, launches_of, read_rows
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point, records_here
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.store import ROOM_BYTES
 from multigpu.writing import check_room, write_whole
 
@@ -117,8 +118,8 @@ def find_points(name: str) -> Path:
     "grids/headline.yaml").
     """
     path = Path(name)
-    grid = FOLDER / f"{path.name.removesuffix('.yaml')}.yaml"
-    return grid if not path.exists() and grid.is_file() else path
+    grid = grid_file(path.name.removesuffix(".yaml"))
+    return grid if grid is not None and not path.exists() else path
 
 
 def read_tasks(points: Path, counts: Sequence[int]) -> tuple[list[Task], list[str]]:

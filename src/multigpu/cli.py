@@ -7,24 +7,34 @@ import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from multigpu import paths
-from multigpu.command import Parser, add_usual, answered, count, name, seconds
+from multigpu.command import (
+    COMMANDS,
+    SELECTIONS,
+    Command,
+    Parser,
+    add_usual,
+    answered,
+    count,
+    name,
+    seconds,
+)
 from multigpu.grid import GRIDS
 from multigpu.hosts.launching import add_arguments
 from multigpu.measure.process import end_with_parent
 
 # commands whose own parsers read the rest of the line: the function that does it, and its help
-EXPERIMENTS = {
-    "collectives": ("collectives.experiment:main", "time all-reduces of this machine"),
-    "synchrony": ("synchrony.measure:main", "run a parameter server's protocols"),
-    "hosts": ("hosts.measure:main", "time all-reduces between hosts made on this machine"),
-    "stages": ("stages.measure:main", "find the best placement of a model's stages"),
-    "train": ("training.measure:main", "train runs to the end of a budget and keep their Records"),
-    "interference": (
-        "measure.interference:main",
-        "do Runs that share this machine disturb each other?",
+OWN_PARSERS = (
+    Command(
+        "train",
+        "train runs to the end of a budget and keep their Records",
+        "multigpu.training.measure:main",
     ),
-}
+    Command(
+        "interference",
+        "do Runs that share this machine disturb each other?",
+        "multigpu.measure.interference:main",
+    ),
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,21 +50,27 @@ def build_parser() -> argparse.ArgumentParser:
 
     def command(called: str, run: str, does: str, own_help: bool = True) -> argparse.ArgumentParser:
         made = commands.add_parser(called, help=does, add_help=own_help)
-        made.set_defaults(run=f"multigpu.{run}")
+        made.set_defaults(run=run, own_parser=not own_help)
         return made
 
     def takes_devices(parser: argparse.ArgumentParser, words: str) -> None:
         parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: what is here)")
 
-    command("doctor", "doctor:doctor_command", "what this machine can run and what is missing")
+    command(
+        "doctor",
+        "multigpu.doctor:doctor_command",
+        "what this machine can run and what is missing",
+    )
     command(
         "ceilings",
-        "cli_measure:ceilings_command",
+        "multigpu.cli_measure:ceilings_command",
         "measure what this machine's GPUs, memory and links can do at best",
     )
 
     one = command(
-        "measure", "cli_measure:measure_command", "measure a grid by name, or one Run by its fields"
+        "measure",
+        "multigpu.cli_measure:measure_command",
+        "measure a grid by name, or one Run by its fields",
     )
     words = (
         "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid:"
@@ -64,11 +80,8 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas"
     )
-    one.add_argument(
-        "--undecided",
-        action="store_true",
-        help="of all grids, or of those named, what it takes to decide more claims",
-    )
+    for selection in SELECTIONS.values():
+        one.add_argument(f"--{selection.name}", action="store_true", help=selection.does)
     takes_devices(one, "device counts of the grid")
     one.add_argument(
         "--peaks",
@@ -103,7 +116,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     own = command(
         "compare",
-        "own.compare:compare_command",
+        "multigpu.own.compare:compare_command",
         "a model of your own under every placement: which is fastest here, and why",
     )
     own.add_argument(
@@ -131,7 +144,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     many = command(
         "batch",
-        "batch:batch_command",
+        "multigpu.batch:batch_command",
         "execute the experiment notebook for every row of a YAML file",
     )
     many.add_argument(
@@ -153,7 +166,11 @@ def build_parser() -> argparse.ArgumentParser:
     many.add_argument("--row", metavar="NAME", help=alone)
     add_usual(many, "--dry-run", "--quiet")
 
-    listing = command("records", "cli_read:records_command", "list, filter and export Records")
+    listing = command(
+        "records",
+        "multigpu.cli_read:records_command",
+        "list, filter and export Records",
+    )
     listing.add_argument("where", nargs="*", metavar="column=value")
     listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
     listing.add_argument(
@@ -174,7 +191,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     why = command(
         "explain",
-        "cli_read:explain_command",
+        "multigpu.cli_read:explain_command",
         "why a measured point is no faster: where a step's time goes, and what helped",
     )
     why.add_argument(
@@ -188,7 +205,9 @@ def build_parser() -> argparse.ArgumentParser:
     details = "also what it is compared with, the step's parts, its bounds, other faster ways"
     why.add_argument("--details", action="store_true", help=details)
     which = command(
-        "advise", "cli_read:advise_command", "the placements of a job, ranked by what was measured"
+        "advise",
+        "multigpu.cli_read:advise_command",
+        "the placements of a job, ranked by what was measured",
     )
     which.add_argument(
         "fields",
@@ -211,33 +230,9 @@ def build_parser() -> argparse.ArgumentParser:
         )
         add_usual(asked, "--format")
 
-    claims = command(
-        "claims",
-        "cli_read:claims_command",
-        "verdict of each claim, or all that is said of those named",
-    )
-    claims.add_argument(
-        "number",
-        nargs="*",
-        metavar="C1",
-        help="of these claims everything: figures, test, reasons, Records",
-    )
-    add_usual(claims, "--format")
-    folders = {
-        "hosts": "of all-reduces between hosts",
-        "synchrony": "of protocols",
-        "training": "of training",
-    }
-    for kind, whose in folders.items():
-        claims.add_argument(
-            f"--{kind}",
-            default=str(getattr(paths, kind.upper())),
-            help=f"folder of the Records {whose}",
-        )
-
     checked = command(
         "verify",
-        "cli_read:verify_command",
+        "multigpu.cli_read:verify_command",
         "can these Records be believed? Schema, physics, keys and commits of each",
     )
     checked.add_argument(
@@ -252,12 +247,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     checked.add_argument("--seed", type=int, default=0, help="of that sample")
 
-    for called, (run, does) in EXPERIMENTS.items():
-        command(called, run, f"{does} (`{called} --help`)", own_help=False)
+    for added in (*OWN_PARSERS, *COMMANDS.values()):
+        with_help = added.arguments is not None
+        does = added.does if with_help else f"{added.does} (`{added.name} --help`)"
+        made = command(added.name, added.run, does, own_help=with_help)
+        if added.arguments is not None:
+            added.arguments(made)
 
     report = command(
         "report",
-        "report:report_command",
+        "multigpu.report:report_command",
         "execute the notebooks on committed Records and build the HTML report",
     )
     report.add_argument(
@@ -278,7 +277,9 @@ def build_parser() -> argparse.ArgumentParser:
     report.add_argument("--publish", action="store_true", help=published)
 
     page = command(
-        "page", "notebooks:page_command", "execute one notebook, as jobs of the workflow do"
+        "page",
+        "multigpu.notebooks:page_command",
+        "execute one notebook, as jobs of the workflow do",
     )
     page.add_argument("notebook", type=Path)
     page.add_argument("output", type=Path)
@@ -286,7 +287,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     study = command(
         "study",
-        "cli_measure:study_command",
+        "multigpu.cli_measure:study_command",
         "measure the default grid, execute every notebook, build the report",
     )
     study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
@@ -302,8 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed, words = parser.parse_known_args(arguments)
     if parsed.end_with_parent:
         end_with_parent()
-    own_parser = parsed.command in EXPERIMENTS
-    if words and not own_parser:
+    if words and not parsed.own_parser:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
-    code: int = pkgutil.resolve_name(parsed.run)(words if own_parser else parsed)
+    code: int = pkgutil.resolve_name(parsed.run)(words if parsed.own_parser else parsed)
     return code

@@ -2,22 +2,19 @@
 them, and how they are measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from multigpu import paths
-from multigpu.command import parse_counts, parse_fields
+from multigpu.build import build_run
+from multigpu.command import SELECTIONS, parse_counts, parse_fields
 from multigpu.grid import (
     Planned,
     affordable,
     cost_s,
     default_grid,
-    each_once,
     every_grid,
     find_grid,
     having,
@@ -33,11 +30,8 @@ from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point, key_here
 from multigpu.measure.sweep import launch_environment, measure
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import know
-
-if TYPE_CHECKING:
-    from multigpu.claims import Result
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
@@ -83,7 +77,8 @@ def study_command(arguments: argparse.Namespace) -> int:
 
 
 def measure_command(arguments: argparse.Namespace) -> int:
-    """Measure one Run, grids, or what undecided claims need; the exit code."""
+    """Measure one Run, grids, or what a selection takes of them; the exit code."""
+    selection = next((way for name, way in SELECTIONS.items() if getattr(arguments, name)), None)
     if arguments.share and (arguments.nnodes != 1 or arguments.rendezvous):
         raise ValueError(
             "--share makes lanes of one machine and cannot be used with several hosts: leave out"
@@ -95,7 +90,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
                 f"--{option} watches Runs that have the machine to themselves: leave it or"
                 " --share out"
             )
-    if arguments.fields and not arguments.grid and not arguments.undecided:
+    if arguments.fields and not arguments.grid and selection is None:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
         chosen, costs = (
@@ -107,7 +102,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
         )
     else:
         grids = find_grid(
-            arguments.grid or (every_grid() if arguments.undecided else default_grid()),
+            arguments.grid or (every_grid() if selection else default_grid()),
             parse_counts(arguments.devices),
         )
         planned = having(grids, parse_fields(arguments.fields))
@@ -116,10 +111,13 @@ def measure_command(arguments: argparse.Namespace) -> int:
             if arguments.repeats
             else planned
         )
-        planned = _undecided(arguments, planned) if arguments.undecided else planned
+        if selection is not None:
+            known, learned = _standing(arguments, planned)
+            measured = {(run.digest, repeat) for run, repeat in known}
+            planned = later(selection.choose)(arguments, planned, measured, learned)
         chosen = (
             points(planned)
-            if arguments.undecided or arguments.budget_s is None
+            if selection or arguments.budget_s is None
             else _affordable(arguments, planned)
         )
         if arguments.budget_s is None:
@@ -210,39 +208,6 @@ def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> li
         flush=True,
     )
     return chosen
-
-
-def _undecided(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Planned]:
-    """What undecided claims need of the grids, claim by claim as far as the budget goes."""
-    from multigpu.undecided import affordable_needs, needs
-
-    known, learned = _standing(arguments, planned)
-    found = needs(
-        claim_results(arguments), planned, {(run.digest, repeat) for run, repeat in known}
-    )
-    for need in found:
-        print(
-            f"{need.claim} in {need.framework}: {need.missing} measurements, about"
-            f" {need.cost_s:.0f} s"
-        )
-    if arguments.budget_s is not None:
-        chosen = affordable_needs(found, arguments.budget_s, learned)
-        print(f"{arguments.budget_s} s may decide {len(chosen)} of {len(found)}")
-        found = chosen
-    return each_once(entry for need in found for entry in need.entries)
-
-
-def claim_results(arguments: argparse.Namespace) -> list[Result]:
-    """What the Records say of every claim; of kinds that the command does not name, those of the
-    usual folders.
-    """
-    from multigpu.claims.results import study_results
-
-    folders = (
-        Path(getattr(arguments, kind, getattr(paths, kind.upper())))
-        for kind in ("hosts", "synchrony", "training")
-    )
-    return study_results(store_of(arguments).root, *folders)
 
 
 def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:

@@ -1,10 +1,7 @@
-"""Commands that read Records: `records`, `verify`, `explain`, `advise`, `claims`."""
+"""Commands that read Records: `records`, `verify`, `explain`, `advise`."""
 
 import argparse
-import io
 import json
-import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,8 +10,7 @@ from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
-from multigpu.claims import find_claim, to_json, wording
-from multigpu.cli_measure import claim_results, read_from
+from multigpu.cli_measure import read_from
 from multigpu.command import parse_fields
 from multigpu.own.script_trace import explain_trace, told
 from multigpu.packing import FEWEST, pack, share, stores_of
@@ -178,24 +174,4 @@ def advise_command(arguments: argparse.Namespace) -> int:
             arguments.format,
         )
     )
-    return 0
-
-
-def claims_command(arguments: argparse.Namespace) -> int:
-    """What the Records say of every claim."""
-    named = {find_claim(number).number for number in arguments.number}
-    read_from(arguments)
-    results = [
-        result for result in claim_results(arguments) if not named or result.claim.number in named
-    ]
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # a terminal without these signs still has the words beside them
-        sys.stdout.reconfigure(errors="replace")
-    width = shutil.get_terminal_size((120, 24)).columns
-    if arguments.format == "json":
-        print(to_json(results))
-    elif named:
-        print("\n\n".join(wording.in_full(result, width) for result in results))
-    else:
-        print(wording.overview(results, width))
     return 0

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NoReturn, ParamSpec, get_args
 
@@ -14,11 +15,43 @@ from pydantic.fields import FieldInfo
 
 from multigpu.grid import devices_here
 from multigpu.kept import STATUSES
-from multigpu.run import Run
+from multigpu.outside import Added
+from multigpu.spec.run import Run
 
 Words = ParamSpec("Words")
 MOST_S = 7 * 86400.0  # a week: no command and no Run may ask for more
 MOST = 10_000  # of what is counted on a command line
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that another package adds.
+    does: its line of help. run: "module:function" that does it and gives the exit code, imported
+        when the command is called. arguments: gives its parser what it takes; `run` gets what was
+        parsed. None: `run` parses the rest of the line itself.
+    """
+
+    name: str
+    does: str
+    run: str
+    arguments: Callable[[argparse.ArgumentParser], None] | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A way to choose from grids, which another package adds: `measure --NAME`.
+    does: its line of help. choose: "module:function" of the parsed arguments, the planned entries,
+        (digest, repeat) of what is known, and the pace of this machine: the entries to measure.
+    """
+
+    name: str
+    does: str
+    choose: str
+
+
+COMMANDS: Added[Command] = Added("commands", Command)
+SELECTIONS: Added[Selection] = Added("selections", Selection)
+"""What other packages add: commands, and ways to choose from grids."""
 
 
 class Parser(argparse.ArgumentParser):

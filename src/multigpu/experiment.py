@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal
 
 import pandas as pd
@@ -21,6 +22,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
+from multigpu.build import build_run
 from multigpu.grid import launches_of, traced
 from multigpu.kept import STATUSES
 from multigpu.measure.machine import gpu_count
@@ -28,14 +30,17 @@ from multigpu.measure.point import Point, records_here
 from multigpu.measure.sweep import measure
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import HOOK, Watched, watched
-from multigpu.parameters import ParameterError, check_parameters
-from multigpu.published import published_of
+from multigpu.outside import Added
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.parameters import ParameterError, check_parameters
+from multigpu.spec.run import Run
 
 RECORDS = paths.BUILD / "experiment"  # unless the parameters say otherwise
 # what ended so is tried again when the experiment is
 AGAIN = tuple(status for status in STATUSES if status != "ok")
+PRINTED: Added[Callable[[Run], pd.DataFrame]] = Added("printed", FunctionType)
+"""What other packages add: what documents printed of a Run, a row a figure."""
+
 PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
     **{
         name: Run.model_fields[name].annotation
@@ -186,8 +191,11 @@ class Progress:
     def set_description(self, desc: str | None = None) -> None:
         with self.lock:
             self.watched.reset()
+            if self.open:  # its workers died, and it is started once more
+                self.lines[-1] = "starts again"
+            else:
+                self.lines.append("starts")
             self.open = True
-            self.lines.append("starts")
 
     def update(self, n: float = 1) -> bool | None:
         with self.lock:
@@ -223,9 +231,8 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
-        lines = [
-            f"run {number} of {self.total}  {line}" for number, line in enumerate(self.lines, 1)
-        ]
+        total = max(self.total, len(self.lines))  # what was disturbed is measured again
+        lines = [f"run {number} of {total}  {line}" for number, line in enumerate(self.lines, 1)]
         if self.handle is not None:
             self.handle.update({"text/plain": "\n".join(lines)}, raw=True)
 
@@ -344,7 +351,10 @@ def published(experiment: Experiment) -> pd.DataFrame:
     """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing
     is raised where none has it.
     """
-    return _there(published_of(experiment.run), experiment, "no document measured this point")
+    none = pd.DataFrame(columns=["document", "devices", "rate", "step_time_s"])
+    tables = [printed_of(experiment.run) for printed_of in PRINTED.values()]
+    table = pd.concat(tables, ignore_index=True) if tables else none
+    return _there(table, experiment, "no document measured this point")
 
 
 def _there(table: pd.DataFrame, experiment: Experiment, why: str) -> pd.DataFrame:

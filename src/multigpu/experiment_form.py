@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 
 from multigpu.experiment import PARAMETERS, by_hand, planned
-from multigpu.parameters import ParameterError
 from multigpu.placements import placements
+from multigpu.spec.parameters import ParameterError
 from multigpu.workloads import workloads
 
 try:

@@ -18,7 +18,7 @@ from multigpu.analysis.fields import FIELDS, POINT
 from multigpu.analysis.picture import DIGITS, FONTS, csv_link
 from multigpu.analysis.show import Shown
 from multigpu.kept import Kept
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.store import Held, Store
 
 if TYPE_CHECKING:

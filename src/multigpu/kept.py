@@ -13,7 +13,7 @@ from multigpu.measure.machine import (
     source_tree,
     this_machine,
 )
-from multigpu.schema import Asked, Data
+from multigpu.spec.schema import Asked, Data
 
 SCHEMA_VERSION = 1
 Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]

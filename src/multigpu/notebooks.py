@@ -17,7 +17,7 @@ from papermill.execute import execute_notebook
 from tqdm.auto import tqdm
 
 from multigpu.grid.expand import read_yaml
-from multigpu.parameters import ParameterError, assigned_names, check_known
+from multigpu.spec.parameters import ParameterError, assigned_names, check_known
 
 KERNEL = """from multigpu.measure.process import end_with_parent
 end_with_parent()

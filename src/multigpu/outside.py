@@ -1,7 +1,10 @@
-"""What other installed packages add: placements, workloads and claims, each by an entry point of
-its distribution (see CONTRIBUTING).
+"""What other packages add, each by an entry point of its distribution (see CONTRIBUTING).
+
+The study of this repository is such a package: its entry points stand in its `registry`, too, so
+that they are seen where a checkout is run without being installed.
 """
 
+import importlib
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache, cached_property
@@ -12,16 +15,49 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from multigpu.schema import refusal
+from multigpu.spec.schema import refusal
 
-KINDS = ("placements", "workloads", "claims")
+STUDY = "multigpu_study"
+KINDS = (
+    "placements",
+    "workloads",
+    "claims",
+    "commands",
+    "selections",
+    "experiments",
+    "grids",
+    "fragments",
+    "printed",
+)
 Value = TypeVar("Value")
 
 
 @cache
 def declared(kind: str) -> EntryPoints:
-    """Every entry point of a kind, of all installed distributions; nothing is imported."""
-    return entry_points(group=f"multigpu.{kind}")
+    """Every entry point of a kind: those of installed distributions, and the study's as its
+    checkout has them. Nothing that they name is imported.
+    """
+    group = f"multigpu.{kind}"
+    installed = (point for point in entry_points(group=group) if not of_the_study(point))
+    study = (EntryPoint(name, value, group) for name, value in _study(kind).items())
+    return EntryPoints([*installed, *study])
+
+
+def of_the_study(point: EntryPoint) -> bool:
+    """Whether an entry point is one of this repository's study."""
+    return point.module.partition(".")[0] == STUDY
+
+
+def _study(kind: str) -> Mapping[str, str]:
+    """Name -> "module:object" of what the study adds of a kind; nothing where it is not there."""
+    try:
+        registry = importlib.import_module(f"{STUDY}.registry")
+    except ModuleNotFoundError as error:
+        if error.name not in (STUDY, f"{STUDY}.registry"):
+            raise
+        return {}
+    added: Mapping[str, str] = registry.ENTRY_POINTS.get(kind, {})
+    return added
 
 
 def files() -> list[Path]:
@@ -74,6 +110,16 @@ class Added(Mapping[str, Value]):
         """The entry points of this kind by name; there should be one of each."""
         own = declared(self.kind)
         return {name: [*own.select(name=name)] for name in sorted(own.names)}
+
+    @cached_property
+    def of_the_study(self) -> frozenset[str]:
+        """The names that this repository's own study adds."""
+        return frozenset(name for name, (point, *_) in self.points.items() if of_the_study(point))
+
+    @cached_property
+    def foreign(self) -> frozenset[str]:
+        """The names that other distributions add, which others may not have."""
+        return frozenset(name for name in self.points if name in self) - self.of_the_study
 
     def module(self, name: str) -> str:
         """The module that the entry point names."""

@@ -16,9 +16,7 @@ from multigpu.archive import Name, write_archive
 from multigpu.collectives.record import CollectiveStore
 from multigpu.measure.machine import PATH
 from multigpu.record import Record, RecordStore
-from multigpu.stages.record import StageStore
-from multigpu.store import Held, Store, check_same, loose_in, packed_in
-from multigpu.synchrony.store import SynchronyStore
+from multigpu.store import RECORD_KINDS, Held, Store, check_same, loose_in, packed_in
 from multigpu.training.record import TrainingStore
 
 # loose Records that are worth an archive: fewer save little, and every archive is kept for good
@@ -52,10 +50,9 @@ def stores_of(folder: Path | None = None) -> list[Store]:
         CollectiveStore(paths.COLLECTIVES),
         CollectiveStore(paths.HOSTS),
         RecordStore(paths.HOSTS_RUNS),
-        SynchronyStore(paths.SYNCHRONY),
-        StageStore(paths.STAGES),
         TrainingStore(paths.TRAINING),
         RecordStore(paths.INTERFERENCE),
+        *(store for kind in RECORD_KINDS.values() for store in kind.stores()),
     ]
     if folder is None:
         return every
@@ -161,7 +158,7 @@ def share(records: Iterable[Record], folder: Path) -> tuple[list[Path], Counter[
         text = copy.model_dump_json(exclude={"versions"})  # which may look like addresses
         if record.run.workload == "own":
             left["of a model of your own, which others do not have"] += 1
-        elif record.run.placement in placements.ADDED or record.run.workload in workloads.ADDED:
+        elif record.run.placement in placements.FOREIGN or record.run.workload in workloads.FOREIGN:
             left["of a placement or a workload of another package, which others may not have"] += 1
         elif record.run.data is not None:
             left["read a file of yours, whose path is part of their key"] += 1

@@ -30,7 +30,6 @@ from multigpu.analysis.explain_text import explained
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import (
     ahead_table,
-    article_held_out,
     assumed_links,
     forecast_lines,
     held_out_table,
@@ -57,8 +56,6 @@ from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, sa
 from multigpu.analysis.read import Study, need, read_study, records_of
 from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
 from multigpu.analysis.step_traces import (
-    document_replicas,
-    document_whole,
     replicas_frame,
     trace_summary,
     trace_table,
@@ -73,34 +70,19 @@ from multigpu.analysis.steps import (
     warmup_frame,
     with_waits,
 )
-from multigpu.analysis.synchrony import curves_frame as synchrony_curves
-from multigpu.analysis.synchrony import (
-    devices_frame,
-    downpour_frame,
-    large_batch_frame,
-    memory_frame,
-    paper,
-    ratio_frame,
-)
 from multigpu.analysis.traces import causes_frame, phases_frame, with_untraced_steps
 from multigpu.analysis.training import curves_frame, differences, reach_frame, same_curve_table
 from multigpu.analysis.words import WORDS, devices_text
+from multigpu.build import build_run
 from multigpu.collectives import algorithms
 from multigpu.explorer import explorable, explorer
 from multigpu.inputs.drawn_text import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
-from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS
-from multigpu.published import beside_records, load_published, published_value
-from multigpu.run import build_run
-from multigpu.stages.record import StageStore
-from multigpu.synchrony.protocol import PROTOCOLS
-from multigpu.synchrony.simulate import simulated_pace
-from multigpu.synchrony.store import SynchronyStore
+from multigpu.spec.parameters import check_parameters
 from multigpu.training.record import TrainingStore
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
-from multigpu.workloads.deepconn.description import epoch_steps
 
 
 def page(namespace: Mapping[str, Any], **more: Any) -> Study:

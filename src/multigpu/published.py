@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from multigpu.paths import PUBLISHED
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 
 def load_published(name: str) -> pd.DataFrame:

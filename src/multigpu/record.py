@@ -9,14 +9,15 @@ from typing import Literal
 
 from pydantic import Field
 
+from multigpu.build import JudgedRun
 from multigpu.kept import SCHEMA_VERSION, Answer
 from multigpu.measure.lane import Lane
 from multigpu.measure.machine import DeviceState, EnergyWindow
 from multigpu.measure.surroundings import Surroundings
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.measure.trace import TraceSummary
-from multigpu.run import Run
-from multigpu.schema import Data
+from multigpu.spec.run import Run
+from multigpu.spec.schema import Data
 from multigpu.store import Held, Store
 
 # a flag, after the number: it concerns a Record's peak, not its times
@@ -57,8 +58,8 @@ class Measurement(Data):
     loss: [step] mean over the loss terms of the joined batch (independent and asynchronous
         replicas: over all of them).
     moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`),
-        or of one cycle of `run.semantics.every` steps; moved_bytes None: they could not be counted,
-        and a flag says why.
+        or of one cycle of `semantics_of(run).every` steps; moved_bytes None: they could not be
+        counted, and a flag says why.
     parameter_change: norm of (variables after the last step - variables at the start) over the norm
         at the start.
     replicas_agree: whether all replicas held the same variables at the end (None where they need
@@ -70,6 +71,8 @@ class Measurement(Data):
         overflowed (None: none could be).
     input_wait_s: [rank][step] host time until the step had its batch; empty where batches stay on
         the device.
+    ready_step_s: a step of a user's own model on batches that lay on the device before it began,
+        the slowest rank's; None: not measured, since input takes next to nothing of a step.
     energy: by rank, of a window of further steps, if the Run asks for one. trace: of the traced
         steps, which follow the timed ones.
     equivalence: of a user's own model, compared before it was timed; None: it was not.
@@ -98,6 +101,7 @@ class Measurement(Data):
     skipped_steps: tuple[int, int] | None = None
     flags: list[str] = []
     input_wait_s: list[list[float]] = []
+    ready_step_s: float | None = None
     energy: list[EnergyWindow] = []
     trace: TraceSummary | None = None
     equivalence: Equivalence | None = None
@@ -113,7 +117,7 @@ class Record(Answer):
 
     meaning = TIMING_VERSION
 
-    run: Run
+    run: JudgedRun
     timing_version: int
     input_label: str = ""
     input_fingerprint: str = ""

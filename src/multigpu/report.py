@@ -9,16 +9,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import FunctionType
 
 import nbformat
 import pandas as pd
 
 from multigpu import paths
-from multigpu.claims.html import changes_table, claims_table, scoreboard, tally
-from multigpu.claims.ledger import changes
-from multigpu.claims.results import study_results
+from multigpu.later import Later
 from multigpu.notebooks import (
     NotebookError,
     execute_notebooks,
@@ -26,6 +25,7 @@ from multigpu.notebooks import (
     numbered_notebooks,
     read_notebook,
 )
+from multigpu.outside import Added
 from multigpu.placements.pictures import placements_page
 from multigpu.record import Record, RecordStore
 from multigpu.remembered import remembered
@@ -53,18 +53,6 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 class ReportError(RuntimeError):
     """A report that cannot be built; its message is one sentence."""
-
-
-def claims_page() -> str:
-    """One cell a claim, how many have which verdict, the table of all, and what changed; without
-    Records every claim is open.
-    """
-    results = study_results()
-    return (
-        f"{scoreboard(results)}\n{tally(results)}<div"
-        f' class="wide">\n{claims_table(results)}</div>\n\n## Changed verdicts\n\n<div'
-        f' class="wide">\n{changes_table(changes())}</div>\n'
-    )
 
 
 def failures(records: Iterable[Record]) -> pd.DataFrame:
@@ -124,11 +112,11 @@ def faults_page() -> str:
     )
 
 
-FRAGMENTS: dict[str, Callable[[], str]] = {
-    "claims": claims_page,
-    "placements": placements_page,
-    "faults": faults_page,
-}
+FRAGMENTS: Mapping[str, Callable[[], str]] = Later(
+    {"placements": lambda: placements_page, "faults": lambda: faults_page},
+    Added("fragments", FunctionType),
+)
+"""By name, what pages of `report/` include; other packages add some."""
 
 
 def write_generated(folder: Path) -> None:

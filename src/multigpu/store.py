@@ -8,7 +8,8 @@ import gzip
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -18,7 +19,8 @@ from pydantic import ValidationError
 
 from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
 from multigpu.kept import Kept
-from multigpu.schema import refusal
+from multigpu.outside import Added
+from multigpu.spec.schema import refusal
 from multigpu.writing import check_room, read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=Kept)
@@ -52,6 +54,25 @@ class Held(NamedTuple):
             if self.packed is None
             else f"{member_name(self.key, self.attempt)} in {self.path}"
         )
+
+
+@dataclass(frozen=True)
+class RecordKind:
+    """Records of a kind of experiment that another package adds.
+    stores: makes the stores that hold them. records: a field that only Records of a class have ->
+        the class.
+    repeatable: whether this Record, as JSON, can be made again on any machine. again: makes it
+        again: a line that says what came out, and whether it agrees.
+    """
+
+    name: str
+    stores: Callable[[], Sequence["Store[Any]"]]
+    records: Mapping[str, type[Kept]]
+    repeatable: Callable[[Mapping[str, Any]], bool] = lambda record: False
+    again: Callable[[Any], tuple[str, bool]] | None = None
+
+
+RECORD_KINDS: Added[RecordKind] = Added("experiments", RecordKind)
 
 
 class Store(Generic[Kind]):

@@ -5,16 +5,18 @@ A verdict needs one setting with enough repeats on every side, of as many models
 asks for: the cheapest that grids can make.
 """
 
+import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from multigpu.claims.command import claim_results
 from multigpu.claims.core import DECIDED, Contrast
 from multigpu.claims.results import Result, models_of
 from multigpu.claims.rows import admitted, paired, rows
-from multigpu.grid import Planned
+from multigpu.grid import Planned, each_once
 from multigpu.measure.point import START_S, launch_of
 
 
@@ -141,6 +143,28 @@ def needs(
             )
             measured.update((point.run.digest, point.repeat) for point in points)
     return found
+
+
+def chosen(
+    arguments: argparse.Namespace,
+    planned: Sequence[Planned],
+    known: Iterable[tuple[str, int]],
+    pace: float | None,
+) -> list[Planned]:
+    """What undecided claims need of the grids, claim by claim as far as the budget goes: what
+    `measure --undecided` measures. known, pace: as `needs` and `affordable_needs` take them.
+    """
+    waiting = needs(claim_results(arguments), planned, known)
+    for need in waiting:
+        print(
+            f"{need.claim} in {need.framework}: {need.missing} measurements, about"
+            f" {need.cost_s:.0f} s"
+        )
+    if arguments.budget_s is not None:
+        allowed = affordable_needs(waiting, arguments.budget_s, pace)
+        print(f"{arguments.budget_s} s may decide {len(allowed)} of {len(waiting)}")
+        waiting = allowed
+    return each_once(entry for need in waiting for entry in need.entries)
 
 
 def affordable_needs(

@@ -32,15 +32,12 @@ from multigpu.kept import Kept
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
+from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.record import Record, RecordStore
-from multigpu.schema import refusal
-from multigpu.stages.record import StageRecord
-from multigpu.store import held_in, loose_in
-from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.downpour import DownpourRecord
-from multigpu.synchrony.record import SynchronyRecord, summarise
-from multigpu.synchrony.simulate import simulate
+from multigpu.spec.schema import refusal
+from multigpu.store import RECORD_KINDS, RecordKind, held_in, loose_in
 from multigpu.training.record import TrainingRecord
+from multigpu.workloads import description_of
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
@@ -58,16 +55,8 @@ THROTTLED = 0.6
 # percent
 BEYOND = 1.02
 
-KINDS: dict[
-    str, type[Kept]
-] = {  # by a field, the first that a Record has; of CollectiveRecords `run` names a method
-    "training": TrainingRecord,
-    "predictions": StageRecord,
-    "joint": AveragingRecord,
-    "shard_updates": DownpourRecord,
-    "experiment": SynchronyRecord,
-    "run": Record,
-}
+# by a field, the first that a Record has; of CollectiveRecords `run` names a method
+KINDS: dict[str, type[Kept]] = {"training": TrainingRecord, "run": Record}
 
 
 class Raw(NamedTuple):
@@ -136,7 +125,13 @@ def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
     """The class of Record that this content is of, if it is of any."""
     if "method" in (record.get("run") or {}):
         return CollectiveRecord
-    return next((kind for field, kind in KINDS.items() if field in record), None)
+    added = {field: kind for one in RECORD_KINDS.values() for field, kind in one.records.items()}
+    return next((kind for field, kind in {**added, **KINDS}.items() if field in record), None)
+
+
+def repeatable_kind(record: Mapping[str, Any]) -> RecordKind | None:
+    """The kind of experiment that makes this Record again on any machine, if one does."""
+    return next((kind for kind in RECORD_KINDS.values() if kind.repeatable(record)), None)
 
 
 def verify(root: Path, exceptions: Path | None = None) -> Report:
@@ -187,17 +182,26 @@ def physics(record: Record, clocks: Mapping[str, int]) -> Iterator[tuple[str, st
         )
         return
     rate, gpu = m.units / m.wall_s, record.machine.gpus[0] if record.machine.gpus else ""
-    moved = {name: count / run.semantics.every for name, count in (m.moved_bytes or {}).items()}
+    moved = {name: count / semantics_of(run).every for name, count in (m.moved_bytes or {}).items()}
     group = (
         None
         if run.model_parallel is None
-        else min((n for n in (run.model_parallel, run.copies) if n > 1), default=None)
+        else min((n for n in (run.model_parallel, dims_of(run).copies) if n > 1), default=None)
     )
     bound = bound_units_per_s(
-        run.description, gpu, run.precision, run.devices, m.units / run.timed_steps, moved, group
+        description_of(run),
+        gpu,
+        run.precision,
+        run.devices,
+        m.units / run.timed_steps,
+        moved,
+        group,
     ).units_per_s
     if run.device_type == "cuda" and rate > BEYOND * bound:
-        yield "a rate above its bound", f"{rate:,.0f} {run.description.unit}/s above {bound:,.0f}"
+        yield (
+            "a rate above its bound",
+            f"{rate:,.0f} {description_of(run).unit}/s above {bound:,.0f}",
+        )
     counted, predicted = (
         {name: n for name, n in sorted((kinds or {}).items()) if n}
         for kinds in (m.moved_bytes, m.predicted_bytes)
@@ -306,9 +310,8 @@ def lines(report: Report) -> Iterator[str]:
 def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
     """For each of `count` Records that this machine can measure, what came out, and whether it
     agrees; a ValueError if there is none. A Run agrees if its rate lies where one more repeat of
-    the point is expected (95%). Seconds of the virtual clock and what is trained on
-    it depend on no machine: such a Record agrees if it ends with the same parameters, or at the
-        same time and loss to a millionth.
+    the point is expected (95%). What depends on no machine agrees as its kind says
+    (`RecordKind.again`).
     """
     every = list(possible_here(root))
     if not every:
@@ -317,22 +320,25 @@ def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str,
             " GPUs"
         )
     chosen = random.Random(seed).sample(every, min(count, len(every)))
-    yield from (_simulated(record) for record in chosen if isinstance(record, SynchronyRecord))
-    if runs := [record for record in chosen if isinstance(record, Record)]:
-        yield from _timed(runs, [record for record in every if isinstance(record, Record)])
+    for kind, record in chosen:
+        if kind is not None and kind.again is not None:
+            yield kind.again(record)
+    if runs := [record for kind, record in chosen if kind is None]:
+        yield from _timed(runs, [record for kind, record in every if kind is None])
 
 
-def possible_here(root: Path) -> Iterator[Record | SynchronyRecord]:
-    """The measured Records that this machine can make: of the virtual clock any, of Runs those on
-    its kind and number of devices.
+def possible_here(root: Path) -> Iterator[tuple[RecordKind | None, Any]]:
+    """The measured Records that this machine can make: those that depend on no machine, with their
+    kind, and Runs (None) on its kind and number of devices.
     """
     here, gpus = this_machine(), gpu_count()
     for raw in raw_records(root):
         if raw.record is None or raw.record.get("status") != "ok":
             continue
-        if raw.record.get("experiment", {}).get("clock") == "virtual" and "result" in raw.record:
-            yield SynchronyRecord.model_validate(raw.record, strict=False)
-        elif kind_of(raw.record) is Record:
+        of = kind_of(raw.record)
+        if (kind := repeatable_kind(raw.record)) is not None and of is not None:
+            yield kind, of.model_validate(raw.record, strict=False)
+        elif of is Record:
             record = Record.model_validate(raw.record, strict=False)
             on_gpus = record.run.device_type == "cuda"
             fits = record.run.devices <= (gpus if on_gpus else here.cores) and not (
@@ -344,28 +350,7 @@ def possible_here(root: Path) -> Iterator[Record | SynchronyRecord]:
                 and record.machine.hosts == 1
                 and record.run.data is None
             ):
-                yield record
-
-
-def _simulated(record: SynchronyRecord) -> tuple[str, bool]:
-    result, old = summarise(simulate(record.experiment)), record.result
-    assert old is not None
-    same = result.fingerprint == old.fingerprint
-    ends = [
-        (result.end_s, old.end_s),
-        *((new.loss, was.loss) for new, was in zip(result.curve[-1:], old.curve[-1:], strict=True)),
-    ]
-    near = all(math.isclose(new, was, rel_tol=1e-6) for new, was in ends)
-    how = (
-        "the same bits"
-        if same
-        else (
-            "the same to a millionth"
-            if near
-            else f"ends at {result.end_s:.6g} s, not {old.end_s:.6g}"
-        )
-    )
-    return f"{record.key}: {how}", same or near
+                yield None, record
 
 
 def _timed(runs: Sequence[Record], every: Sequence[Record]) -> Iterator[tuple[str, bool]]:

@@ -35,12 +35,13 @@ from multigpu.analysis.limits import bounds
 from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import points, usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.build import build_run
 from multigpu.cli import main
 from multigpu.command import parse_fields
 from multigpu.placements import find_placement
 from multigpu.placements.memory import most_kept
 from multigpu.record import Record, RecordStore
-from multigpu.run import build_run
+from multigpu.workloads import description_of
 from tests.analysis.planted import study
 from tests.factory import make_machine, make_point, make_record, plant
 from tests.refusals import refused
@@ -456,7 +457,8 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
     small = make_machine(8, name="small").model_copy(update={"gpu_memory_gib": [gib] * 8})
     plant(RecordStore(tmp_path / "runs"), make_point([1e6], machine=small))
     fields = {"workload": "cnn", "model": model, "optimizer": optimizer, "devices": 8}
-    assert most_kept(build_run(placement="ddp", batch_size=32, **fields)) > gib * 2**30
+    replicated = build_run(placement="ddp", batch_size=32, **fields)
+    assert most_kept(replicated, description_of(replicated)) > gib * 2**30
     text = advised(tmp_path / "runs", fields, "small")
     command = text.rsplit("`", 2)[1]
     run = build_run(
@@ -464,7 +466,7 @@ def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
     )
     placement = find_placement(run.placement)
     assert (
-        most_kept(run) <= gib * 2**30
+        most_kept(run, description_of(run)) <= gib * 2**30
         and placement.semantics.facts.is_equal_training
         and not placement.uses_host
     )

@@ -42,7 +42,7 @@ from multigpu.analysis.words import OF_A_JOB, SAYS, way_words
 from multigpu.collectives.record import CollectiveStore
 from multigpu.command import parse_fields
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.analysis.planted import study
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.factory import make_machine, make_point, make_record, plant

@@ -13,9 +13,10 @@ from multigpu.analysis import steps as tell
 from multigpu.analysis.compare import scaling
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.points import one, points
+from multigpu.build import build_run
 from multigpu.inputs.drawn_text import lengths_000
 from multigpu.record import Record
-from multigpu.run import build_run
+from multigpu.workloads import description_of
 from tests.factory import make_record
 from tests.refusals import refused
 
@@ -310,7 +311,7 @@ def test_padding_imbalance_and_waiting_by_hand_and_counting_sees_what_batches_ho
         batch_size=4,
         inputs="lengths_000",
     )
-    source, shards = lengths_000(run, run.description), tell.shard_frame(run)
+    source, shards = lengths_000(run, description_of(run)), tell.shard_frame(run)
     assert len(shards) == 30 * 3
     for step, rank, words, positions in shards[::13].itertuples(index=False):
         batch = source.batch(step, rank)

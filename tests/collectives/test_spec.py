@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from multigpu.build import build_run
 from multigpu.collectives.spec import messages, parse_spec, spec_bytes
 from multigpu.placements import find_placement, placements
 from multigpu.placements.pictures import movement
-from multigpu.placements.refusals import refusal
+from multigpu.placements.resolve import semantics_of
 from multigpu.placements.row import Engine, Placement
-from multigpu.run import build_run
+from multigpu.spec.rules.engines import refusal
 from tests.refusals import refused
 
 GRAPH = {"execution": "captured", "device_type": "cuda"}
@@ -136,8 +137,8 @@ def test_what_is_left_out_leaves_the_key_as_it_was() -> None:
     )
     assert plain.digest != build_run(**CNN, placement="ddp", wire_dtype="bf16").digest
     assert (
-        build_run(**CNN, placement="ddp", wire_dtype="bf16").semantics.kind == "lossy"
-        and plain.semantics.kind == "joined"
+        semantics_of(build_run(**CNN, placement="ddp", wire_dtype="bf16")).kind == "lossy"
+        and semantics_of(plain).kind == "joined"
     )
 
 

@@ -17,7 +17,8 @@ from multigpu.engines.torch.buckets import BucketReducer, group_by_size, with_sm
 from multigpu.engines.torch.loss_scale import FIRST_SCALE, LossScale
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 from tests.equivalence.cases import answers, replica
 from tests.refusals import refused
 
@@ -263,7 +264,7 @@ def test_a_scaled_loss_trains_as_fp32_does() -> None:
         run = make_run("fp32" if scale is None else "fp16", 1, loss_scale=scale, batch_size=16)
         steps = train(0, Path(), run)
         assert steps[0]["skipped"] == (None if scale is None else 0)
-        start = initial_values(run.description, run.seed, torch.device("cpu"), torch.float32)
+        start = initial_values(description_of(run), run.seed, torch.device("cpu"), torch.float32)
         updates[scale] = steps[0]["values"] - torch.cat([value.flatten() for _, value in start])
     size = updates[None].norm()
     assert (updates[128] - updates[None]).norm() < 0.1 * size

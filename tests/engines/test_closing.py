@@ -18,7 +18,7 @@ from multigpu.engines.torch.host_store import SharedMemory
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.split import Group
 from multigpu.engines.torch.trainer import Context
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.refusals import refused
 from tests.training.cases import Case, session_of, training
 

@@ -26,7 +26,7 @@ from multigpu.engines.torch.stores import BOUNDARY, arranged
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import HOST, assign
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from tests.equivalence.cases import make_context, replica
 from tests.refusals import refused

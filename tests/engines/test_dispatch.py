@@ -15,7 +15,8 @@ from multigpu.engines.torch.wire import Copy, OneProcessWire
 from multigpu.measure.held import memory_folder
 from multigpu.placements import placements
 from multigpu.placements.step_bytes import step_bytes
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 from tests.equivalence.cases import dispatched, distance, reference_of, train_dispatched
 from tests.refusals import refused
 
@@ -78,7 +79,7 @@ def test_equals_one_gpu_and_moves_what_is_predicted(
     )
     parts = train_dispatched(run, memory)
     assert {kind: count for kind, count in parts[0]["counted"].items() if count} == step_bytes(
-        run, parts[0]["lookups"]
+        run, description_of(run), parts[0]["lookups"]
     )
     shared = placements()[placement].semantics.facts.loss_is_shared
     reference = reference_of(run)

@@ -22,7 +22,7 @@ from multigpu.engines.tensorflow import members, processes
 from multigpu.engines.tensorflow.members import KEY_VARIABLE, Gathering, attend, free_ports, join
 from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.measure.plan import Plan
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.factory import make_machine
 from tests.refusals import refused
 

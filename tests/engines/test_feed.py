@@ -16,13 +16,14 @@ import psutil
 import pytest
 import torch
 
+from multigpu.build import build_run
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.loader import Workers
 from multigpu.inputs.encoded import jpeg_folder, made_folder, normalised
 from multigpu.inputs.images import synthetic_images
-from multigpu.run import Run, build_run
-from multigpu.workloads import workloads
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, workloads
 from tests.refusals import refused
 
 STEPS = 5
@@ -47,7 +48,7 @@ def make(folder: Path, **more: object) -> Run:
 
 
 def feed_of(run: Run, rank: int = 1) -> Feed:
-    return Feed(jpeg_folder(run, run.description), rank, Device(run, rank, 1))
+    return Feed(jpeg_folder(run, description_of(run)), rank, Device(run, rank, 1))
 
 
 def workers_of_this_process() -> list[psutil.Process]:
@@ -83,7 +84,7 @@ def test_every_way_of_feeding_gives_the_sources_batches(
     folder: Path, way: dict[str, object]
 ) -> None:
     run = make(folder, **way)
-    source = jpeg_folder(run, run.description)
+    source = jpeg_folder(run, description_of(run))
     with closing(feed_of(run)) as feed:
         for step in [*range(STEPS), 1, 2]:  # and from an earlier step once more
             shard, expected = feed.shard(step), source.batch(step, 1)
@@ -128,7 +129,7 @@ def test_batches_that_stay_on_the_device_are_not_waited_for() -> None:
     run = build_run(
         workload="cnn", model="resnet_tiny", placement="ddp", device_type="cpu", batch_size=2
     )
-    feed = Feed(synthetic_images(run, run.description), 0, Device(run, 0, 1))
+    feed = Feed(synthetic_images(run, description_of(run)), 0, Device(run, 0, 1))
     assert feed.shard(0) is feed.shard(1) and feed.wait_s(2) == []
     feed.close()
 
@@ -169,7 +170,7 @@ def test_bytes_are_normalised_on_the_device_as_on_the_host(
         run = make(
             folder, image_dtype=kind, inputs=inputs, layout=layout, input_workers=0, data=files
         )
-        source = workloads()["cnn"].inputs[inputs](run, run.description)
+        source = workloads()["cnn"].inputs[inputs](run, description_of(run))
         with closing(Feed(source, 1, Device(run, 1, 1))) as feed:
             shard = feed.shard(3)
         images[kind] = shard.device["images"]

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multigpu.build import build_run
 from multigpu.cli import main
 from multigpu.inputs.encoded import jpeg_folder, made_folder
 from multigpu.measure.point import Point
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 pytest.importorskip("tensorflow")
 
@@ -69,7 +71,7 @@ def make(folder: Path, **more: object) -> Run:
 
 def test_batches_agree_with_the_source_within_what_decoders_differ(tmp_path: Path, tf: Any) -> None:
     run = make(made_folder(tmp_path, 8))
-    source = jpeg_folder(run, run.description)
+    source = jpeg_folder(run, description_of(run))
     feed = DataFeed(source, Devices(run))
     for step in range(3):  # one epoch and half of the next
         (shard,) = feed.shards(step)
@@ -94,7 +96,7 @@ def test_a_file_that_is_no_jpeg_is_one_sentence(tmp_path: Path, tf: Any) -> None
     for file in folder.rglob("*.jpg"):
         file.write_bytes(file.read_bytes()[:2000])  # its head still tells its size
     run = make(folder, input_workers=0, prefetch=0)
-    feed = DataFeed(jpeg_folder(run, run.description), Devices(run))
+    feed = DataFeed(jpeg_folder(run, description_of(run)), Devices(run))
     refused("^an image of step 0 cannot be decoded: ", feed.shards, 0)
     feed.close()
 

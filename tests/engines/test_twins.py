@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.run import Run
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 from multigpu.workloads import workloads
-from multigpu.workloads.base import Model
 from tests.workloads.helpers import filled, gradients, labelled, rated, sentences
 
 EVEN, RAGGED = ([4, 4, 4], [5, 5, 5]), ([1, 4, 3], [2, 5, 4])

@@ -24,9 +24,10 @@ from multigpu.engines.torch.trainer import Context, open_context
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
-from multigpu.placements.checks import PARTITIONED
-from multigpu.run import Run
-from multigpu.workloads import open_source
+from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.spec.parallel import PARTITIONED
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, open_source
 from tests.equivalence.partitions import partitioned_runs
 from tests.forked import forking
 
@@ -85,7 +86,7 @@ def steps_of(run: Run) -> int:
     """How many steps are compared: where variables are averaged, two averages and a step after
     them.
     """
-    return STEPS if run.semantics.every == 1 else 2 * run.semantics.every + 1
+    return STEPS if semantics_of(run).every == 1 else 2 * semantics_of(run).every + 1
 
 
 def micro_steps_of(run: Run) -> list[dict[str, Any]]:
@@ -218,7 +219,7 @@ def make_context(run: Run, rank: int, shared: Path) -> tuple[Context, Any]:
 
 def replica(run: Run, rank: int, shared: Path) -> tuple[Any, Feed]:
     context, source = make_context(run, rank, shared)
-    return build_trainer(context), Feed(source, run.copy_of(rank), context.device)
+    return build_trainer(context), Feed(source, dims_of(run).copy_of(rank), context.device)
 
 
 def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, list[Feed]]:
@@ -232,7 +233,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     # a joined batch that is sliced lies on the first device
     sliced = placements()[run.placement].loss == "gpu0"
     return trainer, [
-        Feed(source, run.copy_of(rank), devices.each[0] if sliced else device)
+        Feed(source, dims_of(run).copy_of(rank), devices.each[0] if sliced else device)
         for rank, device in enumerate(devices.each)
     ]
 
@@ -247,7 +248,7 @@ def trained(
     counted = Counter[str]()
     for step in range(steps_of(run)):
         shards = [feed.shard(step) for feed in feeds]
-        if step < run.semantics.every:
+        if step < semantics_of(run).every:
             shares, own = trainer.counted_step(shards)
             counted.update(own)
         else:
@@ -257,7 +258,7 @@ def trained(
     for place, (rank, feed) in enumerate(zip(ranks, feeds, strict=True)):
         kept = {
             "values": trainer.full_values(rank),
-            "lookups": feed.source.batch(0, run.copy_of(rank)).lookups,
+            "lookups": feed.source.batch(0, dims_of(run).copy_of(rank)).lookups,
         }
         found.append(
             {
@@ -294,7 +295,7 @@ def reference_of(run: Run) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     row = placements()[run.placement]
     groups = (
-        [tuple(range(run.copies))]
+        [tuple(range(dims_of(run).copies))]
         if row.semantics.facts.is_one_model
         else [(rank,) for rank in range(run.devices)]
     )
@@ -311,10 +312,10 @@ def reference_of(run: Run) -> dict[str, Any]:
     plain: dict[str, Any] = dict.fromkeys(ways) | {"processes": "per_device", "execution": "eager"}
     plain |= {"placement": "" if row.loss == "replica" else run.placement}
     # who shares a copy of the model decides how batches are shared out
-    plain |= {"model_parallel": run.degree if row.compute in PARTITIONED else None}
+    plain |= {"model_parallel": dims_of(run).degree if row.compute in PARTITIONED else None}
     # batch norm takes each part by itself; for all others the joined batch is one
     plain |= {"micro_steps": run.micro_steps if run.workload == "cnn" else None}
-    alike, every = run.model_copy(update=plain), run.semantics.every
+    alike, every = run.model_copy(update=plain), semantics_of(run).every
     parts = [
         part
         for ranks in groups[: None if every == 1 else 1]
@@ -331,7 +332,9 @@ def distance(
     """
     difference = update = 0.0
     dtype = torch.float64 if run.precision == "fp64" else torch.float32
-    for variable, initial in initial_values(run.description, run.seed, torch.device(device), dtype):
+    for variable, initial in initial_values(
+        description_of(run), run.seed, torch.device(device), dtype
+    ):
         expected = reference[variable.name].double()
         difference += float((ours[variable.name].double() - expected).square().sum())
         update += float((expected - initial.cpu().double()).square().sum())

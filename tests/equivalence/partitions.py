@@ -5,7 +5,7 @@ every workload that can be cut so.
 from typing import Any
 
 from multigpu.placements.row import Placement
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 
 POINTS: list[tuple[str, str, int, dict[str, Any]]] = [

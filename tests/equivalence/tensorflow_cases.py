@@ -18,10 +18,11 @@ import pytest
 from multigpu.measure.process import tensorflow_environment
 from multigpu.measure.session import open_session
 from multigpu.placements import placements
+from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.row import Placement
 from multigpu.placements.step_bytes import step_bytes
-from multigpu.run import Run
-from multigpu.workloads import open_source
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, open_source
 
 pytest.importorskip("tensorflow")
 
@@ -213,7 +214,7 @@ def reference(context: Any, source: Any, ranks: list[int]) -> Any:
         run.inputs,
         run.optimizer,
         run.precision,
-        tuple(run.shard_sizes),
+        tuple(shard_sizes(run)),
         tuple(ranks),
     )
     if key not in REFERENCES:
@@ -265,7 +266,7 @@ def train_case(run: Run) -> dict[str, Any]:
         "values": values,
         "losses": trainer.loss_shares(),
         "counted": counted,
-        "predicted": step_bytes(run, first[0].batch.lookups, distinct),
+        "predicted": step_bytes(run, description_of(run), first[0].batch.lookups, distinct),
         "compiled": [(*node.name.split("/")[:2], devices.place(node.device)) for node in compiled],
         "ran": [
             (part, own, node.op, at)
@@ -274,7 +275,8 @@ def train_case(run: Run) -> dict[str, Any]:
         ],
         "references": [reference(context, source, ranks) for ranks in groups],
         "start": {
-            variable.name: value for variable, value in initial_values(run.description, run.seed)
+            variable.name: value
+            for variable, value in initial_values(description_of(run), run.seed)
         },
     }
 
@@ -285,7 +287,9 @@ def expect_case(run: Run) -> dict[str, Any]:
     """
     context, source = opened(run)
     values, losses = reference(context, source, list(range(run.devices)))
-    start = {variable.name: value for variable, value in initial_values(run.description, run.seed)}
+    start = {
+        variable.name: value for variable, value in initial_values(description_of(run), run.seed)
+    }
     distance = {
         name: float(np.linalg.norm((value - start[name]).ravel())) for name, value in values.items()
     }

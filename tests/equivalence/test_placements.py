@@ -14,9 +14,11 @@ import torch
 from multigpu.engines.torch.fully_sharded import CountedScatter
 from multigpu.engines.torch.replicated import TRAINED
 from multigpu.placements import placements
+from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, optimizer_of
 from tests.equivalence.cases import (
     LOCAL,
     all_cases,
@@ -58,8 +60,8 @@ def test_equals_its_reference_and_moves_what_its_row_predicts(run: Run, results)
         errors or f"{len(parts)} of {run.devices} replicas answered"
     )
     counted = sum((Counter(part["counted"]) for part in parts), Counter[str]())
-    assert dict(counted) == step_bytes(run, parts[0]["lookups"])
-    reference, semantics = reference_of(run), run.semantics
+    assert dict(counted) == step_bytes(run, description_of(run), parts[0]["lookups"])
+    reference, semantics = reference_of(run), semantics_of(run)
     tolerance = semantics.tolerance or TOLERANCE[run.precision, run.optimizer]
     if not semantics.facts.loss_is_shared:
         for part, values, losses in zip(
@@ -72,7 +74,7 @@ def test_equals_its_reference_and_moves_what_its_row_predicts(run: Run, results)
     assert distance(run, parts[0]["values"], reference["values"][0]) < tolerance
     joined = [sum(losses) for losses in zip(*(part["losses"] for part in parts), strict=True)]
     assert joined == pytest.approx(reference["losses"][0], rel=max(1e-5, semantics.tolerance))
-    if placements()[run.placement].variables == "replica" or run.copies < run.devices:
+    if placements()[run.placement].variables == "replica" or dims_of(run).copies < run.devices:
         for part in parts[1:]:
             assert all(
                 torch.equal(part["values"][name], value)
@@ -200,7 +202,9 @@ def apart(found, name: str, fault: str) -> float:
 
 def moves_as_predicted(found, name: str, fault: str) -> bool:
     counted = sum((Counter(part[name, fault]["counted"]) for part in found), Counter[str]())
-    return dict(counted) == step_bytes(RUNS[name], found[0][name, fault]["lookups"])
+    return dict(counted) == step_bytes(
+        RUNS[name], description_of(RUNS[name]), found[0][name, fault]["lookups"]
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -216,14 +220,14 @@ def test_a_fault_is_seen(found, name: str, fault: str) -> None:
 
 def test_each_replica_keeps_its_share_of_the_optimiser_states(found) -> None:
     elements, count = (
-        sum(variable.elements for variable in PLAIN.description.variables),
-        len(PLAIN.description.variables),
+        sum(variable.elements for variable in description_of(PLAIN).variables),
+        len(description_of(PLAIN).variables),
     )
     for part in found:
         kept = part["zero1", ""]
-        assert kept["slots"] == PLAIN.rule.slots * kept["own"]
+        assert kept["slots"] == optimizer_of(PLAIN).slots * kept["own"]
         assert 0 <= kept["own"] * DEVICES - elements * 8 <= 16 * (count + DEVICES)
-        assert part["fsdp2", ""]["slots"] == PLAIN.rule.slots * part["fsdp2", ""]["own"]
+        assert part["fsdp2", ""]["slots"] == optimizer_of(PLAIN).slots * part["fsdp2", ""]["own"]
     assert sum(part["fsdp2", ""]["own"] for part in found) == elements * 8
 
 

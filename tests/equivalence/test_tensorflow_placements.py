@@ -16,7 +16,8 @@ from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import gpu_count
 from multigpu.placements import placements
 from multigpu.placements.traffic import REPLICA, assign
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 from tests.equivalence import tensorflow_cases as cases
 from tests.equivalence.tensorflow_cases import (
     all_cases,
@@ -100,7 +101,7 @@ def check_places(run: Run, result: Mapping[str, Any]) -> None:
     everywhere = set(range(run.devices))
     for rank in everywhere:
         assert found["compute", str(rank)] == {rank}
-    for a in assign(placements()[run.placement], run.description.variables, run.devices):
+    for a in assign(placements()[run.placement], description_of(run).variables, run.devices):
         name, table = a.variable.name, a.variable.kind == "embedding"
         if table:
             assert found["lookup", name] == (everywhere if a.lookup == REPLICA else {a.lookup})
@@ -185,7 +186,7 @@ def test_a_run_over_processes_equals_its_reference_and_counts_its_bytes_or_says_
             assert abs(part["prints"][name] - total) < 1e-9 * result["distance"][name]
     moved = sum(part["moved"].get("all_reduce", 0) for part in parts)
     if placements()[run.placement].merge == "all_reduce":
-        elements = sum(variable.elements for variable in run.description.variables)
+        elements = sum(variable.elements for variable in description_of(run).variables)
         assert moved == run.devices * elements * 8 and not parts[0]["uncounted"]
     else:
         assert not moved and "gRPC" in parts[0]["uncounted"]

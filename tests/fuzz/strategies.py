@@ -21,7 +21,7 @@ from multigpu import cli, command
 from multigpu.cli import main
 from multigpu.grid import GRIDS
 from multigpu.placements import placements
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads import workloads
 
 TIMES = int(os.environ.get("MULTIGPU_FUZZ", "1"))
@@ -196,7 +196,12 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
             action for action in whole._actions if isinstance(action, argparse._SubParsersAction)
         ).choices
     )
-    for name in cli.EXPERIMENTS:
+    own_parsers = [
+        command.name
+        for command in (*cli.OWN_PARSERS, *cli.COMMANDS.values())
+        if command.arguments is None
+    ]
+    for name in own_parsers:
         with (
             mock.patch.object(
                 command.Parser, "parse_args", autospec=True, side_effect=EOFError

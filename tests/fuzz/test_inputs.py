@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from multigpu.run import build_run
-from multigpu.workloads import workloads
+from multigpu.build import build_run
+from multigpu.workloads import description_of, workloads
 from tests.fuzz.strategies import WORDS, examples, little_memory, one_sentence
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -103,7 +103,7 @@ def first_batch(name: str, folder: Path, files: dict[str, bytes], packed: bool) 
         inputs=name,
         data=tuple(paths),
     )
-    source = workloads()[run.workload].inputs[name](run, run.description)
+    source = workloads()[run.workload].inputs[name](run, description_of(run))
     assert source.label and source.fingerprint
     batch = source.batch(0, 0)
     assert batch.units >= 0 and all(

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from multigpu import cli_measure, cli_read, experiment, paths, store
 from multigpu.batch import read_tasks
+from multigpu.build import build_run, build_training_run
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
 from multigpu.experiment import planned
@@ -31,14 +32,15 @@ from multigpu.measure.machine import this_machine
 from multigpu.measure.point import key_here
 from multigpu.measure.timed import check_devices
 from multigpu.notebooks import load_parameters
-from multigpu.parameters import ParameterError
+from multigpu.placements.resolve import shard_sizes
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.parameters import ParameterError
+from multigpu.spec.run import Run
+from multigpu.spec.training import TrainingRun
 from multigpu.stages import measure as stages
 from multigpu.store import Store
 from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingStore
-from multigpu.training.run import TrainingRun, build_training_run
 from tests.collectives.planted import make_record as make_all_reduce
 from tests.conftest import FOLDERS
 from tests.factory import make_point, make_record, plant
@@ -205,7 +207,7 @@ def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> No
             Run.model_validate_json(run.model_dump_json()) == run
             and build_run(**run.model_dump()).digest == run.digest
         )
-        assert sum(run.shard_sizes) > 0 and run.label() and key_here(run, 0) and lanes_of(run) >= 1
+        assert sum(shard_sizes(run)) > 0 and run.label() and key_here(run, 0) and lanes_of(run) >= 1
         for check in (check_devices, lambda one: check_inputs([one])):
             try:
                 check(run)

@@ -18,7 +18,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.sweep import make_plan
 from multigpu.measure.timed import TIMED, check_devices, item_of
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.collectives.planted import machine, make_record
 from tests.refusals import refused
 

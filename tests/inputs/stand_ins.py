@@ -5,16 +5,29 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from multigpu.inputs.batch import Batch
+from multigpu.placements.resolve import shard_sizes
 
 
-def make_run(shard_sizes: list[int], inputs: str = "synthetic", seed: int = 0, **more: Any) -> Any:
+@st.composite
+def shard_lists(draw: st.DrawFn, most: int = 7, devices: int = 8) -> list[int]:
+    """Sizes of the shards of a joined batch, as a Run shares it out."""
+    count = draw(st.integers(1, devices))
+    batch = draw(st.integers(count, most * count))
+    return [batch // count + (rank < batch % count) for rank in range(count)]
+
+
+def make_run(sizes: list[int], inputs: str = "synthetic", seed: int = 0, **more: Any) -> Any:
+    """The fields that inputs read of a Run whose joined batch is shared out in these sizes."""
+    shared = {"placement": "ddp", "scaling": "strong", "model_parallel": None}
+    shared |= {"devices": len(sizes), "batch_size": sum(sizes)}
     fields = {"inputs": inputs, "seed": seed, "batching": "own", "shuffle": False}
-    return SimpleNamespace(
-        shard_sizes=shard_sizes,
-        **dict.fromkeys(("sequence_length", "data", "image_dtype")) | fields | more,
-    )
+    empty = dict.fromkeys(("sequence_length", "data", "image_dtype"))
+    run: Any = SimpleNamespace(**empty | shared | fields | more)
+    assert shard_sizes(run) == sizes, "no Run shares a batch out so"
+    return run
 
 
 def make_text_model(source: int = 1000, target: int = 900) -> Any:

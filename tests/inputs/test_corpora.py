@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multigpu.build import build_run
 from multigpu.inputs.files import check_text, file_digest, read_parallel
 from multigpu.inputs.pieces import PIECES, SELECTIONS, Pieces, pieces, split_catalogs
 from multigpu.inputs.plans import BUCKETS, bucket_of
 from multigpu.inputs.sentences import EOS, SOS, SPECIAL, UNK, count_vocabulary, words
 from multigpu.paths import CORPUS, REPOSITORY
-from multigpu.run import build_run
 from multigpu.workloads import find_model
 from tests.inputs.stand_ins import make_run, make_text_model
 from tests.inputs.test_text import check_step

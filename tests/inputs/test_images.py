@@ -30,10 +30,10 @@ from multigpu.inputs.teacher import (
     from_bytes,
     to_bytes,
 )
-from tests.inputs.stand_ins import make_image_model, make_run
+from tests.inputs.stand_ins import make_image_model, make_run, shard_lists
 from tests.refusals import refused
 
-SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)
+SIZES = shard_lists()
 
 
 @given(SIZES, st.integers(0, 100))

@@ -20,10 +20,10 @@ from multigpu.inputs.sentences import EOS, SOS
 from multigpu.inputs.text import catalogs, text_files
 from multigpu.paths import REPOSITORY
 from multigpu.published import load_published, published_value
-from tests.inputs.stand_ins import corpus_files, make_run, make_text_model, same
+from tests.inputs.stand_ins import corpus_files, make_run, make_text_model, same, shard_lists
 from tests.refusals import refused
 
-SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)
+SIZES = shard_lists()
 MODEL = make_text_model()
 
 
@@ -297,7 +297,7 @@ def test_lengths_000_counts_and_repeats(sizes: list[int], seed: int):
     }
 
 
-@given(st.data(), st.lists(st.integers(1, 5), min_size=1, max_size=6))
+@given(st.data(), shard_lists(5, 6))
 def test_an_epoch_of_a_corpus_covers_it_and_shards_are_disjoint(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sizes: list[int]
 ):

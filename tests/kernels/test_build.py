@@ -12,7 +12,7 @@ from multigpu import doctor
 from multigpu.engines.torch.trainer import substituted
 from multigpu.kernels import build, driver, lstm_launch
 from multigpu.kernels.build import Unavailable
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.refusals import refused
 
 

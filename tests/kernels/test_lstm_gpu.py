@@ -12,7 +12,7 @@ from torch import Tensor
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.kernels import lstm_launch
 from multigpu.kernels.lstm import UNITS, lstm
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 from multigpu.workloads.nmt.projection_loss import projected_cross_entropy
 from multigpu.workloads.nmt.torch import build

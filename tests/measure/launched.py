@@ -12,13 +12,14 @@ from typing import Any
 import psutil
 import pytest
 
+from multigpu.build import build_run
 from multigpu.measure.held import memory_root
 from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import measure
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from tests.measure.listening import Listener, overheard
 
 ROOT = Path(__file__).parents[2]

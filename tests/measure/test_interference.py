@@ -13,13 +13,14 @@ import pytest
 
 from multigpu.analysis.interference import ALLOWED, interference_table
 from multigpu.analysis.statistics import mean_interval
+from multigpu.build import build_run
 from multigpu.grid import find_grid
 from multigpu.measure import interference
 from multigpu.measure.interference import MOST_REPEATS, SLOTS, check_interference, main, repeat_of
 from multigpu.measure.lanes import undisturbed
 from multigpu.paths import INTERFERENCE
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from tests.measure.launched import PATHS
 from tests.refusals import refused
 

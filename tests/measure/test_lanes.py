@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multigpu.build import build_run
 from multigpu.measure import machine
 from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_lane, visible_gpus
 from multigpu.measure.lanes import (
@@ -38,7 +39,7 @@ from multigpu.measure.sweep import launch_environment, measure
 from multigpu.placements import placements
 from multigpu.placements.stage_split import SPLIT
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from tests.factory import make_machine
 from tests.measure.launched import PATHS, SWEEP, WORDS, Struck, descendants, memory_of, strike, tiny
 from tests.refusals import refused

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from multigpu.build import build_run
 from multigpu.engines.tensorflow.members import Line
 from multigpu.engines.torch import told
 from multigpu.hosts import namespaces
@@ -24,7 +25,6 @@ from multigpu.hosts.launching import check_run
 from multigpu.measure import private_network
 from multigpu.measure.agent import serve_store
 from multigpu.measure.timed import check_devices
-from multigpu.run import build_run
 from tests.equivalence.cases import answers
 from tests.measure.launched import REVIEWS
 from tests.measure.listening import LOOK_S, listeners, overheard

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import multigpu
+from multigpu.build import build_run
 from multigpu.paths import REPOSITORY
-from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.workloads import description_of, workloads
 
 SOURCE = Path(multigpu.__file__).parent
 TRACER = Path(__file__).parent / "tracer"
@@ -123,7 +123,7 @@ def test_no_other_workload_and_no_other_placement_is_read(
 @pytest.mark.parametrize("model", ["nmt_tiny", "deepconn_tiny"])
 def test_to_build_a_run_describes_its_own_model_alone(model: str) -> None:
     workloads.cache_clear()
-    run = Run(
+    run = build_run(
         workload=model.removesuffix("_tiny"),
         model=model,
         placement="ddp",
@@ -132,4 +132,4 @@ def test_to_build_a_run_describes_its_own_model_alone(model: str) -> None:
         batch_size=4,
     )
     assert list(workloads().made) == [run.workload]
-    assert run.description.name == model
+    assert description_of(run).name == model

@@ -35,7 +35,7 @@ from multigpu.measure.timed import (
 )
 from multigpu.measure.timing import Window, clock_flags, run_window, training_fault
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.measure.launched import tiny
 from tests.refusals import refused
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from multigpu.build import build_run
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.members import device_environment
 from multigpu.measure.point import Point, launch_of
 from multigpu.placements import placements
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from tests.measure.launched import PATHS, REVIEWS, WORDS, Struck, strike
 from tests.measure.test_libraries import plant_site
 

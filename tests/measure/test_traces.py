@@ -28,7 +28,7 @@ from multigpu.measure.sweep import measure
 from multigpu.measure.trace import StepTrace, TraceSummary
 from multigpu.measure.traced import Activity, joined
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.measure.launched import PATHS
 
 DELAYED, SERVER, OVERLAPPED = range(3)

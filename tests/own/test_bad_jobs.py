@@ -2,11 +2,22 @@
 process is started.
 """
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from multigpu.cli import main
+from multigpu.own import compare
+from multigpu.own.examining import examine_here
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are examined in this process, as `compare` does in one of its own (`test_hangs`)."""
+    monkeypatch.setattr(compare, "examine", examine_here)
+    monkeypatch.setattr(compare, "read_ahead", contextlib.nullcontext)
+
 
 GOOD = """
 import torch

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.points import Missing
-from multigpu.own import compare
-from multigpu.own.compare import Budget, OutOfTime
+from multigpu.own import budget
+from multigpu.own.budget import Budget
+from multigpu.own.lookout import OutOfTime
 from multigpu.own.page import beside, shown_beside
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from tests.refusals import refused
 
 
@@ -21,7 +22,7 @@ from tests.refusals import refused
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock that moves when it is told to."""
     made = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
 

@@ -25,6 +25,7 @@ from multigpu.own.examine import describe
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result, compared, keep
 from multigpu.record import RecordStore
+from multigpu.workloads import description_of
 from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job
 from tests.factory import make_machine
@@ -68,7 +69,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         ]
     store.check_writable()
     measured_within(points, store, bar)
-    fastest = [found.fastest.run for name in JOBS if (found := compared(root / name)).fastest]
+    fastest = [compared(root / name).asked(None).run for name in JOBS]
     shown = [compared(root / SHOWN)[name].run for name in SHOWN_RUNS]
     measured_within(
         [Point(traced(run, TRACED_STEPS)) for run in dict.fromkeys([*fastest, *shown])], store, bar
@@ -99,7 +100,7 @@ def test_placements_of_a_users_model_equal_one_process_and_move_what_is_predicte
         assert compared.distance < 1e-9 or result.described.optimizer["name"] != "sgd"
         causes = result.why_not_scaling(name)
         assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(
-            1e3 * result[name].row["step_time_s"]
+            1e3 * result[name].row["fed_step_s"]
         )
     for record in result.records:
         assert (
@@ -107,7 +108,7 @@ def test_placements_of_a_users_model_equal_one_process_and_move_what_is_predicte
             and record.measurement.moved_bytes == record.measurement.predicted_bytes
         )
         assert not [flag for flag in record.measurement.flags if "bytes" in flag]
-    assert result["ddp"].row["moved_bytes"] == 2 * 4 * result["ddp"].run.description.parameters
+    assert result["ddp"].row["moved_bytes"] == 2 * 4 * description_of(result["ddp"].run).parameters
 
 
 def test_its_records_are_read_by_other_commands(
@@ -134,7 +135,7 @@ def test_one_gpu_compares_launched_with_captured_steps_and_forecasts_more(result
                     update={"device_type": "cuda", "execution": execution, "host_cores": None}
                 )
                 measured = record.measurement.model_copy(
-                    update={"wall_s": share * record.measurement.wall_s}
+                    update={"wall_s": share * record.measurement.wall_s, "ready_step_s": None}
                 )
                 changed = {
                     "run": run,
@@ -153,7 +154,8 @@ def test_one_gpu_compares_launched_with_captured_steps_and_forecasts_more(result
         [1e3 * found[ONE].row["step_time_s"]]
     )
     ahead = found.forecast(8)
-    assert ahead.low < ahead.value < ahead.high <= 8 * found.best.rate.value * 1.001
+    assert 0 < ahead.value <= 8 * found.best.rate.value * 1.001
+    assert math.isnan(ahead.low) and math.isnan(ahead.high), "a single run has no interval"
     assert "captured" in found._repr_html_() and "1 GPU" in found._repr_html_()
 
 
@@ -269,7 +271,10 @@ def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path)
     }
     shown = told["compare"][-1]["data"]["text/html"]
     assert (
-        "Fastest:" in shown and ">ddp</td>" in shown and "8 devices:" in told["forecast"][0]["text"]
+        "no verdict" in shown.lower()
+        and "Fastest:" not in shown
+        and ">ddp</td>" in shown
+        and "8 devices:" in told["forecast"][0]["text"]
     )
 
 
@@ -282,7 +287,7 @@ def test_the_readmes_example_is_the_one_that_the_notebook_runs_and_ends_with_the
     printed = next(block for block in blocks if "multigpu.Job(" in block)
     assert (
         printed == (paths.REPOSITORY / "examples" / "my_model.py").read_text()
-        and printed.count("\n") <= 30
+        and printed.count("\n") <= 40
     )
     (tmp_path / "my_model.py").write_text(printed)
     ended = subprocess.run(

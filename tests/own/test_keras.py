@@ -14,6 +14,7 @@ import multigpu
 from multigpu.own.examine import framework_of
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result
+from multigpu.workloads import description_of
 from tests.own.test_bad_jobs import refused
 from tests.refusals import refused as told
 
@@ -61,7 +62,7 @@ def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted
         )
         causes = result.why_not_scaling(name)
         assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(
-            1e3 * result[name].row["step_time_s"]
+            1e3 * result[name].row["fed_step_s"]
         )
     for record in result.records:
         assert (
@@ -69,7 +70,7 @@ def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted
             and record.measurement.moved_bytes == record.measurement.predicted_bytes
         )
     mirrored = result["mirrored_nccl"]
-    assert mirrored.row["moved_bytes"] == 2 * 4 * mirrored.run.description.parameters
+    assert mirrored.row["moved_bytes"] == 2 * 4 * description_of(mirrored.run).parameters
     assert {"conv2d.bias"} == set(result.described.flat)
     assert (
         "batch_normalization.moving_mean" in result.described.fixed

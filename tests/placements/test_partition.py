@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.limits import communication_time_s
+from multigpu.build import build_run
 from multigpu.placements.partition import crossings, section_places, stages_of
+from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.placements.step_bytes import step_bytes
-from multigpu.run import Run, build_run
-from multigpu.workloads import workloads
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, workloads
 from tests.refusals import refused
 
 
@@ -46,17 +48,21 @@ def test_stages_are_the_best_contiguous_cut():
     refused("2 sections cannot be spread over 3 devices", stages_of, [1.0, 1.0], 3)
 
 
+def bytes_of(run: Run, lookups: list[dict[str, int]]) -> dict[str, int]:
+    return step_bytes(run, description_of(run), lookups)
+
+
 def test_bytes_of_stages_by_hand():
     """A dense stack of 10 units over two devices: 12 rows of 10 numbers cross once and come
     back.
     """
     run = make_run(**STAGES, devices=2)
-    assert len(crossings(run.description.sections, section_places(run.description, 2))) == 1
-    assert step_bytes(run, [{}]) == {"device_to_device": 2 * 12 * 10 * 4}
-    assert step_bytes(make_run(**STAGES, devices=2, micro_batches=3), [{}]) == step_bytes(run, [{}])
+    assert len(crossings(description_of(run).sections, section_places(description_of(run), 2))) == 1
+    assert bytes_of(run, [{}]) == {"device_to_device": 2 * 12 * 10 * 4}
+    assert bytes_of(make_run(**STAGES, devices=2, micro_batches=3), [{}]) == bytes_of(run, [{}])
     # two copies of two: six rows each, and every gradient to an all-reduce of two
     hybrid = make_run(**STAGES, devices=4, model_parallel=2)
-    assert step_bytes(hybrid, [{}, {}]) == {
+    assert bytes_of(hybrid, [{}, {}]) == {
         "device_to_device": 2 * 12 * 10 * 4,
         "all_reduce": 2 * 531 * 4,
     }
@@ -67,14 +73,14 @@ def test_bytes_of_cut_matrices_by_hand():
     numbers a row of the loss.
     """
     run = make_run(devices=2)
-    assert step_bytes(run, [{}]) == {"all_reduce": 2 * 12 * (2 * 10 + 10 + 10 + 3) * 4}
-    assert step_bytes(make_run(devices=2, precision="bf16"), [{}]) == {
+    assert bytes_of(run, [{}]) == {"all_reduce": 2 * 12 * (2 * 10 + 10 + 10 + 3) * 4}
+    assert bytes_of(make_run(devices=2, precision="bf16"), [{}]) == {
         "all_reduce": 2 * 12 * (40 * 2 + 3 * 4)
     }
-    assert step_bytes(make_run(devices=1), [{}]) == {}
+    assert bytes_of(make_run(devices=1), [{}]) == {}
     recurrent = make_run(model="stack_recurrent_tiny", devices=2)
     gathered = 12 * 2 * 3 * 6 * 4  # rows, layers, positions, units, bytes
-    assert step_bytes(recurrent, [{}]) == {
+    assert bytes_of(recurrent, [{}]) == {
         "all_gather": gathered,
         "reduce_scatter": 2 * gathered,
         "all_reduce": 2 * 12 * 3 * 4,
@@ -83,13 +89,13 @@ def test_bytes_of_cut_matrices_by_hand():
 
 def test_copies_share_the_batch_and_parts_do_not():
     run = make_run(devices=4, model_parallel=2, batch_size=13)
-    assert (run.degree, run.copies, run.shard_sizes) == (2, 2, [7, 6])
-    assert [run.copy_of(rank) for rank in range(4)] == [0, 0, 1, 1] and [
-        run.leads(rank) for rank in range(4)
+    assert (dims_of(run).degree, dims_of(run).copies, shard_sizes(run)) == (2, 2, [7, 6])
+    assert [dims_of(run).copy_of(rank) for rank in range(4)] == [0, 0, 1, 1] and [
+        dims_of(run).leads(rank) for rank in range(4)
     ] == [True, False] * 2
     # 12 rows a device, all of them through each
-    assert make_run(devices=4, scaling="weak").shard_sizes == [48]
-    assert make_run(devices=4, placement="ddp").shard_sizes == [3] * 4
+    assert shard_sizes(make_run(devices=4, scaling="weak")) == [48]
+    assert shard_sizes(make_run(devices=4, placement="ddp")) == [3] * 4
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ import pytest
 
 from multigpu.analysis.traces import host_phases
 from multigpu.placements import find_placement, placements
-from multigpu.placements.refusals import (
+from multigpu.placements.row import Placement
+from multigpu.placements.stage_split import SPLIT
+from multigpu.placements.traffic import HOST, assign
+from multigpu.spec.rules.engines import (
     HOST_IN_THE_MIDDLE,
     IN_LAYERS,
     NOT_BUILT,
@@ -18,10 +21,7 @@ from multigpu.placements.refusals import (
     ONE_PROGRAM,
     refusal,
 )
-from multigpu.placements.row import Placement
-from multigpu.placements.stage_split import SPLIT
-from multigpu.placements.traffic import HOST, assign
-from multigpu.run import Execution
+from multigpu.spec.run import Execution
 from multigpu.workloads import find_model
 
 EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]

@@ -6,13 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multigpu.build import build_run
 from multigpu.placements.stage_split import RULES
-from multigpu.run import Run, build_run
-from multigpu.stages.check import graph_of, places_of, predicted_moves
+from multigpu.placements.step_bytes import step_bytes
+from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import Places, Stage, StageGraph, places_text
 from multigpu.stages.cost import HOST_MODELS, NOTHING, CopyCost, Costs, Part, Pricing, StageCost
-from multigpu.stages.graph import Places, Stage, StageGraph, places_text
-from multigpu.workloads import find_model
+from multigpu.workloads import description_of, find_model
 from multigpu.workloads.deepconn.description import stage_graph
+from multigpu.workloads.stages import graph_of, places_of
 from tests.refusals import refused
 
 FIELDS: dict[str, Any] = {
@@ -87,26 +89,31 @@ def random_graph(seed: int, count: int) -> tuple[StageGraph, Costs]:
     return graph, costs
 
 
+def moves_of(run: Run) -> dict[str, int]:
+    """The bytes that one step of a Run of stages must move."""
+    return step_bytes(run, description_of(run), [], graph=graph_of(run))
+
+
 def test_the_documents_placements_and_what_they_move() -> None:
     """By hand: rows (800 x 50) to the item tower's convolution and back, and its 64 features; the
     alternating ones add maps.
     """
     items = 32 * 4
     rows, maps, pooled, dense = 800 * 50, 798 * 10, 797 * 10, 64
-    assert predicted_moves(Run(placement="single", devices=1, **FIELDS)) == {}
-    assert predicted_moves(Run(placement="tower_per_gpu", devices=2, **FIELDS)) == {
+    assert moves_of(Run(placement="single", devices=1, **FIELDS)) == {}
+    assert moves_of(Run(placement="tower_per_gpu", devices=2, **FIELDS)) == {
         "device_to_device": 2 * items * (rows + dense)
     }
     # user: rows, maps, pooled, flat cross, item: maps, pooled, flat, and its features
     alternating = 2 * items * (rows + maps + pooled + pooled + maps + pooled + pooled + dense)
-    assert predicted_moves(Run(placement="alternating", devices=2, **FIELDS)) == {
+    assert moves_of(Run(placement="alternating", devices=2, **FIELDS)) == {
         "device_to_device": alternating
     }
     text = places_text(DOCUMENT, RULES["alternating"](DOCUMENT))
     assert text == "01010001010"
     searched = Run(placement="searched", devices=2, stage_devices=text, **FIELDS)
     assert places_of(searched) == places_of(Run(placement="alternating", devices=2, **FIELDS))
-    assert predicted_moves(searched) == {"device_to_device": alternating}
+    assert moves_of(searched) == {"device_to_device": alternating}
     strings = Run(
         placement="single",
         devices=1,
@@ -116,7 +123,7 @@ def test_the_documents_placements_and_what_they_move() -> None:
         **FIELDS,
     )
     assert (
-        predicted_moves(strings) == {"host_to_device": 2 * 32 * 800 * 8}
+        moves_of(strings) == {"host_to_device": 2 * 32 * 800 * 8}
         and len(graph_of(strings).stages) == 13
     )
 

@@ -18,8 +18,7 @@ from multigpu.measure.session import measurement, open_session
 from multigpu.measure.timing import most_steps
 from multigpu.paths import STAGES
 from multigpu.record import RecordStore
-from multigpu.run import Run
-from multigpu.stages.check import graph_of, predicted_moves
+from multigpu.spec.run import Run
 from multigpu.stages.cost import NOTHING, CopyCost, Costs, HostModel, Part, StageCost
 from multigpu.stages.measure import (
     describe,
@@ -32,9 +31,11 @@ from multigpu.stages.measure import (
     profile_run,
 )
 from multigpu.stages.record import REFUTED, StageRecord, StageStore, stage_key
+from multigpu.workloads.stages import graph_of
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
 from tests.refusals import refused
+from tests.stages.test_stages import moves_of
 
 STEPS = 3
 CASES: dict[str, dict[str, Any]] = {
@@ -125,7 +126,7 @@ def same(
         assert np.abs(found["values"][name] - value).max() < 1e-9 * max(
             1.0, float(np.abs(value).max())
         ), name
-    assert run.placement == "replicated_allreduce" or found["moved"] == predicted_moves(run)
+    assert run.placement == "replicated_allreduce" or found["moved"] == moves_of(run)
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 
 from multigpu import paths
 from multigpu.claims import all_claims, find_claim
+from multigpu.claims.command import claim_results
 from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, changes, entries, order
-from multigpu.cli_measure import claim_results
 from tests.study import claims_history
 
 

@@ -17,9 +17,10 @@ from multigpu.cli import main
 from multigpu.grid import Planned, each_once, every_grid, find_grid
 from multigpu.measure.point import START_S
 from multigpu.placements import placements
-from multigpu.placements.refusals import refusal
+from multigpu.placements.resolve import shard_sizes
 from multigpu.record import Record
-from multigpu.run import Run
+from multigpu.spec.rules.engines import refusal
+from multigpu.spec.run import Run
 from multigpu.undecided import Need, affordable_needs, cheapest, needs, planned_rows
 from tests.factory import make_machine, make_record
 
@@ -267,8 +268,8 @@ def test_a_grid_is_repeated_as_often_as_the_command_line_asks(
 def test_a_strong_point_has_a_step_of_one_gpu_to_be_compared_with() -> None:
     runs = [entry.run for entry in find_grid("cnn_strong", (1, 2, 4, 8))]
     ladder = {entry.run.digest for entry in find_grid("cnn_ladders", (1,))}
-    joined = {(run.model, sum(run.shard_sizes)) for run in runs if run.devices == 1}
-    assert all((run.model, sum(run.shard_sizes)) in joined for run in runs)
+    joined = {(run.model, sum(shard_sizes(run))) for run in runs if run.devices == 1}
+    assert all((run.model, sum(shard_sizes(run))) in joined for run in runs)
     assert all(run.digest in ladder for run in runs if run.devices == 1)
 
 

@@ -16,11 +16,11 @@ from multigpu.analysis.asked import measure_command
 from multigpu.analysis.compare import versus
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
-from multigpu.cli_measure import claim_results
+from multigpu.build import build_run
+from multigpu.claims.command import claim_results
 from multigpu.command import parse_fields
 from multigpu.notebooks import read_notebook
 from multigpu.placements import find_placement
-from multigpu.run import build_run
 from tests.study import recomputed
 
 QUANTITIES = ("units_per_s", "step_time_s")

@@ -15,14 +15,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from multigpu.build import build_training_run
 from multigpu.engines.errors import DidNotTrain
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.measure.experiment import Seat
+from multigpu.spec.training import TrainingRun
 from multigpu.training.duties import Duties
 from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import measurement
 from multigpu.training.record import TrainingMeasurement
-from multigpu.training.run import TrainingRun, build_training_run
+from multigpu.training.schedule import schedule_of
 from multigpu.training.session import TrainingSession
 from multigpu.training.state import replicas_of
 from tests.forked import forking
@@ -291,11 +293,8 @@ class UnawareOfReplicas(Duties):
     said, fields = "the schedule of this run asks for", ADJUSTED
 
     def rates(self, training: TrainingRun, steps_per_epoch: int | None) -> Callable[[int], float]:
-        return (
-            training.model_copy(update={"adjust_to_devices": False})
-            .schedule_of(steps_per_epoch)
-            .rate
-        )
+        unaware = training.model_copy(update={"adjust_to_devices": False})
+        return schedule_of(unaware, steps_per_epoch).rate
 
 
 class RateNotApplied(Duties):

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from multigpu.build import build_training_run
 from multigpu.kept import Status
 from multigpu.placements import find_placement
 from multigpu.training.record import Evaluation, TrainingMeasurement, TrainingRecord
-from multigpu.training.run import build_training_run
+from multigpu.training.schedule import base_rate_of, joined_batch
 from tests.factory import make_machine
 
 ITEMS = 1500
@@ -38,7 +39,7 @@ def trained(
     if "epochs" not in given:
         given.setdefault("steps", steps)
     training = build_training_run(**given)
-    machine, run, batch = make_machine(gpus), training.run, training.joined_batch
+    machine, run, batch = make_machine(gpus), training.run, joined_batch(training)
     ends = [
         (index + 1) * max(1, steps // max(1, len(accuracies))) for index in range(len(accuracies))
     ]
@@ -58,7 +59,7 @@ def trained(
         steps_per_epoch=-(-ITEMS // batch),
         loss=list(losses),
         seconds=[step_s * (index + 1) for index in range(steps)],
-        rate=[training.base] * steps,
+        rate=[base_rate_of(training)] * steps,
         evaluations=scored,
         start_hashes=["a" * 64] * run.devices,
         end_hashes=["b" * 64] * run.devices,

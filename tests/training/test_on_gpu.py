@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from multigpu.build import build_training_run
+from multigpu.spec.training import TrainingRun
 from multigpu.training.experiment import TrainingItem
 from multigpu.training.grid import joined_placements, placed, staged_twins
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingRecord, TrainingStore
-from multigpu.training.run import TrainingRun, build_training_run
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from multigpu.placements import placements
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.training import TrainingRun
 from multigpu.training.experiment import TrainingItem, folder_of
 from multigpu.training.measure import train
 from multigpu.training.record import TrainingStore
-from multigpu.training.run import TrainingRun
 from tests.training import cases
 from tests.training.cases import ADAM, Case, Results, fault_of, measured, train_one, training
 
@@ -162,7 +163,7 @@ def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(
         Case("towers", one(placement, devices=3, **fields)),
         Case("alone", training("replicated_allreduce", devices=1, **fields)),
     )
-    assert sorted(towers.training.run.shard_sizes) == [33, 33, 34]
+    assert sorted(shard_sizes(towers.training.run)) == [33, 33, 34]
     ours, theirs = train_one(towers, 0, tmp_path), train_one(alone, 0, tmp_path)
     assert measured(towers, ours).loss == pytest.approx(measured(alone, theirs).loss, rel=1e-12)
     assert all(

@@ -10,6 +10,7 @@ import pytest
 from multigpu.command import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.paths import TRAINING as TRAININGS
+from multigpu.spec.training import FIELDS, TrainingRun
 from multigpu.training.grid import (
     GRIDS,
     Planned,
@@ -21,7 +22,7 @@ from multigpu.training.grid import (
 )
 from multigpu.training.measure import affordable, main
 from multigpu.training.record import TrainingRecord, TrainingStore
-from multigpu.training.run import FIELDS, Schedule, TrainingRun
+from multigpu.training.schedule import Schedule, joined_batch, schedule_of
 from tests.factory import make_machine
 from tests.refusals import refused
 from tests.training.cases import training
@@ -231,7 +232,7 @@ def test_a_machine_with_few_gpus_shares_joined_batches_over_two(
         entry.built for entry in GRIDS["training_headline"]() if entry.built.reference_batch == 128
     ]
     assert {one.run.devices for one in scaled} == {1, devices}
-    assert {one.joined_batch for one in scaled} >= {128, 1024, 16384}
+    assert {joined_batch(one) for one in scaled} >= {128, 1024, 16384}
     for name in ("training_headline", "translation_gpu"):
         curves = [one.run for one in compared(GRIDS[name]()) if one.run.execution == "eager"]
         assert {run.devices for run in curves if run.placement != "ddp"} == {devices}
@@ -322,11 +323,13 @@ def test_adjusted_schedules_are_one_function_of_samples(law):
         "epochs": 3,
         "steps": None,
     }
-    one = training(devices=1, **more).schedule_of(30)
+    one = schedule_of(training(devices=1, **more), 30)
     for devices in (2, 3, 6):
         steps = range(30 // devices)
         many, unaware = (
-            training(devices=devices, adjust_to_devices=adjusted, **more).schedule_of(30 // devices)
+            schedule_of(
+                training(devices=devices, adjust_to_devices=adjusted, **more), 30 // devices
+            )
             for adjusted in (True, False)
         )
         assert [many.rate(step) for step in steps] == pytest.approx(
@@ -335,7 +338,7 @@ def test_adjusted_schedules_are_one_function_of_samples(law):
         assert [unaware.rate(step) for step in range(10)] == pytest.approx(
             [one.rate(step) for step in range(10)]
         )
-        strong = training(devices=devices, **more | {"scaling": "strong"}).schedule_of(30)
+        strong = schedule_of(training(devices=devices, **more | {"scaling": "strong"}), 30)
         assert [strong.rate(step) for step in steps] == [one.rate(step) for step in steps]
 
 
@@ -349,7 +352,7 @@ def test_scaled_rate_of_a_run():
         reference_batch=16,
         schedule="warmup",
     )
-    schedule = run.schedule_of(12)
+    schedule = schedule_of(run, 12)
     assert (
         schedule.rate(0) == 0.02
         and schedule.rate(5 * 12) == pytest.approx(0.16)
@@ -367,8 +370,8 @@ def test_claims_find_every_seed_in_the_grids_of_gpus(name: str) -> None:
         t = entry.built
         if t.epochs == 15 and t.reference_batch == 128 and t.run.execution == "captured":
             if (t.rate_scaling, t.schedule) == ("linear", "warmup"):
-                warmed[t.joined_batch // 128, t.warmup_epochs] += 1
-            elif (t.rate_scaling, t.schedule, t.joined_batch) == ("none", "constant", 128):
+                warmed[joined_batch(t) // 128, t.warmup_epochs] += 1
+            elif (t.rate_scaling, t.schedule, joined_batch(t)) == ("none", "constant", 128):
                 plain[t.run.precision] += 1
     assert {key: count for key, count in warmed.items() if count > 1} == dict.fromkeys(
         [(1, 5), (8, 5), (128, 5)], 5

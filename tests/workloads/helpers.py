@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 
 
 def filled(

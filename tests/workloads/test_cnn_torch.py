@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multigpu.spec.model import Model
 from multigpu.workloads import find_model, workloads
-from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import torch as torch_cnn
 from multigpu.workloads.cnn.description import SMALL

@@ -5,8 +5,8 @@ import torch
 
 from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise
 from multigpu.inputs.reviews import StoredReviews
-from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, optimizer_of, workloads
 from multigpu.workloads.deepconn.torch import build
 
 
@@ -23,15 +23,17 @@ def test_training_on_planted_ratings_beats_the_mean() -> None:
         batch_size=32,
         inputs="planted_reviews",
     )
-    source = workloads()["deepconn"].inputs["planted_reviews"](run, run.description)
+    source = workloads()["deepconn"].inputs["planted_reviews"](run, description_of(run))
     assert isinstance(source, StoredReviews) and source.steps_per_epoch == 113
     device, dtype = torch.device("cpu"), torch.float32
-    module = build(run.description)
+    module = build(description_of(run))
     memory = {
         variable.name: value
-        for variable, value in initial_values(run.description, run.seed, device, dtype)
+        for variable, value in initial_values(description_of(run), run.seed, device, dtype)
     }
-    optimizer = make_optimizer(run.rule, list(materialise(module, memory, device, dtype).values()))
+    optimizer = make_optimizer(
+        optimizer_of(run), list(materialise(module, memory, device, dtype).values())
+    )
     words, ratings = (torch.from_numpy(array) for array in source.held_out())
 
     def error() -> float:

@@ -13,8 +13,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.published import load_published
+from multigpu.spec.model import LSTM_PASSES, Model, Optimizer, Variable
 from multigpu.workloads import find_model, workloads
-from multigpu.workloads.base import LSTM_PASSES, Model, Optimizer, Variable
 from multigpu.workloads.cnn import densenet
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET

@@ -11,7 +11,8 @@ import torch
 
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.variables import initial_values
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 from multigpu.workloads.nmt.description import MODELS, describe
 from multigpu.workloads.nmt.recurrence import Cells, dropped, fused, persistent, stepwise
 from tests.workloads.helpers import filled, sentences
@@ -68,7 +69,7 @@ def test_replicas_share_weights_and_not_masks() -> None:
         Device(run, rank, threads=1)
         masks.append(dropped(torch.ones(1000), 0.5))
         weights.append(
-            dict(initial_values(run.description, run.seed, torch.device("cpu"), torch.float32))
+            dict(initial_values(description_of(run), run.seed, torch.device("cpu"), torch.float32))
         )
     assert torch.equal(masks[1], masks[3])
     assert not any(torch.equal(masks[a], masks[b]) for a, b in ((0, 1), (0, 2), (1, 2)))

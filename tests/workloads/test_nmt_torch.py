@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from multigpu.engines.torch.captured import with_few_shapes
 from multigpu.engines.torch.feed import Shard
 from multigpu.inputs.batch import Batch
+from multigpu.spec.model import Model
 from multigpu.workloads import find_model
-from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.torch import build, library_loss
 from tests.refusals import refused

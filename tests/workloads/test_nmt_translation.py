@@ -13,7 +13,7 @@ import torch
 from multigpu.engines.torch.variables import initial_values
 from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.sentences import EOS, SOS
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
 from multigpu.workloads.nmt.description import NmtConfig, describe
 from multigpu.workloads.nmt.evaluate import corpus_bleu, greedy, held_out_loss, scores
 from multigpu.workloads.nmt.torch import Nmt, build

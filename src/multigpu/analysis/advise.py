@@ -48,8 +48,8 @@ from multigpu.analysis.words import (
     repeats_words,
     way_words,
 )
+from multigpu.build import build_run
 from multigpu.measure.machine import this_machine
-from multigpu.run import build_run
 from multigpu.workloads import workloads
 
 

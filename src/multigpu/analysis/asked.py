@@ -20,9 +20,10 @@ from multigpu.analysis.fields import (
 )
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
+from multigpu.build import build_run
 from multigpu.placements import find_placement
-from multigpu.placements.semantics import Semantics
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
+from multigpu.spec.semantics import Semantics
 from multigpu.workloads import find_model, find_workload, workloads
 
 SAME = (*JOB, "scaling", "devices", *CONDITIONS)
@@ -193,8 +194,8 @@ def differing(row: Any, other: Any) -> list[str]:
 
 
 def semantics(row: Any) -> Semantics:
-    """What the result of a point equals (as `Run.semantics`); one independent or asynchronous
-    replica is joined.
+    """Return what the result of a point equals (as `placements.resolve.semantics_of`); one
+    independent or asynchronous replica is joined.
     """
     return (
         find_placement(row["placement"])

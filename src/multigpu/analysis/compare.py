@@ -171,7 +171,8 @@ def best_single(
         beside it would credit them to the further devices.
     """
     ones = points[(points["n"] > 0) & points["devices"].eq(1)]
-    ones = ones[[kernels <= used for used in kernels_of(ones)]]
+    # an empty list would be taken for names of columns, none of them
+    ones = ones[np.array([kernels <= used for used in kernels_of(ones)], dtype=bool)]
     ones = ones.assign(_first=ones["rate_low"].notna())
     ordered = ones.sort_values(["_first", "rate"], ascending=False, kind="stable")
     return ordered.drop_duplicates([*JOB, *form]).drop(columns="_first").sort_index()

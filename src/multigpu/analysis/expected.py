@@ -22,10 +22,11 @@ from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
+from multigpu.build import build_run
 from multigpu.command import parse_fields
 from multigpu.placements import find_placement
-from multigpu.run import Run, build_run
-from multigpu.workloads import workloads
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, workloads
 
 KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
 """Fields that say which kernels compute a step, whatever merges it."""
@@ -244,7 +245,7 @@ def _merge_s(run: Run, units: float, links: Links) -> float:
     """What all of one merge takes, nothing hidden."""
     return sum(
         merge_seconds(
-            demand_of(find_placement(run.placement), run.description.variables, units),
+            demand_of(find_placement(run.placement), description_of(run).variables, units),
             run.devices,
             links,
         )
@@ -312,7 +313,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     launched = where(rows, devices=1, status="ok", framework=run.framework, execution=run.execution)
     ones, akin = where(launched, precision=run.precision), where(launched, workload=run.workload)
     ceiling = bound_units_per_s(
-        run.description, str(own["gpu"].iloc[0]), run.precision, 1, 1.0
+        description_of(run), str(own["gpu"].iloc[0]), run.precision, 1, 1.0
     ).units_per_s
     if ones.empty or akin.empty or not math.isfinite(ceiling):
         raise ValueError("nothing alike was measured on this machine")
@@ -342,7 +343,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     merge_s = _merge_s(run, units, links) * (
         run.micro_steps or 1 if run.micro_sync == "each" else 1
     )
-    rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{run.description.unit}/s")
+    rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{description_of(run).unit}/s")
     basis = (
         f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of"
         f" {own['machine'].iloc[0]}"

@@ -5,7 +5,7 @@ fields of a Run.
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 Role = Literal["job", "size", "way", "condition", "host", "watch", "length", "repeat", "unread"]
 
@@ -136,12 +136,16 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 
 
 def dtype_of(field: str) -> str:
-    """The dtype of a frame's column for a field of a Run: int64, or Int64 where it may be None;
-    bool; else string.
+    """The dtype of a frame's column for a field of a Run, by its annotation: int64, or Int64 where
+    it may be None; float64; bool; else string.
     """
     annotation: Any = Run.model_fields[field].annotation
     kinds = (
         set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
     )
-    whole = {bool: "bool", int: "int64" if NoneType not in kinds else "Int64"}
-    return next((dtype for kind, dtype in whole.items() if kinds - {NoneType} == {kind}), "string")
+    numbers = {bool: "bool", int: "int64", float: "float64"}
+    if NoneType in kinds:
+        numbers[int] = "Int64"
+    return next(
+        (dtype for kind, dtype in numbers.items() if kinds - {NoneType} == {kind}), "string"
+    )

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import CUT, HOST, REPLICA, assign, least_loaded
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
 
 
 @dataclass(frozen=True)

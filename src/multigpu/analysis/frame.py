@@ -12,9 +12,11 @@ import pandas as pd
 from multigpu.analysis.fields import RUN_FIELDS, dtype_of
 from multigpu.analysis.formulas import jitter, step_memory, throughput
 from multigpu.kept import Kept
+from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Measurement, Record
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 IDENTITY: dict[str, str] = {
     "key": "string",
@@ -104,7 +106,7 @@ def _row(record: Record) -> dict[str, Any]:
     row |= {
         "neighbours": record.lane.neighbours if record.lane else 0,
         "framework_version": record.framework_version,
-        "unit": run.description.unit,
+        "unit": description_of(run).unit,
     }
     if record.status == "ok" and record.measurement is not None:
         row |= _measured(run, record.measurement)
@@ -114,7 +116,7 @@ def _row(record: Record) -> dict[str, Any]:
 def _measured(run: Run, m: Measurement) -> dict[str, Any]:
     timed = [times[run.warmup_steps :] for times in m.step_time_s]  # [rank][timed step]
     slowest = max(timed, key=sum, default=[])
-    moved, cycle = m.moved_bytes, run.semantics.every
+    moved, cycle = m.moved_bytes, semantics_of(run).every
     return {name: getattr(m, name) for name in (*WHOLE, *SECONDS)} | {
         "step_time_s": m.wall_s / run.timed_steps,
         "units_per_s": throughput(m.units, m.wall_s) if m.wall_s > 0 else None,

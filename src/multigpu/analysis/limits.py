@@ -15,8 +15,8 @@ from multigpu.analysis.fields import POINT
 from multigpu.measure.ceilings import read_ceilings
 from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.placements.traffic import KINDS
+from multigpu.spec.model import Model
 from multigpu.workloads import find_model
-from multigpu.workloads.base import Model
 
 TRAINING_PASSES = 3
 """A training step costs about three forward passes: forward, gradients of the activations,

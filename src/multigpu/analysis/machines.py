@@ -13,8 +13,10 @@ import pandas as pd
 from multigpu.analysis.compare import combined
 from multigpu.analysis.limits import Ceiling, ceilings
 from multigpu.analysis.statistics import half_width, log_samples
-from multigpu.conditions import LEAST_ENERGY_S
+from multigpu.placements.resolve import shard_sizes
 from multigpu.record import Record
+from multigpu.spec.rules.devices import LEAST_ENERGY_S
+from multigpu.workloads import description_of
 
 OF_MACHINE = ("driver", "cpu", "cores", "memory_gib")
 VERSIONS = ("torch", "cuda", "tensorflow")
@@ -114,7 +116,7 @@ def _own_rates(records: Iterable[Record]) -> pd.DataFrame:
             for name in ("model", "execution", "precision", "batch_size", "devices")
         }
         who |= {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
-        units = np.array(run.shard_sizes) / sum(run.shard_sizes) * m.units
+        units = np.array(shard_sizes(run)) / sum(shard_sizes(run)) * m.units
         for rank, state in enumerate(m.device_states):
             own = {
                 "gpu": run.chosen_devices[rank],
@@ -189,7 +191,7 @@ def energy_points(records: Iterable[Record]) -> pd.DataFrame:
                 [one.end_j - one.start_j for one in windows],
             )
             power_w = sum(moved / one.window_s for moved, one in zip(joules, windows, strict=True))
-            job = (run.description.unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
+            job = (description_of(run).unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
             rows.append(
                 (
                     record.key,

@@ -17,9 +17,12 @@ from multigpu.analysis.fields import with_role
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import joined
+from multigpu.build import build_run
 from multigpu.placements import placements
 from multigpu.placements.memory import most_kept
-from multigpu.run import Run, build_run
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 GIB = 2**30
 
@@ -87,7 +90,7 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
         row = by_nearness(known, run).iloc[0]
         measured, name = run_of(row), machine or row["machine"]
         adds = (
-            (float(row["peak_memory_gib"]) * GIB - most_kept(measured))
+            (float(row["peak_memory_gib"]) * GIB - most_kept(measured, description_of(measured)))
             * _passing(run)
             / _passing(measured)
         )
@@ -100,10 +103,13 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
         _under(run, name) for name in replicas if rows[name].semantics.facts.is_equal_training
     ):
         with suppress(ValueError):  # its variables are where no formula says
-            if other and (needed := (adds + most_kept(other)) / GIB) <= has_gib:
+            if (
+                other
+                and (needed := (adds + most_kept(other, description_of(other))) / GIB) <= has_gib
+            ):
                 fitting[other.placement] = (needed, other)
     best = sorted(fitting, key=lambda name: (rows[name].uses_host, fitting[name][0]))[:3]
-    left = has_gib * GIB - most_kept(run)
+    left = has_gib * GIB - most_kept(run, description_of(run))
     instead = fitting[best[0]][1] if best else None
     if instead is None and left > 0:
         with suppress(ValueError):  # more parts than rows
@@ -112,7 +118,7 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
                 | {"micro_steps": math.ceil((run.micro_steps or 1) * max(adds / left, 1) + 1)}
             )
     return Room(
-        (adds + most_kept(run)) / GIB,
+        (adds + most_kept(run, description_of(run))) / GIB,
         has_gib,
         len(known) > 0,
         {name: fitting[name][0] for name in best},
@@ -122,7 +128,7 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
 
 def _passing(run: Run) -> float:
     """Rows of the largest shard that pass forward and backward at a time."""
-    return max(run.shard_sizes) / (run.micro_steps or 1)
+    return max(shard_sizes(run)) / (run.micro_steps or 1)
 
 
 def _under(run: Run, placement: str) -> Run | None:
@@ -146,7 +152,8 @@ def kept_gib(row: Any, **changed: Any) -> float:
     NaN where no formula says.
     """
     try:
-        return most_kept(build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)) / GIB
+        run = build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)
+        return most_kept(run, description_of(run)) / GIB
     except ValueError:
         return math.nan
 
@@ -174,8 +181,8 @@ def largest(run: Run, gigabytes: float) -> float:
     bytes) keeps all that it must.
     """
     return (
-        sum(variable.elements for variable in run.description.variables)
+        sum(variable.elements for variable in description_of(run).variables)
         * gigabytes
         * 1e9
-        / most_kept(run)
+        / most_kept(run, description_of(run))
     )

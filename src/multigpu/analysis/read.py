@@ -17,16 +17,11 @@ from multigpu.analysis import collectives
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
-from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.traces import causes_frame, with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.record import HELD_FLAG, Record, RecordStore
 from multigpu.remembered import remembered
 from multigpu.store import stamp_of
-from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.experiment import VIRTUAL
-from multigpu.synchrony.record import SynchronyRecord
-from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingRecord, TrainingStore
 
 HELD_SHARE = 0.05
@@ -159,26 +154,6 @@ class Study:
     def host_steps(self) -> pd.DataFrame:
         """A row a point of training steps between such hosts (`points.points`)."""
         return frames(self.data / "hosts" / "runs")[1]
-
-    @cached_property
-    def synchrony_records(self) -> list[SynchronyRecord]:
-        """Synchrony's Records of this machine, and those of the virtual clock, which has none."""
-        known = SynchronyStore(self.data / "synchrony")
-        return [
-            one
-            for one in known
-            if isinstance(one, SynchronyRecord) and one.place in (self.machine, VIRTUAL)
-        ]
-
-    @cached_property
-    def synchrony(self) -> pd.DataFrame:
-        """A row a Record of them and of averaged models (`synchrony.synchrony_frame`)."""
-        averaged = (
-            one
-            for one in SynchronyStore(self.data / "synchrony")
-            if isinstance(one, AveragingRecord)
-        )
-        return synchrony_frame([*self.synchrony_records, *averaged])
 
     @cached_property
     def training_records(self) -> list[TrainingRecord]:

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 
-from multigpu.conditions import ON_DEVICE
+from multigpu.build import build_run
 from multigpu.placements import find_placement
 from multigpu.record import Record
-from multigpu.run import Batching, Run, build_run
-from multigpu.workloads import open_source
+from multigpu.spec.rules.inputs import ON_DEVICE
+from multigpu.spec.run import Batching, Run
+from multigpu.workloads import description_of, open_source
 
 # --- waiting for a batch
 
@@ -323,9 +324,9 @@ def text_source(run: Run) -> Any:
     """The source of a Run: `shapes(step)` says what every rank's shard counts. ValueError: the Run
     reads no words.
     """
-    if run.description.unit != "words":
+    if description_of(run).unit != "words":
         raise ValueError(
-            f"{run.model!r} reads {run.description.unit}: padding and imbalance are counted for"
+            f"{run.model!r} reads {description_of(run).unit}: padding and imbalance are counted for"
             " words"
         )
     return open_source(run)

@@ -12,7 +12,10 @@ import pandas as pd
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import averages
 from multigpu.analysis.words import MODELS, plural
+from multigpu.placements.resolve import semantics_of
 from multigpu.training.record import TrainingMeasurement, TrainingRecord
+from multigpu.training.schedule import base_rate_of, joined_batch
+from multigpu.workloads import description_of
 
 OF_RUN = (
     *(
@@ -30,7 +33,7 @@ OF_RUN = (
     ),
     *("processes", "devices", "batch_size", "seed"),
 )
-OF_TRAINING = ("rate_scaling", "schedule", "joined_batch")
+OF_TRAINING = ("rate_scaling", "schedule")
 MEASURED = ("steps", "steps_per_epoch", "samples", "train_s")
 NUMBERS = (
     "epochs",
@@ -66,7 +69,9 @@ WHOLE = (
     "training_version",
 )
 COLUMNS: dict[str, str] = (
-    dict.fromkeys((*TEXTS, *OF_RUN, *OF_TRAINING, "measured_at", "commit"), "string")
+    dict.fromkeys(
+        (*TEXTS, *OF_RUN, *OF_TRAINING, "joined_batch", "measured_at", "commit"), "string"
+    )
     | dict.fromkeys(WHOLE, "int64")
     | dict.fromkeys(NUMBERS, "float64")
     | dict.fromkeys(("adjusted", "diverged", "clean_tree"), "bool")
@@ -90,15 +95,16 @@ def _row(record: TrainingRecord) -> dict[str, Any]:
         | identity(record)
     )
     row |= {
-        "unit": run.description.unit,
-        "semantics": run.semantics.kind,
+        "unit": description_of(run).unit,
+        "semantics": semantics_of(run).kind,
         "framework_version": record.versions.get("torch", "none"),
         "training_version": record.training_version,
         # every seed starts anew: a launch of its own as far as accuracy goes
         "launch_id": f"{record.launch_id}, seed {run.seed}",
         "adjusted": training.adjust_to_devices,
-        "multiple": max(1, training.joined_batch // training.reference_batch),
-        "base_rate": training.base,
+        "joined_batch": joined_batch(training),
+        "multiple": max(1, joined_batch(training) // training.reference_batch),
+        "base_rate": base_rate_of(training),
         "epochs": training.epochs,
         "diverged": bool(m and any("diverged" in flag for flag in m.flags)),
     }

@@ -25,8 +25,8 @@ from pydantic import Field, model_validator
 from multigpu.analysis.fields import FOLLOWS
 from multigpu.collectives.run import CollectiveRun
 from multigpu.outside import Added
-from multigpu.run import Run
-from multigpu.schema import Data
+from multigpu.spec.run import Run
+from multigpu.spec.schema import Data
 
 Verdict = Literal[
     "holds",

@@ -12,7 +12,7 @@ from multigpu import paths
 from multigpu.claims.core import Claim, Verdict
 from multigpu.later import later
 from multigpu.remembered import remembered
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 
 class Setting(Data):

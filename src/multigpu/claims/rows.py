@@ -13,7 +13,7 @@ from multigpu.analysis.compare import counterparts
 from multigpu.analysis.points import where
 from multigpu.claims.core import KINDS, Contrast, Predicate, Selection
 from multigpu.collectives.run import CollectiveRun
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 UNMATCHED = frozenset(
     {"devices", "warmup_steps", "timed_steps", "warmup_calls", "calls", "samples"}

@@ -9,7 +9,7 @@ from multigpu.collectives import algorithms
 from multigpu.collectives.algorithm import Cost, counted_cost
 from multigpu.collectives.run import ITEM_BYTES, CollectiveRun
 from multigpu.kept import Answer
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 from multigpu.store import Store
 
 

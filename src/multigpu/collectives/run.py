@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from multigpu.collectives import algorithms
-from multigpu.schema import Asked
+from multigpu.spec.schema import Asked
 
 DeviceType = Literal["cuda", "cpu"]
 

@@ -4,7 +4,7 @@ model is compared. Imports no framework.
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,13 +15,14 @@ from multigpu.measure.machine import DeviceState
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import Window
 from multigpu.placements import find_placement
+from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import Assigned, assign
 from multigpu.record import Equivalence
-from multigpu.run import Run
-from multigpu.stages.check import graph_of, places_of
-from multigpu.workloads import open_source, part_of, workloads
-from multigpu.workloads.base import Model, Optimizer
+from multigpu.spec.model import Model, Optimizer
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, open_source, optimizer_of, part_of, workloads
+from multigpu.workloads.stages import graph_of, places_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class RunContext:
 
     @property
     def model(self) -> Model:
-        return self.run.description
+        return description_of(self.run)
 
     @property
     def placement(self) -> Placement:
@@ -51,11 +52,55 @@ class RunContext:
 
     @property
     def rule(self) -> Optimizer:
-        return self.run.rule
+        return optimizer_of(self.run)
 
     @property
     def captured(self) -> bool:
         return "captured" in self.run.execution
+
+
+@dataclass(frozen=True)
+class Carries:
+    """Parts of a placement's row that a trainer carries out, beside where variables live.
+
+    merges: where gradients merge -> whether this may start before backward has ended: (False,),
+        (True,) or both.
+    algorithms: all-reduces that are written out. staged: variables fetched a step ahead.
+    tables: tables at homes of their own, and rows gathered elsewhere than where they live.
+    losses: where the loss is computed.
+    """
+
+    merges: Mapping[str, tuple[bool, ...]]
+    algorithms: bool = False
+    staged: bool = False
+    tables: bool = False
+    losses: tuple[str, ...] = ("replica",)
+
+    def ignored(self, placement: Placement) -> str | None:
+        """The first field of the row, with its value, that the trainer would pass over."""
+        row = placement
+        ignored = {
+            "merge": row.merge not in self.merges,
+            "overlap": row.overlap not in self.merges.get(row.merge, (row.overlap,)),
+            "algorithm": row.algorithm is not None and not self.algorithms,
+            "staged": row.staged and not self.staged,
+            "embeddings": row.embeddings != row.variables and not self.tables,
+            "lookup": row.lookup not in ("replica", row.embeddings) and not self.tables,
+            "loss": row.loss not in self.losses,
+        }
+        name = next((name for name, is_so in ignored.items() if is_so), None)
+        return f"{name} {getattr(row, name)!r}" if name else None
+
+
+def check_carried(trainer: type[Any], placement: Placement) -> None:
+    """Refuse (`Unsupported`) a row that says what its trainer would ignore: it would be measured
+    and shown as another placement than it is.
+    """
+    if field := trainer.carries.ignored(placement):
+        raise Unsupported(
+            f"placement {placement.name!r} says {field}, which {trainer.__name__} does not carry"
+            " out: choose another value, or a trainer that does"
+        )
 
 
 def all_replicated(placement: Placement) -> bool:
@@ -72,7 +117,7 @@ def all_replicated(placement: Placement) -> bool:
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
     return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(
-        run.description
+        description_of(run)
     )
 
 
@@ -118,7 +163,7 @@ class RunSession:
         """What is known in every framework of the replica at `place` among those of this process,
         after the timed steps.
         """
-        first, leads = self.run.warmup_steps, self.run.leads(self.devices.ranks[place])
+        first, leads = self.run.warmup_steps, dims_of(self.run).leads(self.devices.ranks[place])
         batches = [
             self.batches[index][place] for index in range(first, first + self.run.timed_steps)
         ]
@@ -174,5 +219,6 @@ def compared(run: Run, precision: str, any_rows: bool) -> Run:
 def tolerance_of(run: Run, precision: str) -> float:
     """How far variables may be apart when the Run was compared in this precision."""
     return max(
-        run.semantics.tolerance, TOLERANCE[precision, "sgd" if run.rule.name == "sgd" else "adam"]
+        semantics_of(run).tolerance,
+        TOLERANCE[precision, "sgd" if optimizer_of(run).name == "sgd" else "adam"],
     )

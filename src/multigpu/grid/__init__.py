@@ -25,13 +25,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Self, TypeVar
 
+from multigpu.build import build_run
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import START_S, Point, launch_of
-from multigpu.run import Run, build_run
+from multigpu.outside import Added
+from multigpu.spec.run import Run
 
 Entry = TypeVar("Entry")
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
@@ -210,13 +213,23 @@ def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> li
     ]
 
 
+ADDED: Added[Path] = Added("grids", ModuleType, use=lambda package, _: Path(package.__path__[0]))
+"""Folders whose *.yaml are grids, each a package that another distribution adds."""
+
+
+def grid_file(name: str) -> Path | None:
+    """The file of the grid of this name: `grids/<name>.yaml`, or one that another package adds."""
+    files = (folder / f"{name}.yaml" for folder in (FOLDER, *ADDED.values()))
+    return next((file for file in files if file.is_file()), None)
+
+
 def grid(name: str, counts: Sequence[int]) -> list[Planned]:
-    """The entries of the grid `grids/<name>.yaml` at these numbers of devices, each once
+    """The entries of the grid of this name (`grid_file`) at these numbers of devices, each once
     (`each_once`).
     """
     return each_once(
         entry
-        for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True)
+        for row in read_rows(grid_file(name) or Path(name), counts, asked_only=True)
         for entry in planned(row)
     )
 
@@ -228,10 +241,15 @@ def gpu_study(devices: Sequence[int]) -> list[Planned]:
 
 GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "gpu_study": gpu_study,
-    **{file.stem: partial(grid, file.stem) for file in sorted(FOLDER.glob("*.yaml"))},
+    **{
+        name: partial(grid, name)
+        for name in sorted(
+            file.stem for folder in (FOLDER, *ADDED.values()) for file in folder.glob("*.yaml")
+        )
+    },
 }
-"""By name, a function of the device counts to measure: the files of `grids/`, and the default of a
-machine with GPUs.
+"""By name, a function of the device counts to measure: the files of `grids/`, those of other
+packages, and the default of a machine with GPUs.
 """
 
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from multigpu.schema import Data, refusal
+from multigpu.spec.schema import Data, refusal
 from multigpu.workloads import find_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "grids"

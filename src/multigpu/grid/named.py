@@ -8,9 +8,9 @@ from itertools import combinations
 from multigpu.grid.expand import Condition, Values
 from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.placements import placements
-from multigpu.placements.partition import uncuttable
-from multigpu.run import Run
-from multigpu.workloads import find_model
+from multigpu.spec.rules.partition import uncuttable
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.family import SWEEPS
 
@@ -141,7 +141,7 @@ def ladder_s(run: Run) -> float:
         images or more take 0.8 to 1.9 times that. What needs more than 141 GB ends at once;
     of a pass over activations 0.3 bytes stay with batch norm and 0.5 without.
     """
-    model, passes = run.description, run.description.memory_passes_per_unit
+    model, passes = description_of(run), description_of(run).memory_passes_per_unit
     if (
         0.3 if any(v.kind == "norm" for v in model.variables) else 0.5
     ) * passes * run.batch_size > 141e9:

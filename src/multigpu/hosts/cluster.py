@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 if TYPE_CHECKING:
     from multigpu.measure.machine import Machine

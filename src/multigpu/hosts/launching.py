@@ -34,7 +34,7 @@ from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.private_network import allowed
 from multigpu.measure.process import end_in_order
 from multigpu.placements import find_placement
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 LOOPBACK = "127.0.0.1"
 PORT = 29400  # where host 0 listens unless a command says otherwise

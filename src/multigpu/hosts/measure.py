@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from multigpu import paths
+from multigpu.build import build_run
 from multigpu.collectives import algorithms
 from multigpu.collectives.experiment import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import CollectiveRun, methods_for
 from multigpu.command import Parser, add_usual, answered
-from multigpu.grid.expand import FOLDER, Kind, expand
+from multigpu.grid.expand import Kind, expand
 from multigpu.hosts.cluster import slug
 from multigpu.hosts.namespaces import Hosts, Spread, why_not
 from multigpu.measure.machine import framework_version
@@ -28,8 +29,9 @@ from multigpu.measure.point import Point
 from multigpu.measure.summary import LEFT, Summary
 from multigpu.measure.sweep import measure
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads import find_model
+from multigpu_study.grids import FOLDER
 
 PARTS = (
     "growth",

@@ -155,6 +155,11 @@ class Feeding(ABC, Generic[Given]):
         self.waits[step] = time.perf_counter() - began
         return made
 
+    def settle(self) -> None:
+        """Wait until the batch that is made ahead is made, or has failed."""
+        if self.next:
+            self.next[1].exception()
+
     def _made(self, step: int) -> Given:
         period = self.source.period
         index = step % period if period else step

@@ -21,8 +21,9 @@ from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.files import fingerprint, no_files
 from multigpu.inputs.plans import BUCKETS, bucket_of
 from multigpu.inputs.sentences import EOS, SPECIAL, TextShape, capacity_of, text_batch
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 
 SYNTHETIC_WORDS = 100
 """Words a side where the Run names none: document 000's Exp5."""
@@ -145,7 +146,7 @@ class DrawnText(Source):
         means: bool = False,
     ) -> None:
         self.label, self.period = label, period
-        self._sizes, self._seed, self._words, self._means = run.shard_sizes, run.seed, words, means
+        self._sizes, self._seed, self._words, self._means = shard_sizes(run), run.seed, words, means
         self._width = fixed_width(run)
         self._vocabularies = vocabulary_sizes(model)
         deciding = [0 if run.batching == "shared" else rank for rank in range(len(self._sizes))]

@@ -25,8 +25,8 @@ from multigpu.inputs.batch import Batch, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files
 from multigpu.inputs.images import StoredImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads import open_source
 
 DRAWN = (

@@ -12,8 +12,9 @@ from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.pictures import CIFAR_CHANNELS, Cifar10, Digits, ImageFolder, Pictures
 from multigpu.inputs.plans import Epochs
 from multigpu.inputs.teacher import TaughtImages
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 
 LAW_VERSION = 1
 """Enters the fingerprint of what is drawn: raise it when the same seed comes to give other
@@ -41,7 +42,7 @@ class DrawnRows(Source):
     ) -> None:
         no_files(run)
         self._sizes, self._seed, self._classes = (
-            run.shard_sizes,
+            shard_sizes(run),
             run.seed,
             int(model.config.classes),
         )
@@ -74,7 +75,7 @@ class HostImages(Source):
     def __init__(self, run: Run, model: Model) -> None:
         no_files(run)
         self._sizes, self._seed, self._classes = (
-            run.shard_sizes,
+            shard_sizes(run),
             run.seed,
             int(model.config.classes),
         )

@@ -14,8 +14,8 @@ from multigpu.inputs.files import ParallelText, file_digest, fingerprint, read_p
 from multigpu.inputs.sentences import EOS, SOS, UNK
 from multigpu.inputs.text import CorpusText, EncodedCorpus, collect_corpus
 from multigpu.paths import CORPUS
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 
 PIECES = 8_000
 """The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from multigpu.inputs.batch import Source
-from multigpu.run import Run
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.run import Run
 
 BUCKETS = 6
 WIDTH = 10
@@ -69,13 +70,13 @@ class Epochs(Source):
     in_order = False
 
     def __init__(self, run: Run, count: int, items: str = "images") -> None:
-        self._sizes, self._seed, self._joined = run.shard_sizes, run.seed, sum(run.shard_sizes)
+        self._sizes, self._seed, self._joined = shard_sizes(run), run.seed, sum(shard_sizes(run))
         if count < self._joined:
             raise ValueError(
                 f"a joined batch of {self._joined} {items} needs at least as many: the data set has"
                 f" {count}"
             )
-        self.count, self._bounds = count, np.cumsum([0, *run.shard_sizes])
+        self.count, self._bounds = count, np.cumsum([0, *shard_sizes(run)])
         self._plan = lru_cache(maxsize=2)(self.plan)
         self.steps_per_epoch = len(self._plan(0))
 

@@ -16,8 +16,9 @@ from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.plans import Epochs
 from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
 from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 from multigpu.workloads.deepconn.description import TABLE
 
 Reviews = ReviewFile | PlantedReviews
@@ -162,7 +163,7 @@ class DrawnReviews(Source):
 
     def __init__(self, run: Run, model: Model) -> None:
         no_files(run)
-        self._sizes, self._seed = run.shard_sizes, run.seed
+        self._sizes, self._seed = shard_sizes(run), run.seed
         self._entries, self._width = _vocabulary_size(model), 2 * int(model.config.length)
         self.capacity = {TABLE: max(self._sizes) * self._width}
         self.fingerprint = fingerprint(LAYOUT_VERSION, "even", self._entries, self._width, run.seed)

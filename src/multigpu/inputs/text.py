@@ -31,8 +31,8 @@ from multigpu.inputs.sentences import (
     text_batch,
 )
 from multigpu.paths import CORPUS
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
 
 _log = logging.getLogger(__name__)
 

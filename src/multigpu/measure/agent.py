@@ -25,8 +25,11 @@ from pathlib import Path
 
 import psutil
 import torch.distributed as dist
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.api import MultiprocessContext, SubprocessContext
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
@@ -34,10 +37,11 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
     rendezvous_handler_registry,
 )
+from torch.distributed.launcher import api
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from multigpu.hosts.launching import LOOPBACK
-from multigpu.measure.plan import MAX_STARTS
+from multigpu.measure.plan import MAX_STARTS, Journal
 from multigpu.measure.process import (
     STARTED_AT,
     end_with_parent,
@@ -135,6 +139,34 @@ def forked(module: str, path: str) -> None:
     importlib.import_module(module).main()
 
 
+class WatchfulAgent(LocalElasticAgent):
+    """Torch's agent, which leaves word of each worker that ends before its plan does, and takes one
+    that ends with 0 for what it is: torch's waits for the others, or for ever.
+    """
+
+    journal: Journal
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        context = self._pcontext
+        if isinstance(context, MultiprocessContext) and context._pc is not None:
+            for rank, process in enumerate(context._pc.processes):
+                if process.exitcode is not None and not self.journal.has_left(process.pid):
+                    return self._lost(worker_group, rank, process.pid, process.exitcode)
+        if isinstance(context, SubprocessContext):
+            for rank, handler in context.subprocess_handlers.items():
+                code, pid = handler.proc.poll(), handler.proc.pid
+                if code is not None and not self.journal.has_left(pid):
+                    return self._lost(worker_group, rank, pid, code)
+        result: RunResult = super()._monitor_workers(worker_group)
+        return result
+
+    def _lost(self, group: WorkerGroup, local: int, pid: int, code: int) -> RunResult:
+        rank = group.workers[local].global_rank
+        self.journal.report("lost", rank=rank, code=code)
+        failure = ProcessFailure(local_rank=local, pid=pid, exitcode=code or 1, error_file="")
+        return RunResult(state=WorkerState.FAILED, failures={rank: failure})
+
+
 def main() -> None:
     """Entry point: `python -m multigpu.measure.agent PLAN`."""
     end_with_parent()
@@ -169,6 +201,8 @@ def main() -> None:
     # newer than torch 2.11: how long a terminated worker may take to go
     if hasattr(config, "shutdown_timeout"):
         config.shutdown_timeout = 5
+    WatchfulAgent.journal = Journal(Path(plan["scratch"]))
+    api.LocalElasticAgent = WatchfulAgent  # type: ignore[misc]
     try:
         module = f"multigpu.measure.{plan['program']}"
         if plan["framework"] == "tensorflow":

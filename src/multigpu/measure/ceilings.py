@@ -12,7 +12,7 @@ from pathlib import Path
 from multigpu.measure.held import turn
 from multigpu.measure.machine import gpu_count, source_state, this_machine, versions
 from multigpu.measure.process import ask
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 PRODUCT, COPY_BYTES, LINK_BYTES, REPEATS = 8192, 2**32, 2**28, 20
 

@@ -16,8 +16,8 @@ from multigpu.inputs.files import check_inputs
 from multigpu.kept import Status
 from multigpu.measure.machine import versions
 from multigpu.measure.session import Session, Stage
-from multigpu.run import Run
-from multigpu.schema import Asked, Data
+from multigpu.spec.run import Run
+from multigpu.spec.schema import Asked, Data
 from multigpu.store import Store
 from multigpu.workloads import open_source
 

@@ -18,7 +18,7 @@ from multigpu.measure.point import Point, known_points
 from multigpu.measure.summary import Bar, Summary, followed
 from multigpu.measure.timed import check_devices
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 SLOTS, MOST_REPEATS = 64, 100
 """Of each round: slot 0 is lane 0 alone, slot 1 + n is lane n beside the others; each has so many

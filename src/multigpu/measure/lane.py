@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 # tells a process that it has a part of a machine: JSON of the whole `machine` and of the `lane`
 LANE_VARIABLE = "MULTIGPU_LANE"

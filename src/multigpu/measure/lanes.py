@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 
-from multigpu.conditions import ON_DEVICE
 from multigpu.measure.held import turn
 from multigpu.measure.lane import LANE_VARIABLE, Lane, Place, places, visible_gpus
 from multigpu.measure.machine import Machine, gpu_count, this_machine
@@ -21,7 +20,8 @@ from multigpu.measure.sweep import measure, sweep
 from multigpu.measure.timed import TIMED, item_of
 from multigpu.placements import find_placement
 from multigpu.record import RecordStore
-from multigpu.run import Run
+from multigpu.spec.rules.inputs import ON_DEVICE
+from multigpu.spec.run import Run
 
 
 def undisturbed(run: Run) -> bool:

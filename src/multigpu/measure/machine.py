@@ -19,7 +19,7 @@ import psutil
 
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine, slug
 from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 # Environment variables that change what is measured; a Record keeps those that are set.
 TELLING = re.compile(

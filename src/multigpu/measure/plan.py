@@ -13,7 +13,8 @@ from pydantic import SerializeAsAny, ValidationInfo, field_validator
 
 from multigpu.kept import Status
 from multigpu.measure.experiment import Due, Experiment
-from multigpu.schema import Data
+from multigpu.measure.stacks import how_ended, own_call, read_stacks
+from multigpu.spec.schema import Data
 
 Fault = tuple[Status, str]  # of a Run that cannot be measured, and why
 Noted = Literal["fault", "echo"]
@@ -138,6 +139,33 @@ class Journal:
     def ended(self) -> bool:
         return any(event["event"] == "end" for event in self.events())
 
+    def left(self, process: int) -> None:
+        """Leave word that a worker is through with its plan, and may end."""
+        (self.scratch / f"{process}.left").touch()
+
+    def has_left(self, process: int | None) -> bool:
+        return (self.scratch / f"{process}.left").exists()
+
+    def open_item(self) -> dict[str, Any] | None:
+        """The last item that was started, as it was reported; None: none is being measured."""
+        open_events = [event for event in self.events() if event["event"] in ("start", "done")]
+        last = open_events[-1] if open_events else None
+        return last if last and last["event"] == "start" else None
+
+    def lost(self, key: str) -> dict[str, Any] | None:
+        """The worker that ended first after the last start of this Run, with its exit code, as it
+        was reported; None: none did.
+        """
+        first: dict[str, Any] | None = None
+        started = ""
+        for event in self.events():
+            if event["event"] == "start":
+                started = event["key"]
+                first = None if started == key else first
+            elif event["event"] == "lost" and started == key and first is None:
+                first = event
+        return first
+
     def stack_file(self, key: str, rank: int) -> Path:
         """Where a replica that hangs leaves its stacks."""
         return self.scratch / f"{key}.{rank}.stacks"
@@ -170,12 +198,19 @@ class Journal:
         if len(starts) < MAX_STARTS:
             return None
         died = f"its workers died {len(starts)} times"
-        if echo := self.noted("echo").get(key):
+        lost = self.lost(key)
+        # who gives up with an echo ends with 1, and is not the one that went first
+        if (echo := self.noted("echo").get(key)) and (lost is None or lost["code"] == 1):
             return echo[0], f"{died}: {echo[1]}"
+        if lost:
+            died += f": rank {lost['rank']} {how_ended(lost['code'])}"
+            stacks = read_stacks(self.stack_file(key, lost["rank"]))
+            if place := own_call(stacks):
+                died += f", in `{place}`"
+        else:
+            died += " without a message"
         words = self._dying_words(starts[-1])
-        return "failed", f"{died} without a message" + (
-            f"; last on standard error: {words}" if words else ""
-        )
+        return "failed", died + (f"; last on standard error: {words}" if words else "")
 
     def _dying_words(self, since: float) -> str:
         """The last line on standard error since then of the worker that fell silent first, asked by

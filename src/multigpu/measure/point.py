@@ -9,7 +9,7 @@ from multigpu.measure.experiment import Due
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.placements import find_placement
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 START_S = 10.0  # what starting a launch takes on a host of GPUs: its processes, CUDA and NCCL
 

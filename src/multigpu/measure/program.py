@@ -25,7 +25,10 @@ from multigpu.measure.machine import confine, this_machine
 from multigpu.measure.plan import Fault, Journal, Plan
 from multigpu.measure.process import STARTED_AT, end_with_parent
 from multigpu.measure.session import Session, load_hook
+from multigpu.measure.stacks import ending_told, own_call, read_stacks
+from multigpu.measure.standing import DUMPING, Board, board_file, noted
 from multigpu.measure.surroundings import Watch
+from multigpu.workloads.own.job import JobError, of_a_signal, own_line
 
 # names of the classes, of PyTorch, TensorFlow and Python
 MEMORY_ERRORS = {
@@ -70,6 +73,9 @@ def status_of(error: BaseException) -> Fault:
     text = printable(" ".join(str(error).split()))
     status = _status(error, text.lower())
     text = f"{type(error).__name__}: {text}" if status == "failed" else text
+    # a JobError names the line itself
+    if not isinstance(error, JobError) and (place := own_line(error)):
+        text = f"{text} ({printable(place)})"
     # of a long one the middle goes: TensorFlow names the operation first and the cause last
     return status, text if len(text) <= 300 else f"{text[:175]} ... {text[-120:]}"
 
@@ -89,7 +95,9 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
     """
     try:
         return action(), None
-    except Exception as error:
+    except BaseException as error:
+        if of_a_signal(error):
+            raise
         if os.environ.get("MULTIGPU_TRACEBACKS"):
             traceback.print_exc()
         return None, status_of(error)
@@ -114,6 +122,7 @@ class Program:
         )
         self.watch: Watch | None = None
         self.session: Session | None = None
+        self.board: Board | None = None
 
     def run_plan(self) -> None:
         """Every item that has no Record."""
@@ -159,11 +168,16 @@ class Program:
             self.rank,
             shared,
             self.startup_s,
-            lambda name: self.hook(name, item.run, self.rank),
+            lambda name: self.begun(name, item.run),
             self.hosts,
         )
-        with open(self.journal.stack_file(self.plan.key(item), self.rank), "w") as stacks:
+        with (
+            open(self.journal.stack_file(self.plan.key(item), self.rank), "w") as stacks,
+            noted(board_file(self.plan.memory, self.plan.key(item), self.rank)) as self.board,
+            ending_told(stacks, lambda code: self.tell_end(index, code, stacks.name)),
+        ):
             faulthandler.dump_traceback_later(item.timeout_s, exit=True, file=stacks)
+            faulthandler.register(DUMPING, file=stacks)
             try:
                 self.session, fault = guarded(lambda: self.kind.open(item, seat))
                 if fault := self.agreed(index, "built", fault):
@@ -188,6 +202,22 @@ class Program:
                 if self.rank == 0:
                     shutil.rmtree(shared, ignore_errors=True)
                 faulthandler.cancel_dump_traceback_later()
+                faulthandler.unregister(DUMPING)
+
+    def begun(self, stage: str, run: Any) -> None:
+        """Note, and tell the plan's hook, the stage or step of a Run that begins."""
+        if self.board is not None:
+            self.board.at(stage)
+        self.hook(stage, run, self.rank)
+
+    def tell_end(self, index: int, code: int, stacks: str) -> None:
+        """Leave word that code inside ends this process, with the user's own line where it is
+        theirs.
+        """
+        place = own_call(read_stacks(Path(stacks)))
+        told = f"rank {self.rank} ended its process with os._exit({code})"
+        fault: Fault = ("failed", f"{told}, in `{place}`" if place else told)
+        self.journal.note(self.plan.key(self.plan.items[index]), fault)
 
     def shared_folder(self, index: int) -> Path:
         """A new folder in memory that all replicas of an item know."""
@@ -310,3 +340,4 @@ def run_program(program: Callable[[Plan], None]) -> None:
         os._exit(1)
     confine(plan.items[0].run.host_cores)  # the same for all items of a launch
     program(plan)
+    journal.left(os.getpid())

@@ -14,11 +14,13 @@ from multigpu.measure.process import import_for_good
 from multigpu.measure.timing import clock_flags, training_fault
 from multigpu.measure.traced import joined
 from multigpu.placements import find_placement
-from multigpu.placements.checks import PARTITIONED
+from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.record import HELD_FLAG, Measurement
-from multigpu.run import Run
-from multigpu.workloads import workloads
+from multigpu.spec.parallel import PARTITIONED
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, workloads
+from multigpu.workloads.stages import graph_of
 
 Stage = Callable[[str], None]
 """Told the name of each stage that begins: "build", "warm-up", "step", "timed"."""
@@ -85,7 +87,7 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
     variables of one name have an entry each, else one that moved would hide one that stood still.
     """
     row = find_placement(run.placement)
-    flat = {variable.name for variable in run.description.variables if variable.flat}
+    flat = {variable.name for variable in description_of(run).variables if variable.flat}
     own = row.compute in PARTITIONED or not row.semantics.facts.replicas_agree
     found: dict[str, float] = {}
     for rank, part in enumerate(parts):
@@ -102,11 +104,14 @@ def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
     there are none.
     """
     row = find_placement(run.placement)
-    if row.variables == "replica" and run.semantics.agree_after(run.warmup_steps + run.timed_steps):
+    if row.variables == "replica" and semantics_of(run).agree_after(
+        run.warmup_steps + run.timed_steps
+    ):
         return all(part["prints"] == parts[0]["prints"] for part in parts)
-    if row.compute in PARTITIONED and run.copies > 1:
+    if row.compute in PARTITIONED and dims_of(run).copies > 1:
         return all(
-            part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts)
+            part["prints"] == parts[rank % dims_of(run).degree]["prints"]
+            for rank, part in enumerate(parts)
         )
     return None
 
@@ -124,7 +129,7 @@ def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
     masters = (
         parts[:1]
         if row.variables == "replica"
-        else parts[: run.degree]
+        else parts[: dims_of(run).degree]
         if row.compute in PARTITIONED
         else parts
     )
@@ -141,7 +146,8 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
     skipped = first.get("skipped")
     left_out = max((part["skipped"][1] for part in parts if part.get("skipped")), default=0)
     # stale variables are the first ones more than once
-    stale = find_placement(run.placement).semantics.steps
+    row = find_placement(run.placement)
+    stale = row.semantics.steps
     if fault := training_fault(losses[stale:], distances_moved(run, parts), agree, left_out):
         raise DidNotTrain(fault)
     # of one step, or cycle of steps, over all replicas, by kind; uncounted: why there are none
@@ -149,7 +155,13 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         dict(sum((Counter(part["moved"]) for part in parts), Counter[str]())),
         first.get("uncounted"),
     )
-    predicted = step_bytes(run, first["lookups"], first.get("gradient_rows"))
+    predicted = step_bytes(
+        run,
+        description_of(run),
+        first["lookups"],
+        first.get("gradient_rows"),
+        graph_of(run) if row.compute == "stage" else None,
+    )
     wall_s, events = max(part["wall_s"] for part in parts), [part["event_s"] for part in parts]
     flags = clock_flags(wall_s, events)
     if uncounted:
@@ -185,6 +197,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         skipped_steps=(skipped[0], skipped[1] - skipped[0]) if skipped else None,
         flags=flags,
         input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],
+        ready_step_s=max((part["ready_s"] for part in parts if "ready_s" in part), default=None),
         energy=[part["energy"] for part in parts if part.get("energy")],
         equivalence=first.get("equivalence"),
         trace=joined([part["trace"] for part in parts], run.traced_from)

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from multigpu.measure.machine import find_nvml, gpu_handle
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 SHARE_VARIABLE = "MULTIGPU_DISTURBED_AT"
 """A share of the cores: a Run beside which other processes used more of them was disturbed."""

@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -37,6 +37,9 @@ ENDING_S = 20.0
 """For a launch to end by itself once all is measured: torch's agent waits for ever for a worker
 that was killed as it ended.
 """
+
+ENDED_IN_TIME_S = 1.0
+"""For a launch to end in order where its end was called for in a budget."""
 
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host
 # out of service
@@ -204,9 +207,11 @@ def launch_plan(
     summary: Summary,
     company: Company | Spread | None = None,
     stop: Event | None = None,
+    look: Callable[[Plan], None] | None = None,
 ) -> None:
     """Run one plan to its end, on several hosts again until they get through it; a RuntimeError:
-    the launcher died, or a host was lost.
+    the launcher died, or a host was lost. look: called several times a second meanwhile; what it
+    raises ends the launch.
     """
     finished: set[int] = set()
     # every item may end some
@@ -214,7 +219,7 @@ def launch_plan(
         if company and start:
             company.settle(Journal(plan.scratch))
         code = _launch_once(
-            company.offer(plan) if company else plan, bar, summary, company, finished, stop
+            company.offer(plan) if company else plan, bar, summary, company, finished, stop, look
         )
         if code == 0:
             return
@@ -234,6 +239,7 @@ def _launch_once(
     company: Company | Spread | None,
     finished: set[int],
     stop: Event | None,
+    look: Callable[[Plan], None] | None,
 ) -> int:
     """One start of the plan's workers; the agents' exit code. finished: what was reported as done,
     of earlier starts too.
@@ -253,6 +259,8 @@ def _launch_once(
             while True:
                 if stop and stop.is_set():
                     raise KeyboardInterrupt
+                if look:
+                    look(plan)
                 ended = [agent.poll() for agent in agents]
                 new = journal.events()[seen:]
                 seen += len(new)
@@ -280,7 +288,8 @@ def _launch_once(
                     return 0
                 time.sleep(0.1)
         finally:
-            end_in_order(agents, 0.0 if company else 20.0)
+            # who looks wants it to end in time, and what was measured is on the disk
+            end_in_order(agents, 0.0 if company else ENDED_IN_TIME_S if look else 20.0)
     return next((code for code in ended if code), agents[0].returncode)
 
 

@@ -19,7 +19,8 @@ from multigpu.measure.point import Point, launch_of
 from multigpu.measure.session import Session, measurement, open_session
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Measurement, RecordStore
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 # of a point that was not started, because another showed that it would fail; no Record is written
 PASSED_OVER = "passed_over"
@@ -60,16 +61,19 @@ class Timed(Experiment[Item]):
         return measurement(item.run, parts, total_s)
 
     def fields(self, item: Item, status: Status) -> dict[str, Any]:
-        own = {
+        return self.unread(item) | input_fields(item.run, status)
+
+    def unread(self, item: Item) -> dict[str, Any]:
+        """As `fields`, without what is known only to who reads the input."""
+        return {
             "run": item.run,
             "timing_version": TIMING_VERSION,
             "lane": this_lane(),
             "boot": this_boot(),
         }
-        return own | input_fields(item.run, status)
 
     def told(self, item: Item, measured: Measurement) -> str:
-        return f"{measured.units / measured.wall_s:,.0f} {item.run.description.unit}/s"
+        return f"{measured.units / measured.wall_s:,.0f} {description_of(item.run).unit}/s"
 
     def passed_over(self, plan: Plan, item: Item) -> tuple[str, str] | None:
         batch = full_at(plan, item)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from multigpu.run import Run
+    from multigpu.spec.run import Run
 
 TIMING_VERSION = 1
 """Enters every Record's key. Raise it whenever what a figure means changes, so that old and new

@@ -4,7 +4,7 @@ the profiler says). No framework.
 
 from typing import Any, Literal
 
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 
 Phase = Literal["pull", "forward", "backward", "forward_backward", "merge", "update"]
 PHASES: tuple[Phase, ...] = ("pull", "forward", "backward", "forward_backward", "merge", "update")

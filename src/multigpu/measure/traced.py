@@ -28,7 +28,7 @@ from multigpu.measure.trace import (
     StepTrace,
     TraceSummary,
 )
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 TRACES = "MULTIGPU_TRACES"
 """The environment variable that names a folder for full traces: Chrome's format, as Perfetto reads

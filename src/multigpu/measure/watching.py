@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 WATCHED = "MULTIGPU_WATCHED"  # the environment variable that names the file
 HOOK = "multigpu.measure.watching:note"

@@ -2,23 +2,28 @@
 on few samples.
 """
 
+import contextlib
 import hashlib
 import importlib
 import inspect
 import json
 import re
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from multigpu.own.drawn import several
+from multigpu.own.examined import Reached, Tried, largest, notes_of, shortest
+from multigpu.own.feeding import making_of
+from multigpu.own.joined import Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job, JobError, pack, telling
+from multigpu.workloads.own.seeding import undisturbed
 
 # with which a model is tried where it takes them: few, since this is a CPU, and more than one,
 # which batch norm wants
@@ -32,29 +37,8 @@ EQUAL = {
 
 Precision = Literal["fp32", "fp64"]
 
-
-@dataclass
-class Tried:
-    """One step: its loss, numbers kept for backward (0: unknown), what embeddings were asked for,
-    gradients, whether it drew at random.
-    """
-
-    loss: float
-    kept: int
-    asked: dict[str, list[Any]]
-    gradients: dict[str, np.ndarray | None]
-    random: bool
-
-
-def shortest(step: Callable[[], Any]) -> float:
-    """Seconds of the shortest step of half a second, after a first one."""
-    step()
-    ends, took = time.perf_counter() + 0.5, list[float]()
-    while not took or (time.perf_counter() < ends and len(took) < 20):
-        began = time.perf_counter()
-        step()
-        took.append(time.perf_counter() - began)
-    return min(took)
+LONGEST_TITLE = 60
+"""Letters of a job's name that names of files take over."""
 
 
 class Examination:
@@ -68,9 +52,11 @@ class Examination:
     shapes: dict[str, tuple[int, ...]]
     tied: dict[str, str]
     frozen: list[str]
+    stored: dict[str, Any]
 
     def __init__(self, job: Job, replicas: int) -> None:
         self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
+        self.divides = True  # whether a part of a batch can be computed by itself
         self.structure, self.arrays = arrays_of_step(
             batches_of(self.framework, job, job.batch_size, replicas, 0, 0), 0
         )
@@ -129,16 +115,21 @@ class Examination:
         left_out: whether it drew at random.
         """
         precision: Precision = "fp64"
+        self.precision = precision
         try:
             first = self.step(self.cut(rows), model := self.plain(precision), precision)
             sizes = {
-                name: float(abs(gradient).max())
+                name: largest(gradient)
                 for name, gradient in first.gradients.items()
                 if gradient is not None
             }
-            self.flat = [name for name, size in sizes.items() if size <= FLAT * max(sizes.values())]
+            self.flat = [
+                name
+                for name, size in sizes.items()
+                if size <= FLAT * max(sizes.values(), default=0.0)
+            ]
         except JobError:
-            precision = "fp32"
+            self.precision = precision = "fp32"
             first = self.step(self.cut(rows), model := self.plain(precision), precision)
             self.notes.append(
                 "it does not compute in fp64, so placements are compared in fp32, less exactly"
@@ -161,48 +152,66 @@ class Examination:
                 ),
             )
         if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
-            self._joined(rows, model)
+            try:
+                self._joined(rows, model)
+            except JobError:
+                self.divides = False
+                self.notes.append(
+                    "half of a batch cannot be computed by itself (the model or the loss looks at"
+                    " all of its samples): placements are compared on whole batches"
+                )
         return precision, ""
 
     def _joined(self, rows: int, model: Any) -> None:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained
         depends on how a batch is shared out.
         """
-        whole, halves = self.cut(rows), (slice(rows // 2), slice(rows // 2, None))
-        joined = self.step(whole, model, "fp64").gradients
-        parts = [
-            self.step([array[half] for array in whole], model, "fp64").gradients for half in halves
-        ]
-        for name, gradient in joined.items():
-            each = [own for part in parts if (own := part[name]) is not None]
-            if gradient is None or len(each) < len(parts):
-                continue
-            if float(abs(gradient - sum(each) / 2).max()) > 1e-6 * max(
-                1e-12, float(abs(gradient).max())
-            ):
-                self.notes.append(
-                    "the mean of shards' gradients is not the joined batch's (batch norm, or a loss"
-                    " that is no mean over samples): one process that takes the shards one after"
-                    " the other is the reference"
-                )
-                return
+
+        def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:
+            tried = self.step(arrays, model, "fp64")
+            return tried.loss, tried.gradients
+
+        if note := note_of(step, self.arrays, rows, self.without_norms(model)):
+            self.notes.append(note)
+
+    @contextlib.contextmanager
+    def without_norms(self, model: Any) -> Iterator[bool]:
+        """Have batch norm use what it has learned inside, and tell whether there is any."""
+        yield False
 
     def step_s(self) -> float:
         return shortest(lambda: self.step(self.arrays))
+
+    def reached(self, tried: Tried, rows: int | None, precision: Precision) -> Reached:
+        """Which variables get gradients, from as many whole batches as there is time for."""
+        counts = {name: int(tried.gradients[name] is not None) for name in self.shapes}
+        return Reached(1, counts, self.flat)
+
+    def confirmed(self, told: dict[str, Any], rows: int | None, precision: Precision) -> None:
+        """Compare what engines would train with the user's own model on whole batches, and change
+        the fields of the description that are told so that they do not differ; a JobError where
+        they do all the same.
+        """
+
+    def counted_flops(self, arrays: list[np.ndarray]) -> int:
+        """As `flops`; 0, which is noted, where they cannot be counted."""
+        try:
+            return self.flops(arrays)
+        except MemoryError:
+            raise
+        except Exception as error:
+            cause = error.__cause__ or error
+            why = " ".join(str(cause).split())[:80]
+            self.notes.append(
+                f"its operations cannot be counted ({type(cause).__name__}: {why}): how near a step"
+                " is to the arithmetic's bound is unknown"
+            )
+            return 0
 
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
         """What was found out. timed: whether this CPU is what will train."""
         tried, rows = self.tried()
         arrays = self.cut(rows)
-        tables = self.tables(tried, arrays)
-        idle = [name for name in self.shapes if tried.gradients[name] is None]
-        fixed = [*self.frozen, *idle]
-        if idle:
-            named = idle[0].removeprefix("model.")
-            self.notes.append(
-                f"{len(idle)} parameters get no gradient and are left as they are, {named} among"
-                " them"
-            )
         if wrong := [
             name
             for name, gradient in tried.gradients.items()
@@ -213,38 +222,45 @@ class Examination:
                 f" finite ({self.job.made_at})"
             )
         checked_in, unchecked = self.comparability(rows, tried.random)
-        if flat := [name for name in self.flat if name not in fixed]:
-            what = (
-                "parameters have a gradient that is zero but for rounding, as a bias before batch"
-                " norm has"
-            )
-            self.notes.append(f"{len(flat)} {what}: they need not move")
+        precision = self.precision
+        reached = self.reached(tried, rows, precision)
+        fixed = [*self.frozen, *reached.idle]
+        tables = self.tables(tried, arrays)
+        self.notes += notes_of(reached, fixed, self.job.optimizer)
         count = len(arrays[0])
         rest: dict[str, Any] = {
             "variables": [
                 (name, shape) for name, shape in self.shapes.items() if name not in fixed
             ],
             "tables": {name: table for name, table in tables.items() if name not in fixed},
-            "flat": flat,
+            "flat": [name for name in reached.flat if name not in fixed],
             "tied": self.tied,
             "fixed": fixed,
+            "idle": reached.idle,
+            "seldom": reached.seldom,
             "optimizer": asdict(self.job.optimizer),
             "structure": self.structure,
             "framework": self.framework,
             "leaves": self.leaves,
-            "any_rows": rows is not None,
-            "forward_flops": max(1.0, self.flops(arrays) / count),
+            "any_rows": rows is not None and self.divides,
+            "forward_flops": max(1.0, self.counted_flops(arrays) / count),
             # what is kept is written once and read once at least
             "memory_passes": max(1.0, 2 * tried.kept / count),
             "checked_in": checked_in,
             "unchecked": unchecked,
-            "notes": list(dict.fromkeys(self.notes)),
         }
+        self.confirmed(rest, rows, precision)
+        rest["notes"] = list(dict.fromkeys(self.notes))
         told = json.dumps(
-            {**rest, "forward_flops": 0, "tables": sorted(tables), "loss": f"{tried.loss:.5g}"},
+            {
+                **rest,
+                "forward_flops": 0,
+                "tables": sorted(rest["tables"]),
+                "loss": f"{tried.loss:.5g}",
+            },
             default=str,
         ).encode()
-        title = re.sub(r"[^A-Za-z0-9_]+", "-", self.job.title)
+        title = re.sub(r"[^A-Za-z0-9_]+", "-", self.job.title)[:LONGEST_TITLE]
         name = f"{title}-{hashlib.sha256(told + code).hexdigest()[:8]}"
         rest["step_here_s"] = self.step_s() if timed else 0.0
         return Described(
@@ -288,17 +304,53 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
 
 
 def describe(
-    job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True
+    job: Job,
+    folder: Path,
+    replicas: int,
+    named: str = "",
+    timed: bool = True,
+    packed: bytes = b"",
+    code: bytes = b"",
+    twice_s: float = 0.0,
 ) -> Described:
     """The job's description, written into a folder with its values; a JobError names what failed.
-    named: "FILE.py:NAME" of a file's.
+    named: "FILE.py:NAME" of a file's. packed, code: of any other job, as the process that made it
+    has them. twice_s: so long it may take to make batches and model again, in new processes (0:
+    they are not).
     """
-    code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
-    packed = b"" if named else pack(job)
-    examination: Examination = importlib.import_module(
-        f"multigpu.own.examine_{framework_of(job)}"
-    ).Examined(job, replicas)
-    described = examination.described(named, bool(named), code, timed)
+    file, _, called = named.rpartition(":")
+    code = code or (Path(file).read_bytes() + called.encode() if named else code_of(job))
+    packed = packed or (b"" if named else pack(job))
+    framework = framework_of(job)
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(undisturbed())
+        again = None
+        if twice_s and framework == "torch":
+            from multigpu.own.reproducible import Twice
+
+            again = ending.enter_context(Twice(named, packed))
+        examination: Examination = importlib.import_module(
+            f"multigpu.own.examine_{framework}"
+        ).Examined(job, replicas)
+        structure, arrays = examination.structure, examination.arrays
+        few = min(SAMPLES, job.batch_size)
+        drawn = several(framework, job, replicas, structure, arrays, few)
+        if again is not None:
+            rows = few if drawn.few else job.batch_size
+            again.give(examination.stored, structure, arrays, rows, replicas)
+        described = examination.described(named, bool(named), code, timed)
+        described = described.model_copy(
+            update={
+                "ragged": drawn.ragged,
+                "any_rows": described.any_rows and drawn.few,
+                "notes": [*described.notes, *drawn.notes],
+            }
+        )
+        described = described.model_copy(update=making_of(job, framework, replicas))
+        if again is not None:
+            from multigpu.own.reproducible import told_of
+
+            described = told_of(described, job.title, again.found(twice_s), drawn.small)
     folder.mkdir(parents=True, exist_ok=True)
     examination.store(folder / described.values)
     if packed:

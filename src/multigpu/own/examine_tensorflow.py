@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, Tensors
-from multigpu.own.examine import Examination, Precision, Tried, shortest
+from multigpu.own.examine import Examination, Precision
+from multigpu.own.examined import Tried, shortest
 from multigpu.workloads.own.job import Job, JobError
 from multigpu.workloads.own.tensorflow import OwnStep, comparable
 

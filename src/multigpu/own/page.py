@@ -5,6 +5,7 @@ job, what was not measured and why.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -12,17 +13,23 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 
 from multigpu.analysis.compare import scaling
+from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing, where
 from multigpu.analysis.read import read_study
 from multigpu.analysis.show import table, text
-from multigpu.analysis.words import devices_text
-from multigpu.own.placed import USUAL
-from multigpu.placements import placements
-from multigpu.workloads import find_model
-from multigpu.workloads.base import Model
+from multigpu.analysis.words import devices_text, plural
+from multigpu.own.parts import input_of
+from multigpu.own.placed import USUAL, called
+from multigpu.own.trust import DISTURBED, figure_text
+from multigpu.own.verdict import answer, titled
+from multigpu.spec.model import Model
+from multigpu.workloads import description_of, find_model, optimizer_of
 
 if TYPE_CHECKING:
     from multigpu.own.result import Result
+
+CLOCKS = "clocks disagree"
+"""So begins a flag that short windows of a busy machine often have; its figures stand."""
 
 NEAR = 4.0
 """A published job is near whose parameters, and operations of a sample, are within so many times
@@ -64,7 +71,7 @@ def beside(result: Result) -> pd.DataFrame:
     ]
     rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
     far = pd.DataFrame(
-        [apart(run.description, row) for _, row in rows.iterrows()],
+        [apart(description_of(run), row) for _, row in rows.iterrows()],
         columns=["parameters", "operations"],
     )
     rows = rows.assign(apart=far.sum(axis=1))[(far <= math.log(NEAR)).all(axis=1)]
@@ -107,43 +114,44 @@ def beside(result: Result) -> pd.DataFrame:
 TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template(
     "own.html.j2"
 )
-COLUMNS = (
-    "placement = name | which = title | devices = devices | samples/s = rate | times one device ="
-    " speedup:times interval | step = step_s:ms | peak_memory_gib | moved a step = moved_bytes |"
-    " beside one process = equal"
+NOTE = (
+    "Samples/s of all devices; in brackets the 95% interval over repeats. Times of one device, and"
+    " steps, are on batches that are on the devices already."
 )
+
+COLUMNS = (
+    "placement = name | {rates} | times one device = speedup_text | step = step_s:ms |"
+    " peak_memory_gib | moved a step = moved_bytes | beside one process = equal |"
+    " measured = measured | which = title"
+)
+"""The table on a page. {rates}: `READY` where input takes a share of a step, else `ALIKE`."""
+
+ALIKE = "samples/s = rate_text"
+READY = "samples/s, batches ready = rate_text | samples/s with its input = fed_text"
+
 PRINTED = {
     "placement": "{name}",
-    "samples/s": "{rate:rate interval}",
-    "times one device": "{speedup:times interval}",
+    "samples/s": "{rate_text}",
+    "with its input": "{fed_text}",
+    "times one device": "{speedup_text}",
     "step": "{step_s:ms}",
     "moved": "{moved_bytes:bytes}",
     "beside one process": "{equal}",
+    "measured": "{measured}",
 }
 """The table on a terminal: heading -> a row's text."""
-
-
-def answer(result: Result) -> str:
-    """The finding in words."""
-    best = result.best
-    if best is None:
-        return "Nothing that trains what one process does was measured."
-    which = f" ({titled(best.name)})" if best.run.devices > 1 else ""
-    others = f" Not told apart from it: {', '.join(result.rivals)}." if result.rivals else ""
-    return f"Fastest: {best}{which}.{others}"
-
-
-def titled(name: str) -> str:
-    """What a placement does, in a few words."""
-    row = placements().get(name.partition(",")[0])
-    return row.title if row else ""
 
 
 def remarks(result: Result) -> list[str]:
     """What a reader should know of the comparison: of the job, of what failed, and of what was left
     out.
     """
-    found = [f"{note[:1].upper()}{note[1:]}." for note in result.described.notes]
+    found = [f"{name}: {doubt.sentence}." for name, own in result.doubts.items() for doubt in own]
+    found += [
+        f"{name}: {left} of {every} repeats were disturbed and are left out."
+        for name, left, every in _left_out(result)
+    ]
+    found += [f"{name}: {flag}." for name, flag in _flags(result)]
     if result.described.unchecked:
         found.append(f"Not compared with one process: {result.described.unchecked}.")
     if result.left_out:
@@ -165,10 +173,71 @@ def remarks(result: Result) -> list[str]:
     return found
 
 
+def noted(result: Result) -> list[str]:
+    """What a reader should know of "equal": how the job was understood."""
+    return [f"{note[:1].upper()}{note[1:]}." for note in result.described.notes]
+
+
+def _left_out(result: Result) -> Iterator[tuple[str, int, int]]:
+    """Placements of which disturbed repeats are left out: how many, of how many."""
+    for name in result.names:
+        every = [
+            record
+            for record in result.records
+            if record.status == "ok" and not record.run.traced_steps and called(record.run) == name
+        ]
+        if left := len(every) - len(result.measured(name)):
+            yield name, left, len(every)
+
+
+def _flags(result: Result) -> list[tuple[str, str]]:
+    """What else is flagged of the Records that count, each once: placement and flag."""
+    return list(
+        dict.fromkeys(
+            (name, flag)
+            for name in result.names
+            for record in result.measured(name)
+            if record.measurement
+            for flag in record.measurement.flags
+            if not flag.startswith((*DISTURBED, CLOCKS))
+        )
+    )
+
+
 def measured(result: Result) -> pd.DataFrame:
-    """The table of placements, in seconds and with titles."""
+    """The table of placements, in seconds, with titles, and with figures as text, beside which it
+    is said why they are doubted.
+    """
     rows = result.table()
-    return rows.assign(step_s=rows["step_ms"] / 1e3, title=[titled(name) for name in rows["name"]])
+    texts = {"rate": "rate", "fed_rate": "rate", "speedup": "times"}
+    told = {
+        name: [
+            figure_text(estimate(row, name), form) if not pd.isna(row[name]) else "–"
+            for _, row in rows.iterrows()
+        ]
+        for name, form in texts.items()
+    }
+    doubts = [
+        ", ".join(short for short in row["doubts"].split(", ") if short and short not in figure)
+        for (_, row), figure in zip(rows.iterrows(), told["rate"], strict=True)
+    ]
+    beside = [f": {doubt}" if doubt else "" for doubt in doubts]
+    return rows.assign(
+        step_s=rows["step_ms"] / 1e3,
+        title=[titled(name) for name in rows["name"]],
+        rate_text=told["rate"],
+        fed_text=told["fed_rate"],
+        speedup_text=[f"{text}{more}" for text, more in zip(told["speedup"], beside, strict=True)],
+        measured=[
+            f"{plural(row['repeats'], 'repeat')}, {plural(row['launches'], 'launch', 'launches')}"
+            for _, row in rows.iterrows()
+        ],
+    )
+
+
+def has_input(result: Result) -> bool:
+    """Whether making batches takes a share of any placement's step."""
+    return any(input_of(result, name) is not None for name in result.names)
 
 
 def causes(result: Result) -> pd.DataFrame:
@@ -182,18 +251,24 @@ def causes(result: Result) -> pd.DataFrame:
 def lines(result: Result) -> list[str]:
     """The comparison as text: the answer, the table, where a step goes, and what to know of it."""
     rows = measured(result)
-    printed = pd.DataFrame({heading: text(rows, form) for heading, form in PRINTED.items()})
+    shown = {
+        heading: form
+        for heading, form in PRINTED.items()
+        if heading != "with its input" or has_input(result)
+    }
+    printed = pd.DataFrame({heading: text(rows, form) for heading, form in shown.items()})
     try:
         parts = list(text(causes(result), "{time:ms interval}  {cause}"))
     except Missing as missing:
         parts = [str(missing)]
     return [
-        answer(result),
+        *answer(result),
         "",
         printed.to_string(index=False),
         "",
         *parts,
         "",
+        *noted(result),
         *remarks(result),
         f"Page: {result.folder / 'index.html'}",
     ]
@@ -253,15 +328,17 @@ def page(result: Result, whole: bool = True) -> str:
         answer=answer(result),
         machine=result.records[0].machine.name,
         run=run,
+        optimizer=optimizer_of(run).name,
         table=str(
             table(
                 measured(result),
-                COLUMNS,
-                note="Samples/s of all devices; in brackets the 95% interval over repeats.",
+                COLUMNS.format(rates=READY if has_input(result) else ALIKE),
+                note=NOTE,
             )
         ),
         causes=shown_causes(result),
         beside=shown_beside(result),
+        notes=noted(result),
         remarks=remarks(result),
         refused=result.refused,
     )

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.estimate import Estimate, estimate
-from multigpu.run import Run
+from multigpu.own.trust import figure_text
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described
 
 ONE = "one device"
@@ -41,16 +42,23 @@ class Placed:
 
     @property
     def rate(self) -> Estimate:
-        """Samples/s of all devices."""
+        """Samples/s of all devices, on batches that are on them already."""
         return estimate(self.row, "rate")
 
     @property
+    def fed_rate(self) -> Estimate:
+        """Samples/s of all devices, with batches made as the job makes them."""
+        return estimate(self.row, "fed_rate")
+
+    @property
     def speedup(self) -> Estimate:
+        """`rate` over that of one device at its best."""
         return estimate(self.row, "speedup")
 
     def __str__(self) -> str:
-        gain = "" if self.run.devices == 1 else f", {self.speedup:times interval} times one device"
-        return f"{self.name}, {self.rate:rate interval}{gain}"
+        known = self.run.devices > 1 and not pd.isna(self.row["speedup"])
+        gain = f", {figure_text(self.speedup, 'times')} times one device" if known else ""
+        return f"{self.name}, {figure_text(self.rate, 'rate')}{gain}"
 
     def wrap(self, module: Any) -> Any:
         """The user's module under this placement: of PyTorch, for a loop of their own that

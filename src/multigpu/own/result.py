@@ -5,30 +5,29 @@ would give.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from multigpu import paths
-from multigpu.analysis.collectives import collectives_frame
-from multigpu.analysis.compare import ratio_columns, verdict
+from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SINGLE_MARGIN, ratio_columns
+from multigpu.analysis.compare import verdict as told_apart
 from multigpu.analysis.estimate import Estimate
-from multigpu.analysis.explain import step_parts, wait_of
-from multigpu.analysis.explain_text import PART_NAMES
-from multigpu.analysis.forecast import Points, forecast, launch_residuals
-from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, measured_links
-from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
-from multigpu.analysis.frame import frame_of
-from multigpu.analysis.points import Missing, points, where
-from multigpu.analysis.traces import causes_frame
+from multigpu.analysis.points import Missing
+from multigpu.build import build_run
+from multigpu.own.ahead import forecast
 from multigpu.own.page import page
-from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more
+from multigpu.own.parts import parts
+from multigpu.own.placed import Placed, called
+from multigpu.own.rates import base_of, on_ready, rates_of
+from multigpu.own.trust import Doubt, doubts_of, undisturbed
+from multigpu.own.verdict import answer
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
-from multigpu.run import Run, build_run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described, know
 
 KEPT = "comparison.json"
@@ -37,7 +36,12 @@ KEPT = "comparison.json"
 @dataclass(frozen=True, eq=False)
 class Result:
     """A comparison. frame: a row a placement that was measured, one device first. refused:
-    placement -> why it cannot be had.
+    placement -> why it cannot be had. doubts: name -> why its figures are not believed.
+
+    rate, speedup and step_time_s of the frame are of steps on batches that are on the device
+    already, since a placement is no faster by waiting less for them; fed_rate, fed_speedup and
+    fed_step_s of steps that take batches as the job gives them. Repeats that were disturbed are
+    left out where others were not.
     """
 
     described: Described
@@ -47,6 +51,7 @@ class Result:
     folder: Path
     budget_s: float
     frame: pd.DataFrame
+    doubts: dict[str, list[Doubt]]
 
     @classmethod
     def of(
@@ -58,36 +63,50 @@ class Result:
         folder: Path,
         budget_s: float,
     ) -> Result:
-        table = points(frame_of(records))
-        table = table[table["n"] > 0].reset_index(drop=True)
-        order = [called(run) for run in runs]
-        table["name"] = pd.Series(
-            [called(row) for _, row in table.iterrows()], table.index, dtype="string"
+        each: dict[str, list[Record]] = {called(run): [] for run in runs}
+        for record in records:
+            if record.status == "ok" and not record.run.traced_steps:
+                each[called(record.run)].append(record)
+        each = {name: undisturbed(own) for name, own in each.items() if own}
+        every = [record for own in each.values() for record in own]
+        ready = [on_ready(record, described.batch_s) for record in every]
+        fed = rates_of(every)
+        table = fed if ready == every else rates_of(ready)
+        ends = ("", "_low", "_high")
+        table = table.assign(
+            **{f"fed_rate{end}": fed[f"rate{end}"] for end in ends}, fed_step_s=fed["step_time_s"]
         )
-        table = table.sort_values(
-            "name", key=lambda names: names.map(order.index), kind="stable"
-        ).reset_index(drop=True)
-        ones = table[table["devices"] == 1].sort_values("rate", ascending=False)  # at its best
-        if len(ones):
-            base = pd.DataFrame([ones.iloc[0]] * len(table), index=table.index).astype(table.dtypes)
-            table = pd.concat([table, ratio_columns(table, base, "speedup")], axis=1)
-        else:
-            table[["speedup", "speedup_low", "speedup_high"]] = np.nan
-        return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
+        base = base_of(table, each)
+        for name, rates in (("speedup", table), ("fed_speedup", fed)):
+            columns = [f"{name}{end}" for end in ends]
+            table[columns] = math.nan
+            if base is not None:
+                table[columns] = ratio_columns(rates, rates.loc[base], name)[columns]
+        one = None if base is None else table.loc[base]
+        of_one = [] if one is None else each[str(one["name"])]
+        doubts = {
+            str(row["name"]): doubts_of(row, each[str(row["name"])], one, of_one)
+            for _, row in table.iterrows()
+        }
+        return cls(
+            described, list(runs), dict(refused), list(records), folder, budget_s, table, doubts
+        )
 
     def __getitem__(self, name: str) -> Placed:
         """A placement that was measured; a KeyError that says why where it was not."""
-        found = self.frame[self.frame["name"] == name]
-        if found.empty:
+        if name not in self._placed:
             raise KeyError(
                 self.failed.get(name) or self.refused.get(name) or f"{name} was not measured"
             )
-        return Placed(
-            next(run for run in self.runs if called(run) == name),
-            found.iloc[0],
-            self.described,
-            self.folder,
-        )
+        return self._placed[name]
+
+    @cached_property
+    def _placed(self) -> dict[str, Placed]:
+        runs = {called(run): run for run in self.runs}
+        return {
+            str(row["name"]): Placed(runs[str(row["name"])], row, self.described, self.folder)
+            for _, row in self.frame.iterrows()
+        }
 
     @property
     def names(self) -> list[str]:
@@ -112,19 +131,27 @@ class Result:
     def equivalence(self, name: str) -> Equivalence | None:
         """How a placement compared with one process; None: it was not compared."""
         return next(
-            (record.measurement.equivalence for record in self._ok(name) if record.measurement),
+            (
+                record.measurement.equivalence
+                for record in self.measured(name)
+                if record.measurement
+            ),
             None,
         )
 
-    def _ok(self, name: str, traced: bool = False) -> list[Record]:
-        own = [
+    def measured(self, name: str, traced: bool = False) -> list[Record]:
+        """The measured Records of a placement, timed or traced, without those that were disturbed
+        where others were not.
+        """
+        ok = [
             record
             for record in self.records
             if record.status == "ok" and called(record.run) == name
         ]
-        return [record for record in own if bool(record.run.traced_steps) == traced]
+        return undisturbed([record for record in ok if bool(record.run.traced_steps) == traced])
 
-    def _equal(self, name: str) -> bool:
+    def trains_the_same(self, name: str) -> bool:
+        """Whether a measured placement trains what one process on the joined batch does."""
         compared = self.equivalence(name)
         return find_placement(self[name].run.placement).semantics.facts.is_equal_training and (
             compared is None or compared.holds
@@ -133,60 +160,104 @@ class Result:
     @property
     def best(self) -> Placed | None:
         """The fastest that trains what one process on the joined batch does, one device among them;
-        None where nothing was measured.
+        None where nothing was measured that can be believed, or one device alone where several were
+        asked for. `verdict` says how sure this is.
         """
-        return self._first(self.names)
+        best = self._first(self.names)
+        if best is None or (best.run.devices == 1 and self.is_alone):
+            return None
+        return best
 
     @property
     def fastest(self) -> Placed | None:
         """As `best`, of placements on several devices alone."""
         return self._first(name for name in self.names if self[name].run.devices > 1)
 
-    def _first(self, names: Iterable[str]) -> Placed | None:
+    @property
+    def is_alone(self) -> bool:
+        """Whether several devices were asked for and no placement on them was measured that trains
+        what one process does.
+        """
+        several = [
+            name for name in self.names if self[name].run.devices > 1 and self.trains_the_same(name)
+        ]
+        return any(run.devices > 1 for run in self.runs) and not several
+
+    def _first(self, names: Iterable[str], among: Iterable[str] | None = None) -> Placed | None:
+        """The fastest of these that trains what one process does, of `among` (None: of those whose
+        figures are believed).
+        """
+        fit = {name for name in self.names if not self.doubts[name]} if among is None else {*among}
         return max(
-            (self[name] for name in names if self._equal(name)),
+            (self[name] for name in names if name in fit and self.trains_the_same(name)),
             key=lambda placed: placed.rate.value,
             default=None,
         )
 
     @property
+    def ahead(self) -> Placed | None:
+        """The fastest as measured, believed or not, that trains what one process does."""
+        return self._first(self.names, among=self.names)
+
+    @property
+    def ahead_of_several(self) -> Placed | None:
+        """As `ahead`, of placements on several devices alone."""
+        several = [name for name in self.names if self[name].run.devices > 1]
+        return self._first(several, among=several)
+
+    @property
+    def base(self) -> Placed | None:
+        """One device at its best, which speedups are of; None: it was not measured."""
+        ones = [name for name in self.names if self[name].run.devices == 1]
+        at_best = self.frame[self.frame["name"].isin(ones) & self.frame["speedup"].eq(1.0)]
+        return self[str(at_best["name"].iloc[0])] if len(at_best) else None
+
+    @property
     def rivals(self) -> list[str]:
-        """Placements that the intervals do not tell from the best."""
+        """Believed placements that the intervals do not tell from the best."""
         if (best := self.best) is None:
             return []
         others = self.frame[
-            [name != best.name and self._equal(name) for name in self.names]
+            [
+                name != best.name and self.trains_the_same(name) and not self.doubts[name]
+                for name in self.names
+            ]
         ].reset_index(drop=True)
         if others.empty:
             return []
         base = pd.DataFrame([best.row] * len(others), index=others.index).astype(others.dtypes)
-        says = verdict(ratio_columns(others, base, "ratio"))
-        return list(others.loc[says.isin(["not told apart", "faster"]), "name"])
+        ratios = ratio_columns(others, base, "ratio")
+        says = told_apart(ratios)
+        near = says.eq(SINGLE) & (SINGLE_MARGIN * ratios["ratio"] > 1)
+        return list(others.loc[says.isin([EQUAL, FASTER]) | near, "name"])
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a few sentences, with how sure it is."""
+        return " ".join(answer(self))
 
     def table(self) -> pd.DataFrame:
-        """A row a placement, one device first, then the fastest: rates, speedups, step, memory,
-        bytes, and if it equals one process.
+        """A row a placement, one device first, then the fastest, then those that are not believed:
+        rates, speedups, step, memory, bytes, if it equals one process, and why its figures are
+        doubted ("": they are not).
         """
-        found = self.frame[
-            [
-                "name",
-                "devices",
-                "rate",
-                "rate_low",
-                "rate_high",
-                "speedup",
-                "speedup_low",
-                "speedup_high",
-            ]
-        ].copy()
+        ends = ("", "_low", "_high")
+        figures = [f"{name}{end}" for name in ("rate", "speedup", "fed_rate") for end in ends]
+        found = self.frame[["name", "devices", *figures]].copy()
         found["step_ms"] = 1e3 * self.frame["step_time_s"]
+        found["fed_step_ms"] = 1e3 * self.frame["fed_step_s"]
         found["peak_memory_gib"] = self.frame["peak_memory_gib"]
         found["moved_bytes"] = self.frame["moved_bytes"]
         found["repeats"] = self.frame["n"]
+        found["launches"] = self.frame["launches"]
         found["equal"] = [self._says(name) for name in self.names]
-        return found.sort_values(
-            ["devices", "rate"], ascending=[True, False], kind="stable"
-        ).reset_index(drop=True)
+        found["doubts"] = [
+            ", ".join(doubt.short for doubt in self.doubts[name]) for name in self.names
+        ]
+        ordered = found.assign(doubted=found["doubts"].ne("")).sort_values(
+            ["devices", "doubted", "rate"], ascending=[True, True, False], kind="stable"
+        )
+        return ordered.drop(columns="doubted").reset_index(drop=True)
 
     def _says(self, name: str) -> str:
         semantics, compared = (
@@ -197,142 +268,31 @@ class Result:
             return f"{semantics.kind}: trains something else"
         if compared is None:
             return "not compared"
-        return "equal" if compared.holds else f"NOT equal: {compared.distance:.1g} apart"
+        if not compared.holds:
+            return f"NOT equal: {compared.distance:.1g} apart"
+        return "equal, with notes" if self.described.notes else "equal"
 
     def why_not_scaling(self, name: str | None = None) -> pd.DataFrame:
-        """Where a step goes, in ms with their interval: cause, ms, ms_low, ms_high, known_by; None:
-        of the fastest. Missing: not measured.
-
-        By steps alone: what one device takes, what independent replicas take more (they share this
-            machine and nothing else), and what
-        the placement takes more than these. Where a step was traced, the last is divided by what
-        devices waited for.
+        """Where a step goes, in ms with their interval: cause, ms, ms_low, ms_high, known_by (see
+        `parts`); None: of the fastest. Missing: not measured.
         """
-        placed = self._asked(name)
-        alone = called(placed.run.model_copy(update={"devices": 1}))
-        if alone not in self.names:
-            raise Missing(f"{alone} was not measured within the budget: give more of it")
-        one, own = self._step(alone), self._step(placed.name)
-        if placed.name == alone and (parts := self._parts(placed)):
-            rows = [
-                (PART_NAMES[part], own / (sum(parts.values()) / value), "trace")
-                for part, value in parts.items()
-                if value > 0
-            ]
-        else:
-            one = no_more(one, own)
-            rows = [("computing, as on one device", one, "one device's step")]
-        rest, told = one, "the step, less one device's"
-        if (
-            "independent" in self.names
-            and placed.name not in ("independent", alone)
-            and placed.run.execution in USUAL
-        ):
-            shared = no_more(self._step("independent"), own)
-            rows.append(
-                (
-                    "devices share this machine",
-                    less(shared, one),
-                    "independent replicas, less one device",
-                )
-            )
-            rest, told = (
-                max(shared, one, key=lambda step: step.value),
-                "the step, less independent replicas'",
-            )
-        if placed.name != alone:
-            more = less(own, rest)
-            rows += [(cause, part, "trace") for cause, part in self._traced(placed, more)] or [
-                ("gradients and variables travel and merge", more, told)
-            ]
-        table = pd.DataFrame(
-            [(cause, 1e3 * e.value, 1e3 * e.low, 1e3 * e.high, how) for cause, e, how in rows]
-        )
-        return table.set_axis(["cause", "ms", "ms_low", "ms_high", "known_by"], axis=1)
+        return parts(self, self.asked(name))
 
-    def _step(self, name: str) -> Estimate:
-        rate, step_s = self[name].rate, float(self[name].row["step_time_s"])
-        return Estimate(
-            step_s, step_s * rate.value / rate.high, step_s * rate.value / rate.low, rate.keys
-        )
-
-    def _asked(self, name: str | None) -> Placed:
-        placed = self[name] if name else self.fastest or (self[ONE] if ONE in self.names else None)
+    def asked(self, name: str | None) -> Placed:
+        """The placement of this name, or the fastest as measured, or one device; Missing: there is
+        none.
+        """
+        ahead = self.fastest or self.ahead_of_several
+        placed = self[name] if name else ahead or (self[self.names[0]] if self.names else None)
         if placed is None:
             raise Missing("nothing was measured within the budget: give more of it")
         return placed
 
-    def _parts(self, placed: Placed) -> dict[str, float] | None:
-        traced, timed = (self._ok(placed.name, traced) for traced in (True, False))
-        return (
-            step_parts(causes_frame(traced), float(placed.row["step_time_s"]), wait_of(timed))
-            if traced
-            else None
-        )
-
-    def _traced(self, placed: Placed, more: Estimate) -> list[tuple[str, Estimate]]:
-        waits = {
-            name: value
-            for name, value in (self._parts(placed) or {}).items()
-            if name != "compute" and value > 0
-        }
-        whole = sum(waits.values())
-        if not whole or more.value <= 0:
-            return []
-        parts = sorted(waits.items(), key=lambda pair: -pair[1])
-        return [(PART_NAMES[name], more / (whole / value)) for name, value in parts]
-
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
-        """Samples/s on more devices like these in one machine, fitted to its steps; of one GPU by
-        published links. Missing: no fit.
+        """Samples/s on more devices like these in one machine, with batches ready on them (see
+        `ahead`); None: of the fastest. Missing: no fit.
         """
-        placed = self._asked(name) if name or self.fastest else self.best or self._asked(name)
-        run = placed.run
-        alone = called(run.model_copy(update={"devices": 1}))
-        if alone not in self.names:
-            raise Missing(f"a forecast needs {alone} beside {placed.name}: measure both")
-        tables = self.described.tables
-        rows = sum(table.ids for table in tables.values()) * run.batch_size / max(1, len(tables))
-        try:
-            demand = demand_of(find_placement(run.placement), run.description.variables, rows)
-        except ValueError as error:
-            raise Missing(str(error)) from None
-        if run.devices == 1:
-            gpu = run.device_type == "cuda" and self.records[0].machine.gpus[0]
-            links = (
-                measured_links(
-                    gpu,
-                    where(collectives_frame(paths.COLLECTIVES), status="ok", dtype="fp32"),
-                    NETWORK,
-                )
-                if gpu
-                else None
-            )
-            if links is None:
-                raise Missing("no links between such devices were measured: compare on two of them")
-            one_s = self._step(placed.name)
-            merge_s = sum(merge_seconds(demand, devices, links))
-            ends = (one_s.high, one_s.low) if one_s.known else (one_s.value, one_s.value)
-            return hidden_by_half(
-                run.batch_size, devices, (one_s.value, *ends), merge_s, "samples/s"
-            )
-        steps = [self._steps(alone), self._steps(placed.name)]
-        fitted = Points((1, run.devices), (steps[0], steps[1]), demand)
-        found = forecast(fitted, [devices], Links(1.0, node=devices), launch_residuals(steps)).iloc[
-            0
-        ]
-        rate, low, high = (
-            run.batch_size * devices / float(found[name])
-            for name in ("step_s", "step_s_high", "step_s_low")
-        )
-        return Estimate(rate, low, high, placed.rate.keys, "samples/s")
-
-    def _steps(self, name: str) -> tuple[float, ...]:
-        return tuple(
-            record.measurement.wall_s / record.run.timed_steps
-            for record in self._ok(name)
-            if record.measurement
-        )
+        return forecast(self, devices, name)
 
     def _repr_html_(self) -> str:
         return page(self, whole=False)
@@ -366,8 +326,9 @@ def kept_runs(folder: Path, model: str) -> list[Run]:
 
 
 def compared(folder: str | Path) -> Result:
-    """The comparison that a call of `compare` left in this folder; a ValueError where there is
-    none.
+    """Read the comparison that a call of `compare` left in this folder; a ValueError where there is
+    none. Nothing in the folder is run, whoever made it: a packed job (`jobs/*.job`, a pickle) is
+    opened only to train it, and only if this user packed it on this machine.
     """
     place = Path(folder).resolve()
     if not (place / KEPT).is_file():

@@ -12,7 +12,7 @@ from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.devices import Devices, prepare
 from multigpu.engines.tensorflow.strategies import strategy_of
 from multigpu.placements import find_placement, placements
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.own.description import Described
 
 

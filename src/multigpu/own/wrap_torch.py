@@ -21,7 +21,8 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import open_context
 from multigpu.inputs.batch import Batch
 from multigpu.measure.machine import threads_for
-from multigpu.run import Run
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.run import Run
 from multigpu.workloads.own.batches import checked_rows, taken_apart
 from multigpu.workloads.own.description import PREFIX, Described, know
 from multigpu.workloads.own.job import pack
@@ -117,7 +118,7 @@ class Trained:
                 f"the batch is built as {structure}, not as the job's, {self.described.structure}"
             )
         checked_rows(arrays, self.run.batch_size, "this loop")
-        sizes = self.run.shard_sizes
+        sizes = shard_sizes(self.run)
         lookups = tuple(
             {name: table.ids * size for name, table in self.described.tables.items()}
             for size in sizes

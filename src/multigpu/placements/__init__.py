@@ -12,6 +12,8 @@ from multigpu.placements.stage_split import SPLIT
 
 FILES = {info.name for info in pkgutil.iter_modules(__path__)}
 ADDED: Added[Placement] = Added("placements", Placement, FILES | SPLIT.keys())
+FOREIGN = ADDED.foreign
+"""Names of those that no part of this repository adds."""
 
 
 @cache

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import ID_BYTES, KINDS, predicted_bytes
-from multigpu.workloads.base import Init, Variable
+from multigpu.spec.model import Init, Variable
 
 Powers = tuple[int, int, int]
 """A coefficient c0 + c1 P + c2 P^2."""

@@ -1,5 +1,5 @@
 from multigpu.placements.row import DISPATCHED, IN_GRAPH, WHOLE_STEP, Look, Placement
-from multigpu.placements.semantics import Semantics
+from multigpu.spec.semantics import Semantics
 
 PLACEMENT = Placement(
     name="independent",

@@ -1,5 +1,5 @@
 from multigpu.placements.row import NOT_CAPTURED, Look, Placement
-from multigpu.placements.semantics import Semantics
+from multigpu.spec.semantics import Semantics
 
 TWO_STEPS = "one step in several averages, and a graph replays one and the same step"
 

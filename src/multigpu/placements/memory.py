@@ -8,7 +8,8 @@ from dataclasses import astuple, dataclass
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import item_bytes
 from multigpu.placements.traffic import assign, cut_elements
-from multigpu.run import Run
+from multigpu.spec.model import Model, optimizer_of
+from multigpu.spec.run import Run
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,19 @@ class Kept:
         return sum(astuple(self))
 
 
-def kept_on(run: Run, rank: int = 0) -> Kept:
+def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
     """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError
     where it cuts one model into parts.
     """
-    placement, variables, devices = (
-        find_placement(run.placement),
-        run.description.variables,
-        run.devices,
-    )
+    placement = find_placement(run.placement)
+    variables = model.variables
+    devices = run.devices
     if placement.compute != "replica":
         raise ValueError(
             f"placement {run.placement!r} cuts one model over its devices, and no formula here says"
             " where: choose another"
         )
-    item, slots = item_bytes(run), run.rule.slots
+    item, slots = item_bytes(run), optimizer_of(run, model).slots
     if placement.variables == "cut":
         piece = 0
         for variable in variables:
@@ -74,18 +73,18 @@ def kept_on(run: Run, rank: int = 0) -> Kept:
     )
 
 
-def most_kept(run: Run) -> int:
+def most_kept(run: Run, model: Model) -> int:
     """Bytes of the device that needs most, activations aside: what it keeps, and what cut variables
     need for a part of the step.
     """
     placement, item = find_placement(run.placement), item_bytes(run)
-    kept = [kept_on(run, rank) for rank in range(run.devices)]
+    kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
     if placement.variables != "cut" or run.devices == 1:
         return most
     # gathered at a time: the layers of an image model; any other is one part
     parts: Counter[str] = Counter()
-    for variable in run.description.variables:
-        part = variable.name.split(".")[0] if run.description.unit == "images" else ""
+    for variable in model.variables:
+        part = variable.name.split(".")[0] if model.unit == "images" else ""
         parts[part] += item * cut_elements(placement, [variable], item, run.devices)
     return max(most + 4 * max(parts.values()), parts.total() + kept[0].weights)

@@ -13,15 +13,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
-from multigpu.workloads.base import Model, Section, Variable
+from multigpu.placements.resolve import dims_of, shard_sizes
+from multigpu.spec.model import Model, Section, Variable
+from multigpu.spec.rules.partition import ACTIVATION_BYTES
 
 if TYPE_CHECKING:
-    from multigpu.run import Run
-
-ACTIVATION_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2}
-"""Of one element of what parts of a model send each other, by precision: the type that products run
-in.
-"""
+    from multigpu.spec.run import Run
 
 EXACT_BYTES = {"fp64": 8}
 """Of one element of a loss's statistics; 4 in other precisions."""
@@ -124,28 +121,7 @@ def part_shape(variable: Variable, axis: int | None, parts: int, index: int) -> 
     return (*variable.shape[:axis], end - begin, *variable.shape[axis + 1 :])
 
 
-def uncuttable(model: Model, devices: int) -> str | None:
-    """Why the model's matrices cannot be cut over so many devices, or None if they can."""
-    splitting = model.splitting
-    if splitting is None:
-        return f"{model.name!r} does not say how its matrices are cut"
-    smallest = min(
-        v.shape[splitting.axes[v.name]] for v in model.variables if v.name in splitting.axes
-    )
-    if smallest < devices:
-        return (
-            f"{model.name!r} has a matrix of {smallest} rows to cut, too few for {devices} devices:"
-            f" choose at most {smallest}"
-        )
-    if splitting.equal is not None and splitting.equal % devices:
-        return (
-            f"{splitting.equal} hidden units of {model.name!r} cannot be cut into {devices} equal"
-            " parts"
-        )
-    return None
-
-
-def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
+def partition_bytes(run: Run, model: Model, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """Bytes one step of a Run of a model that is parallel in itself moves, over all devices, by
     kind.
     Stages: every tensor that crosses goes once to each device that takes it, and as large a
@@ -155,11 +131,13 @@ def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str,
     """
     # of each copy of the model
     extents = [
-        {"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)
+        {"rows": rows, **found} for rows, found in zip(shard_sizes(run), lookups, strict=True)
     ]
     item = ACTIVATION_BYTES[run.precision]
     moved: Counter[str] = Counter()
-    model, degree, copies = run.description, run.degree, run.copies
+    dims = dims_of(run)
+    degree = dims.degree
+    copies = dims.copies
     held = model.parameters
     if find_placement(run.placement).compute == "sections":
         for crossing in crossings(model.sections, section_places(model, degree)):

@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from multigpu.collectives import find_algorithm
-from multigpu.placements.semantics import Semantics
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
+from multigpu.spec.semantics import Semantics
 
 Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
 """Where something lives: a copy on every replica's device, host memory, the first device, spread

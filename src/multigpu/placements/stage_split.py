@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from multigpu.placements.row import Engine, Home, Look, Placement
-
-if TYPE_CHECKING:
-    from multigpu.stages.graph import StageGraph
+from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import StageGraph, parse_places
 
 _WHY_NOT = (
     "a CUDA graph of one process holds one device's memory, and a compiled program runs on one"
@@ -76,6 +75,16 @@ RULES: dict[str, Callable[[StageGraph], dict[str, int]]] = {
     "towers": by_tower,
     "alternating": alternating,
 }
+
+
+def places_in(graph: StageGraph, run: Run, placement: SplitPlacement) -> dict[str, int]:
+    """Where the placement puts every stage of the graph, the host's included; a ValueError where
+    the Run's `stage_devices` cannot be carried out.
+    """
+    if placement.split == "digits":
+        return graph.check(parse_places(graph, run.stage_devices or ""), run.devices)
+    return graph.check(RULES[placement.split](graph), max(run.devices, placement.at_most))
+
 
 _ROWS = (
     SplitPlacement(

@@ -1,5 +1,5 @@
 from multigpu.placements.row import NOT_CAPTURED, Look, Placement
-from multigpu.placements.semantics import Semantics
+from multigpu.spec.semantics import Semantics
 
 PLACEMENT = Placement(
     name="staged_cpu",

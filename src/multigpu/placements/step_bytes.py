@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 from multigpu.collectives.spec import LIBRARY, Part, parse_spec, spec_bytes
 from multigpu.placements import find_placement
-from multigpu.placements.checks import PARTITIONED
 from multigpu.placements.partition import partition_bytes
+from multigpu.placements.resolve import shard_sizes
+from multigpu.placements.row import Placement
+from multigpu.placements.stage_split import SplitPlacement, places_in
 from multigpu.placements.traffic import predicted_bytes
-from multigpu.run import Run
-from multigpu.stages.check import predicted_moves
+from multigpu.spec.model import Model
+from multigpu.spec.parallel import PARTITIONED
+from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import StageGraph
 
 WIRE_BYTES = {"bf16": 2, "fp16": 2}
 COMPUTED_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
@@ -22,49 +26,62 @@ def item_bytes(run: Run) -> int:
     return 8 if run.precision == "fp64" else 4
 
 
-def sliced_bytes(run: Run) -> int:
+def sliced_bytes(run: Run, model: Model) -> int:
     """What slicing a joined batch on the first device moves: images out, predictions in and their
     gradients out, of all others.
     """
-    config = run.description.config
+    config = model.config
     image = config.channels * config.image_size**2 * item_bytes(run)
     prediction = config.classes * COMPUTED_BYTES.get(run.precision, 4)
-    return sum(run.shard_sizes[1:]) * (image + 2 * prediction)
+    return sum(shard_sizes(run)[1:]) * (image + 2 * prediction)
 
 
 def step_bytes(
     run: Run,
+    model: Model,
     lookups: Sequence[dict[str, int]],
     gradient_rows: Sequence[dict[str, int]] | None = None,
+    graph: StageGraph | None = None,
 ) -> dict[str, int]:
-    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves; given and told as
-    `predicted_bytes` does.
+    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves; lookups and gradient_rows
+    given, and bytes told, as `predicted_bytes` does.
+
+    graph: the model's stages, for placements of stages only.
     """
-    moved = _moved(run, lookups, gradient_rows)
+    placement = find_placement(run.placement)
+    if isinstance(placement, SplitPlacement):
+        assert graph is not None
+        return stage_bytes(run, placement, graph)
+    moved = _moved(run, placement, model, lookups, gradient_rows)
     parts = run.micro_steps or 1
-    merges, uses = (
-        parts if run.micro_sync == "each" else 1,
-        parts if find_placement(run.placement).variables == "cut" else 1,
-    )
+    merges = parts if run.micro_sync == "each" else 1
+    uses = parts if placement.variables == "cut" else 1
     return {
         kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()
     }
 
 
+def stage_bytes(run: Run, placement: SplitPlacement, graph: StageGraph) -> dict[str, int]:
+    """Bytes that one step of a Run of stages moves, by kind."""
+    return graph.moved(places_in(graph, run, placement), run.batch_size, item_bytes(run))
+
+
 def _moved(
-    run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None
+    run: Run,
+    placement: Placement,
+    model: Model,
+    lookups: Sequence[dict[str, int]],
+    gradient_rows: Sequence[dict[str, int]] | None,
 ) -> dict[str, int]:
-    placement, variables = find_placement(run.placement), run.description.variables
+    variables = model.variables
     if placement.compute in PARTITIONED:
-        return partition_bytes(run, lookups)
-    if placement.compute == "stage":
-        return predicted_moves(run)
+        return partition_bytes(run, model, lookups)
     if run.all_reduce_spec or run.wire_dtype:
         item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else item_bytes(run)
         whole = (Part(placement.algorithm or LIBRARY, None),)
         parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
         return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
     moved = predicted_bytes(placement, variables, lookups, item_bytes(run), gradient_rows)
-    if placement.loss == "gpu0" and (extra := sliced_bytes(run)):
+    if placement.loss == "gpu0" and (extra := sliced_bytes(run, model)):
         moved["device_to_device"] = moved.get("device_to_device", 0) + extra
     return moved

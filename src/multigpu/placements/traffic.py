@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from multigpu.collectives import find_algorithm
 from multigpu.placements.row import Home, Placement
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
+from multigpu.spec.stage_graph import HOST, ID_BYTES
 
-HOST = -1
-"""The place of what lives in host memory; a device's place is its index, REPLICA means a copy on
-each.
-"""
 REPLICA = -2
+"""The place of what has a copy on each device; HOST is the host's memory, and a device's place is
+its index.
+"""
 CUT = -3
 """The place of what is cut into stretches, one a device."""
 
@@ -34,8 +34,6 @@ KINDS = (
 to them (of which a ring sends 2 (P-1)/P times an all_reduce's, P-1 times what each device brings to
 an all_gather, (P-1)/P of what each brings to a reduce_scatter).
 """
-
-ID_BYTES = 8
 
 
 @dataclass(frozen=True)

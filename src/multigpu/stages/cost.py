@@ -26,8 +26,8 @@ from itertools import pairwise
 from typing import Literal
 
 from multigpu.placements.traffic import HOST
-from multigpu.schema import Data
-from multigpu.stages.graph import Places, StageGraph
+from multigpu.spec.schema import Data
+from multigpu.spec.stage_graph import Places, StageGraph
 
 HostModel = Literal["one", "forward", "per_device"]
 HOST_MODELS: tuple[HostModel, ...] = ("one", "forward", "per_device")

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from multigpu import paths
+from multigpu.build import build_run
 from multigpu.command import Parser, add_usual, answered, count, parse_fields
 from multigpu.grid import FEWEST
 from multigpu.kept import made_here
@@ -28,12 +29,12 @@ from multigpu.measure.sweep import measure as measure_points
 from multigpu.measure.timed import check_devices
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
-from multigpu.stages.check import graph_of
+from multigpu.spec.run import Run
+from multigpu.spec.stage_graph import Places, parse_places, places_text
 from multigpu.stages.cost import Costs, Pricing
-from multigpu.stages.graph import Places, parse_places, places_text
 from multigpu.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
 from multigpu.workloads.deepconn.description import epoch_steps
+from multigpu.workloads.stages import graph_of
 
 OWN = {
     "placement",

@@ -2,10 +2,11 @@
 the best placement by that.
 """
 
+from multigpu.build import JudgedRun
 from multigpu.kept import SCHEMA_VERSION, Kept, key_of
 from multigpu.measure.machine import framework_version
-from multigpu.run import Run
-from multigpu.schema import Data
+from multigpu.spec.run import Run
+from multigpu.spec.schema import Data
 from multigpu.stages.cost import Costs, HostModel
 from multigpu.store import Store
 
@@ -43,7 +44,7 @@ class StageRecord(Kept):
     """
 
     schema_version: int = SCHEMA_VERSION
-    run: Run
+    run: JudgedRun
     devices: int
     repeats: int
     costs: Costs

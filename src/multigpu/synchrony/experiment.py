@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from multigpu.kept import key_of
-from multigpu.schema import Strict
+from multigpu.spec.schema import Strict
 from multigpu.synchrony.laws import Law, Seconds, StepTimes
 from multigpu.synchrony.problems import (
     Count,

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from multigpu.grid.expand import FOLDER, Kind, expand
-from multigpu.schema import refusal
+from multigpu.grid.expand import Kind, expand
+from multigpu.spec.schema import refusal
 from multigpu.synchrony.averaging import AveragingExperiment
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.experiment import Described, Experiment, ProblemDescription
 from multigpu.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS
+from multigpu_study.grids import FOLDER
 
 EXPERIMENTS = FOLDER / "synchrony"
 PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from multigpu.schema import Strict
+from multigpu.spec.schema import Strict
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

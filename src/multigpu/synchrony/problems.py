@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, Protocol, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from multigpu.schema import Strict
+from multigpu.spec.schema import Strict
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from multigpu.kept import SCHEMA_VERSION, Kept, made_here
 from multigpu.measure.machine import this_machine, versions
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
 from multigpu.synchrony.experiment import SYNCHRONY_VERSION, Described, Experiment
 from multigpu.synchrony.server import Accounts, Point, Server
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from multigpu.training.run import TrainingRun
+from multigpu.spec.training import TrainingRun
 from multigpu.writing import write_whole
 
 FORMAT = "multigpu checkpoint 2"

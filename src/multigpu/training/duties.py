@@ -21,8 +21,9 @@ from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.inputs.batch import Source
 from multigpu.placements import find_placement
+from multigpu.spec.training import TrainingRun
 from multigpu.training.record import EpochAudit
-from multigpu.training.run import TrainingRun
+from multigpu.training.schedule import joined_batch, schedule_of
 from multigpu.training.state import replicas_of
 
 
@@ -58,7 +59,7 @@ class Duties:
         """4. A schedule that knows how many replicas there are (as far as the Run asks for it):
         step -> rate.
         """
-        return training.schedule_of(steps_per_epoch).rate
+        return schedule_of(training, steps_per_epoch).rate
 
     def apply_rate(self, trainer: Trainer, rate: float) -> None:
         """4, carried out before every step."""
@@ -151,10 +152,10 @@ class Evidence:
     """
 
     def __init__(self, training: TrainingRun, source: Source, audits: Sequence[EpochAudit]) -> None:
-        self.schedule = training.schedule_of(source.steps_per_epoch)
+        self.schedule = schedule_of(training, source.steps_per_epoch)
         count, per_epoch = source.count, source.steps_per_epoch
         self.coverage = (
-            CoverageAudit(count, per_epoch, training.joined_batch, audits)
+            CoverageAudit(count, per_epoch, joined_batch(training), audits)
             if count and per_epoch
             else None
         )

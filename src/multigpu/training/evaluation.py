@@ -32,8 +32,8 @@ from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.trainer import build_module
 from multigpu.engines.torch.variables import materialise, memory_like
 from multigpu.inputs.batch import Source
-from multigpu.run import Run
-from multigpu.workloads import part_of
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, part_of
 
 
 class Scorer:
@@ -47,7 +47,7 @@ class Scorer:
         shapes = dict(self.module.named_parameters())
         memory = {
             v.name: memory_like(shapes[v.name], device.torch, device.dtype)
-            for v in run.description.variables
+            for v in description_of(run).variables
         }
         self.parameters = materialise(self.module, memory, device.torch, device.dtype)
         self.module.eval()

@@ -14,11 +14,12 @@ from multigpu.measure.experiment import Due, Experiment, Seat, input_fields
 from multigpu.measure.machine import threads_for
 from multigpu.measure.session import Session
 from multigpu.measure.timed import check_there
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.spec.training import TrainingRun
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
 from multigpu.training.history import measurement
 from multigpu.training.record import TrainingMeasurement, TrainingStore
-from multigpu.training.run import TrainingRun
+from multigpu.workloads import description_of
 
 
 class TrainingItem(Due):
@@ -66,7 +67,7 @@ class Training(Experiment[TrainingItem]):
         return {"training": item.training} | input_fields(item.run, status)
 
     def told(self, item: TrainingItem, measured: TrainingMeasurement) -> str:
-        return f"{measured.units / measured.train_s:,.0f} {item.run.description.unit}/s"
+        return f"{measured.units / measured.train_s:,.0f} {description_of(item.run).unit}/s"
 
     def finished(self, item: TrainingItem) -> None:
         if not item.keep:

@@ -8,11 +8,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from multigpu.build import build_training_run
 from multigpu.grid import having
 from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.measure.machine import gpu_count
 from multigpu.placements import find_placement, placements
-from multigpu.training.run import FIELDS, TrainingRun, build_training_run
+from multigpu.spec.training import FIELDS, TrainingRun
 from multigpu.workloads import find_model
 
 NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}

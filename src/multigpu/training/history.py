@@ -12,9 +12,10 @@ from multigpu.engines.errors import DidNotTrain
 from multigpu.measure.session import distances_moved, joined_losses, parameter_change
 from multigpu.measure.timing import training_fault
 from multigpu.placements import find_placement
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
+from multigpu.spec.training import TrainingRun
 from multigpu.training.record import EpochAudit, Evaluation, TrainingMeasurement
-from multigpu.training.run import TrainingRun
+from multigpu.training.schedule import joined_batch
 
 
 class History(Data):
@@ -98,7 +99,7 @@ def measurement(
     loss, seconds, rate = history.points(training.log_every)
     return TrainingMeasurement(
         steps=first["steps"],
-        samples=first["steps"] * training.joined_batch,
+        samples=first["steps"] * joined_batch(training),
         units=history.units,
         steps_per_epoch=first["per_epoch"],
         loss=figures(loss),

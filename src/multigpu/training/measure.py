@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
+from multigpu.build import build_training_run
 from multigpu.command import Parser, add_usual, answered, name, parse_fields
 from multigpu.hosts.launching import Company, add_arguments, follow
 from multigpu.hosts.launching import company as company_of
@@ -15,10 +16,10 @@ from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_environment, sweep
 from multigpu.measure.timed import check_devices
+from multigpu.spec.training import FIELDS
 from multigpu.training.experiment import TRAINING, TrainingItem, folder_of
 from multigpu.training.grid import GRIDS, Planned, find_grid, restricted
 from multigpu.training.record import TrainingRecord, TrainingStore
-from multigpu.training.run import FIELDS, build_training_run
 
 
 def point_of(entry: Planned) -> TrainingItem:

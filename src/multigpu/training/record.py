@@ -2,11 +2,12 @@
 that its replicas did their duties.
 """
 
+from multigpu.build import JudgedTrainingRun
 from multigpu.kept import Answer
 from multigpu.measure.machine import DeviceState
-from multigpu.schema import Data
+from multigpu.spec.schema import Data
+from multigpu.spec.training import TrainingRun
 from multigpu.store import Store
-from multigpu.training.run import TrainingRun
 
 MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
 """Direction of the scores that the analysis knows; of others, more is taken to be better."""
@@ -108,7 +109,7 @@ class TrainingRecord(Answer):
     key_words = ("training",)
     meaning = 1
 
-    training: TrainingRun
+    training: JudgedTrainingRun
     training_version: int = meaning
     input_label: str = ""
     input_fingerprint: str = ""

@@ -24,6 +24,7 @@ from multigpu.training.evaluation import Scorer
 from multigpu.training.experiment import TrainingItem
 from multigpu.training.history import History
 from multigpu.training.record import Evaluation
+from multigpu.training.schedule import joined_batch
 from multigpu.training.state import Tower, checksum, replicas_of, weights_hash
 
 LONGEST_SEGMENT = 200
@@ -204,7 +205,7 @@ class TrainingSession(Session):
         for place, scorer in self.scorers.items():
             self.evaluations[place] += 1
             scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
-            samples, seconds = self.at * self.training.joined_batch, self.history.train_s
+            samples, seconds = self.at * joined_batch(self.training), self.history.train_s
             self.history.scored.append(
                 Evaluation(step=self.at, samples=samples, seconds=seconds, scores=scores)
             )

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 from multigpu.later import Later
 from multigpu.outside import Added
-from multigpu.workloads.base import Model, Workload
+from multigpu.spec import model
+from multigpu.spec.model import Model, Optimizer
+from multigpu.workloads.base import Workload
 
 if TYPE_CHECKING:
     from multigpu.inputs.batch import Source
-    from multigpu.run import Run
+    from multigpu.spec.run import Run
 
 
 FOLDERS = [info.name for info in pkgutil.iter_modules(__path__) if info.ispkg]
@@ -42,14 +44,18 @@ def _built(workload: Workload, package: str) -> Workload:
 
 
 ADDED = Added("workloads", Workload, FOLDERS, _built)
+FOREIGN = ADDED.foreign
+"""Names of those that no part of this repository adds."""
 
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name; a package is imported when its workload is asked for, and a model
-    described when it is.
+    """Every workload by name, those of other distributions last; a package is imported when its
+    workload is asked for, and a model described when it is.
     """
-    return Later({folder: partial(_found, folder) for folder in FOLDERS}, ADDED)
+    makers = {folder: partial(_found, folder) for folder in FOLDERS}
+    makers |= {name: partial(ADDED.__getitem__, name) for name in ADDED.of_the_study}
+    return Later(dict(sorted(makers.items())), ADDED)
 
 
 def part_of(workload: str, part: str) -> str:
@@ -87,8 +93,18 @@ def find_model(workload: str, model: str) -> Model:
     return models[model]
 
 
+def description_of(run: Run) -> Model:
+    """The description of the Run's model; a ValueError as `find_model`."""
+    return find_model(run.workload, run.model)
+
+
+def optimizer_of(run: Run) -> Optimizer:
+    """The Run's update rule: a plain one by name, or the workload's own."""
+    return model.optimizer_of(run, description_of(run))
+
+
 def open_source(run: Run) -> Source:
     """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or
     read, or their reader is missing.
     """
-    return workloads()[run.workload].inputs[run.inputs](run, run.description)
+    return workloads()[run.workload].inputs[run.inputs](run, description_of(run))

@@ -10,6 +10,15 @@ def arithmetic_type(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
+def of_kind(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """A tensor of real numbers in this type, one of complex numbers in this precision, any other as
+    it is.
+    """
+    if tensor.is_floating_point():
+        return tensor.to(kind)
+    return tensor.to(kind.to_complex()) if tensor.is_complex() else tensor
+
+
 def to_device(host: Tensor, device: torch.device) -> Tensor:
     """A copy that never makes the host wait for the device."""
     if device.type == "cuda":

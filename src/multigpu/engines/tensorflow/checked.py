@@ -24,10 +24,11 @@ from multigpu.engines.tensorflow.variables import (
     to_stored,
 )
 from multigpu.measure.session import Stage
+from multigpu.placements.resolve import semantics_of
 from multigpu.record import Equivalence
-from multigpu.run import Run
-from multigpu.workloads import part_of, workloads
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, part_of, workloads
 
 Arrays = dict[str, np.ndarray]
 
@@ -117,24 +118,26 @@ def equivalence(run: Run) -> Equivalence | None:
     """How far the placement's variables are from the reference's, on the same shards; None: this
     model cannot be compared.
     """
-    described = run.description.config.described
+    described = description_of(run).config.described
     if described.checked_in is None:
         return None
     check = compared(run, described.checked_in, described.any_rows)
     with importlib.import_module(part_of(run.workload, "tensorflow")).comparable():
         devices = Devices(check)
         context = Context(check, devices, even=False, dynamic=False)
-        feed = Feed(workloads()[run.workload].inputs[run.inputs](check, check.description), devices)
+        feed = Feed(
+            workloads()[run.workload].inputs[run.inputs](check, description_of(check)), devices
+        )
         shards = [feed.shards(step) for step in range(STEPS)]
         feed.close()
         trainer = build_trainer(context)
         for step in shards:
             trainer.step(step)
-        alone = not check.semantics.facts.replicas_agree
+        alone = not semantics_of(check).facts.replicas_agree
         groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
         initial = {
             variable.name: value
-            for variable, value in initial_values(check.description, check.seed)
+            for variable, value in initial_values(description_of(check), check.seed)
         }
         distances = []
         for ranks in groups:
@@ -172,6 +175,7 @@ class Session(session.Session):
                 " processes out"
             )
         Devices(run)  # before the user's file: what it makes of TensorFlow fixes devices
+        stage("compared")
         found = told_once(run, lambda: equivalence(run))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
         self.told = found

@@ -21,7 +21,7 @@ from multigpu.engines.tensorflow.trainer import Context, spec_of
 from multigpu.inputs.batch import Batch, Draw, Source
 from multigpu.measure.session import Stage
 from multigpu.placements.traffic import HOST
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
 

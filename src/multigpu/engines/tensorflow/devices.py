@@ -11,7 +11,7 @@ import tensorflow as tf
 from multigpu.engines.errors import Unsupported
 from multigpu.measure.machine import DeviceState, device_state
 from multigpu.placements.traffic import HOST
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf.float32}
 """The type of variables: under bf16 they stay float32 and products are computed in bfloat16."""

@@ -16,8 +16,9 @@ from multigpu.inputs.batch import Batch, Draw, Feeding, Source, plain_arrays
 from multigpu.inputs.encoded import EncodedImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from multigpu.placements import find_placement
+from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.traffic import HOST
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class DataFeed:
                 lambda file, label, box, flipped: decoded(file, label, box, flipped, size, dtype),
                 num_parallel_calls=max(1, workers),
                 deterministic=True,
-            ).batch(self.run.shard_sizes[rank], drop_remainder=True)
+            ).batch(shard_sizes(self.run)[rank], drop_remainder=True)
             options = tf.data.Options()
             options.autotune.enabled = False
             options.threading.private_threadpool_size = max(1, workers)

@@ -26,7 +26,7 @@ from multigpu.measure.machine import DeviceState, device_state
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import status_of
 from multigpu.measure.session import Stage, load_hook
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 
 class OneDevice(Devices):

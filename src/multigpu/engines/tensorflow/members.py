@@ -17,14 +17,25 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
-from typing import Any
+from typing import Any, Protocol
 
 from multigpu.engines.errors import Unsupported
 from multigpu.hosts.line import Line, connect, limit, line_of
 from multigpu.measure.lane import visible_gpus
-from multigpu.measure.plan import Plan
 
 Processes = Sequence["subprocess.Popen[bytes]"]
+
+
+class Launch(Protocol):
+    """What is asked of a launch (`measure.plan.Plan`): its name, its hosts, the number and the
+    address of this one, and where host 0's program hears the others, "address:port".
+    """
+
+    launch_id: str
+    hosts: int
+    host: int
+    address: str
+    gathering: str
 
 
 def free_ports(count: int) -> list[int]:
@@ -131,7 +142,7 @@ class Gathering:
     context: the others then end as well.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Launch) -> None:
         self.address, self.place, self.key = plan.address, plan.gathering, plan.launch_id
         address, _, port = self.place.rpartition(":")
         self.server = socket.create_server((address, int(port)), backlog=64)
@@ -182,7 +193,7 @@ class Gathering:
         return self.outposts[host].ask("ports", count) if host else free_ports(count)
 
 
-def attend(plan: Plan) -> None:
+def attend(plan: Launch) -> None:
     """What the program of every host but the first does: what host 0's asks, until that is over or
     has gone without a word (SystemExit).
     """

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.run import Run
-from multigpu.workloads import part_of
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, part_of
 
 Tensors = dict[str, tf.Tensor]
 
@@ -74,4 +74,6 @@ def form_of(run: Run, devices: Devices, even: bool) -> Form:
 
 def build_module(run: Run, form: Form) -> StepModule:
     """The Run's model; `Unsupported` where TensorFlow cannot compute it in this form here."""
-    return importlib.import_module(part_of(run.workload, "tensorflow")).build(run.description, form)
+    return importlib.import_module(part_of(run.workload, "tensorflow")).build(
+        description_of(run), form
+    )

@@ -17,7 +17,7 @@ from multigpu.hosts.line import Line
 from multigpu.measure.machine import this_machine
 from multigpu.measure.session import Stage
 from multigpu.placements import find_placement
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 # of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the
 # program's own watch ends it all

@@ -7,13 +7,14 @@ from math import prod
 
 import tensorflow as tf
 
+from multigpu.engines.context import Carries
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import rewrite
 from multigpu.engines.tensorflow.feed import Shard
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
 
 # keys of collectives: the group's is GROUP + its size, since one key may never name groups of two
 # sizes
@@ -32,6 +33,8 @@ class ReplicatedTrainer(Trainer):
     all others' and adds them up; "none": nothing travels. Sparse gradients travel as copies under
     both, as rows with their ids.
     """
+
+    carries = Carries({"all_reduce": (False,), "copy": (False,), "none": (False,)})
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
 
 # where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica
 STEP, RATE, EPSILON, TERMS = (

@@ -7,18 +7,22 @@ from typing import Any
 
 import tensorflow as tf
 
+from multigpu.engines.context import Carries
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
+from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.traffic import HOST, REPLICA, Assigned
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
 
 
 class ServerTrainer(Trainer):
     """Towers read masters, masters collect gradients. Updated elsewhere, a variable has a mirror
     there, or the kernel would run at home.
     """
+
+    carries = Carries({"host": (False,), "gpu0": (False,), "sharded": (False,)}, tables=True)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -136,10 +140,12 @@ class ParallelTrainer(ServerTrainer):
     with the running statistics, and `loss_of(logits, labels)`, the sum.
     """
 
+    carries = Carries({"host": (False,), "gpu0": (False,)}, losses=("gpu0",))
+
     module: Any
 
     def _towers(self, batches: list[Tensors], hyper: tf.Tensor) -> list[Tower]:
-        joined, sizes = batches[0], self.context.run.shard_sizes
+        joined, sizes = batches[0], shard_sizes(self.context.run)
         with self.devices.at(0), tf.name_scope("read/images/"):
             images = tf.split(joined["images"], sizes)
         passes = [self._predict(rank, own) for rank, own in enumerate(images)]

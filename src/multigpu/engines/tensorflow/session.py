@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from multigpu.engines.context import RunSession, all_replicated
+from multigpu.engines.context import RunSession, all_replicated, check_carried
+from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_joined_batch
 from multigpu.engines.tensorflow.graphs import Graphs
@@ -29,19 +30,28 @@ from multigpu.measure.session import Stage, joined_losses
 from multigpu.measure.timing import advance, run_window
 from multigpu.measure.trace import Missing
 from multigpu.measure.traced import keep_whole
-from multigpu.run import Run
+from multigpu.placements.resolve import shard_sizes
+from multigpu.placements.row import Placement
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 
 def build_trainer(context: Context) -> Trainer:
     """The trainer of the Run's placement; `Unsupported` where the row asks for what no trainer
     does.
     """
-    placement = context.placement
+    trainer = trainer_of(context.placement)
+    check_carried(trainer, context.placement)
+    return trainer(context)
+
+
+def trainer_of(placement: Placement) -> type[Trainer]:
+    """The class that carries the row out."""
     if any(engine.strategy for engine in placement.engines):
-        return StrategyTrainer(context)
+        return StrategyTrainer
     if all_replicated(placement):
-        return ReplicatedTrainer(context)
-    return ParallelTrainer(context) if placement.loss == "gpu0" else ServerTrainer(context)
+        return ReplicatedTrainer
+    return ParallelTrainer if placement.loss == "gpu0" else ServerTrainer
 
 
 class Session(RunSession):
@@ -62,10 +72,12 @@ class Session(RunSession):
         super().__init__(run, threads, startup_s, stage)
         self.strategy, self.devices = self._set_up(rank)
         dynamic = (
-            run.description.unit == "words" and self.source.period != 1 and run.batching != "fixed"
+            description_of(run).unit == "words"
+            and self.source.period != 1
+            and run.batching != "fixed"
         )
         self.context = Context(
-            run, self.devices, is_even(self.source, len(run.shard_sizes)), dynamic, self.strategy
+            run, self.devices, is_even(self.source, len(shard_sizes(run))), dynamic, self.strategy
         )
         self.feed = self._feed()
         stage("build")
@@ -102,6 +114,17 @@ class Session(RunSession):
         self.trainer.step(self.shards(index))
         if index + 1 in (self.run.warmup_steps, self.run.warmup_steps + self.run.timed_steps):
             self.devices.synchronise()
+
+    def waits(self, steps: int) -> list[list[float]]:
+        """What the first `steps` steps waited for their batches, s, in one list: one thread makes
+        those of all replicas.
+        """
+        return [[wait for step, wait in sorted(self.feed.waits.items()) if step < steps]]
+
+    def settle(self) -> None:
+        """Wait until the thread that makes batches ahead is at rest."""
+        if isinstance(self.feed, Feed):
+            self.feed.settle()
 
     def warm_up(self) -> None:
         began = time.perf_counter()
@@ -146,8 +169,13 @@ class Session(RunSession):
             parts.append(part)
         if logs := os.environ.get("MULTIGPU_TENSORBOARD"):
             write_events(self, steps, folder_of(self.run, Path(logs)))
+        last = first + self.run.timed_steps
+        ready_s = ready_step_s(self, last, window.wall_s / self.run.timed_steps, self.barrier)
+        if ready_s is not None:
+            parts = [part | {"ready_s": ready_s} for part in parts]
+            last += KEPT
         if self.run.traced_steps:
-            traced = trace(self.trainer, self.step, first + self.run.timed_steps)
+            traced = trace(self.trainer, self.step, last)
             parts = [part | {"trace": mine} for part, mine in zip(parts, traced, strict=True)]
         return parts
 

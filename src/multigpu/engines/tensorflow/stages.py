@@ -19,9 +19,10 @@ from multigpu.engines.tensorflow.trainer import Context, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
 from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
-from multigpu.stages.check import graph_of, places_of
-from multigpu.stages.graph import Stage
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
+from multigpu.spec.stage_graph import Stage
+from multigpu.workloads import description_of
+from multigpu.workloads.stages import graph_of, places_of
 
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
 """Operations of stages that may run on the host, and why. Soft placement is off: any other one
@@ -70,7 +71,9 @@ class StageFeed(Feed):
 
     def put(self, batch: Batch, place: int) -> Tensors:
         tensors: Tensors = {}
-        for name, array in self.arrays(self.devices.run.description, plain_arrays(batch)).items():
+        for name, array in self.arrays(
+            description_of(self.devices.run), plain_arrays(batch)
+        ).items():
             if name in self.words:
                 with self.devices.at(HOST):
                     tensors[name] = tf.constant(self._strings(name, array, batch))

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from multigpu.engines.context import Carries
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
@@ -15,7 +16,7 @@ from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import HOST
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
 
 KEYS = itertools.count(1)
 """Of the groups of collectives: a strategy of its own for each Run, so that no instance of one
@@ -67,6 +68,10 @@ class StrategyTrainer(Trainer):
     """One tower a replica; `merge_call` reduces, `extended.update` applies. locking: updates of a
     variable may come at once, and wait.
     """
+
+    carries = Carries(
+        {"all_reduce": (False,), "halves": (False,), "gpu0": (False,), "host": (False,)}
+    )
 
     locking = False
 

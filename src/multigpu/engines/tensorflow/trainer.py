@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.context import RunContext
+from multigpu.engines.ready import most_ready_steps
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Shard
@@ -24,7 +25,7 @@ from multigpu.engines.tensorflow.variables import (
     zeros_variable,
 )
 from multigpu.measure.timing import most_steps
-from multigpu.workloads.base import Variable
+from multigpu.spec.model import Variable
 
 # a number for each program that this process traces, by which its graph is found again
 TRACES = itertools.count()
@@ -76,7 +77,7 @@ class Trainer:
         run = context.run
         self.module: StepModule = build_module(run, form_of(run, self.devices, context.even))
         self.steps_done = 0
-        steps = most_steps(run)
+        steps = most_steps(run) + most_ready_steps(run)
         # losses stay on their devices until the end: what a function returns passes through the
         # first device
         self.losses = [

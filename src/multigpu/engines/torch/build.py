@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from multigpu.engines.context import all_replicated
+from multigpu.engines.context import all_replicated, check_carried
 from multigpu.engines.torch.dispatch import CopiesTrainer, PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
 from multigpu.engines.torch.replicated import (
@@ -13,26 +13,30 @@ from multigpu.engines.torch.replicated import (
 from multigpu.engines.torch.server import ParallelTrainer, ServerTrainer
 from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context
+from multigpu.placements.row import Placement
 
 
 def build_trainer(context: Context) -> Any:
     """The trainer of the Run's placement for the replicas of this process; `Unsupported` where the
     row asks for what no trainer does.
     """
-    placement = context.placement
+    trainer = trainer_of(context.placement, context.run.processes)
+    check_carried(trainer, context.placement)
+    return trainer(context)
+
+
+def trainer_of(placement: Placement, processes: str) -> type[Any]:
+    """The class that carries the row out, with one process for all devices or one for each."""
+    if placement.compute == "split":
+        return SplitTrainer
+    if placement.compute == "sections":
+        return PipelineTrainer
     if all_replicated(placement):
-        if context.run.processes == "one":
-            return CopiesTrainer(context)
-        kind = (
-            AveragedTrainer
-            if placement.merge == "average"
-            else ShardedUpdateTrainer
-            if placement.update == "cut"
-            else ReplicatedTrainer
-        )
-        return kind(context)
+        if processes == "one":
+            return CopiesTrainer
+        if placement.merge == "average":
+            return AveragedTrainer
+        return ShardedUpdateTrainer if placement.update == "cut" else ReplicatedTrainer
     if placement.variables == "cut":
-        return FullyShardedTrainer(context)
-    if placement.compute in ("split", "sections"):
-        return SplitTrainer(context) if placement.compute == "split" else PipelineTrainer(context)
-    return ParallelTrainer(context) if placement.loss == "gpu0" else ServerTrainer(context)
+        return FullyShardedTrainer
+    return ParallelTrainer if placement.loss == "gpu0" else ServerTrainer

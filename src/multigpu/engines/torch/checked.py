@@ -4,6 +4,7 @@ without any code of placements.
 
 import contextlib
 import importlib
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,16 @@ from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import DTYPES, give_back_memory
 from multigpu.engines.torch.feed import Feed, Shard
+from multigpu.engines.torch.ragged import tells_lookups, with_everyones_lookups
 from multigpu.engines.torch.trainer import Context, build_module, open_context
 from multigpu.engines.torch.variables import initial_values, materialise
-from multigpu.inputs.batch import Source
+from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
+from multigpu.measure.standing import got_on
+from multigpu.placements.resolve import dims_of, semantics_of
 from multigpu.record import Equivalence
-from multigpu.run import Run
-from multigpu.workloads import open_source, part_of
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, open_source, part_of
 
 
 def _module(context: Context) -> nn.Module:
@@ -57,6 +61,7 @@ def _accumulated(context: Context, module: nn.Module, batches: list[Shard]) -> f
     terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
     total = 0.0
     for shard in batches:
+        got_on()
         cut = {
             name: tensor.tensor_split(context.run.micro_steps or 1)
             for name, tensor in shard.device.items()
@@ -138,21 +143,45 @@ def train_averaged(
     return list(zip(values, losses, strict=True))
 
 
-def _context(
-    run: Run, rank: int, threads: int, shared: Path, timeout_s: float
-) -> tuple[Context, Any]:
-    source = open_source(run)
-    return open_context(run, rank, threads, source.capacity, shared, timeout_s), source
+class Kept(Source):
+    """The batches of a few steps of another Source, made before any step computes and in this type:
+    a thread would make them in that of the comparison, as other numbers. ranks: whose.
+    """
+
+    def __init__(
+        self, source: Source, ranks: Iterable[int], steps: int, usual: torch.dtype
+    ) -> None:
+        self.label, self.fingerprint = source.label, source.fingerprint
+        self.capacity = source.capacity
+        compared_in = torch.get_default_dtype()
+        torch.set_default_dtype(usual)
+        try:
+            self.batches = {
+                (step, rank): source.batch(step, rank) for step in range(steps) for rank in ranks
+            }
+        finally:
+            torch.set_default_dtype(compared_in)
+
+    def batch(self, step: int, rank: int) -> Batch:
+        return self.batches[step, rank]
 
 
 @lru_cache(maxsize=2)
 def _reference(
-    run: Run, ranks: tuple[int, ...], stale: int, every: int, steps: int, threads: int
+    run: Run,
+    ranks: tuple[int, ...],
+    stale: int,
+    every: int,
+    steps: int,
+    threads: int,
+    usual: torch.dtype,
 ) -> list[dict[str, Tensor]]:
     """What each replica's variables must equal. The placement is left out of `run`, so that those
     that equal the same thing share it.
     """
-    context, source = _context(run, 0, threads, Path(), 60.0)
+    drawn = range(run.devices) if every > 1 else ranks
+    source = Kept(open_source(run), drawn, steps, usual)
+    context = open_context(run, 0, threads, source.capacity, Path(), 60.0)
     if every > 1:
         return [values for values, _ in train_averaged(context, source, steps, run.devices, every)]
     return [train_reference(context, source, steps, list(ranks), stale)[0]]
@@ -162,7 +191,7 @@ def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -
     """Norm of the difference over norm of the reference's update."""
     apart = moved = 0.0
     for variable, start in initial_values(
-        run.description, run.seed, torch.device("cpu"), DTYPES[run.precision]
+        description_of(run), run.seed, torch.device("cpu"), DTYPES[run.precision]
     ):
         value = expected[variable.name]
         apart += float((found[variable.name] - value).double().square().sum())
@@ -171,16 +200,26 @@ def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -
 
 
 def _placed(
-    run: Run, rank: int, threads: int, shared: Path, timeout_s: float, steps: int
+    run: Run,
+    rank: int,
+    threads: int,
+    shared: Path,
+    timeout_s: float,
+    steps: int,
+    usual: torch.dtype,
 ) -> dict[str, Tensor]:
     """All variables after the same steps under the placement."""
-    context, source = _context(run, rank, threads, shared, timeout_s)
-    feed = Feed(source, run.copy_of(rank), context.device)
+    source = Kept(open_source(run), [dims_of(run).copy_of(rank)], steps, usual)
+    context = open_context(run, rank, threads, source.capacity, shared, timeout_s)
+    feed = Feed(source, dims_of(run).copy_of(rank), context.device)
     with contextlib.closing(context.closing):
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
+            tells = tells_lookups(run, any(member.by_row for member in context.assigned))
             for step in range(steps):
-                trainer.step([feed.shard(step)])
+                got_on()
+                shard = feed.shard(step)
+                trainer.step([with_everyones_lookups(shard) if tells else shard])
             values = trainer.full_values()
     feed.close()
     return values
@@ -192,22 +231,25 @@ def equivalence(
     """How far the placement's variables are from the reference's; None: the model cannot be
     compared. Called on every replica.
     """
-    described = run.description.config.described
+    described = description_of(run).config.described
     if described.checked_in is None:
         return None
     check = compared(run, described.checked_in, described.any_rows)
-    semantics = run.semantics
+    semantics = semantics_of(run)
     # two averages, and a step after them
     steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1
     builder = importlib.import_module(part_of(run.workload, "torch"))
     alone = not semantics.facts.replicas_agree
     distance = 0.0
+    usual = torch.get_default_dtype()
     with builder.comparable(DTYPES[check.precision]):
-        values = _placed(check, rank, threads, shared, timeout_s, steps)
+        values = _placed(check, rank, threads, shared, timeout_s, steps, usual)
         if alone or rank == 0:
-            shards = (rank,) if alone else tuple(range(run.copies))
+            shards = (rank,) if alone else tuple(range(dims_of(run).copies))
             plain = check.model_copy(update={"placement": "ddp", "local_steps": None})
-            expected = _reference(plain, shards, semantics.steps, semantics.every, steps, threads)
+            expected = _reference(
+                plain, shards, semantics.steps, semantics.every, steps, threads, usual
+            )
             distance = _distance(check, values, expected[rank if semantics.every > 1 else 0])
     if run.devices > 1:
         distance = max(told.everyone(distance))
@@ -234,6 +276,14 @@ class Session(session.Session):
         startup_s: float,
         stage: Stage,
     ) -> None:
+        stage("compared")
         found = told_once(run, lambda: equivalence(run, rank, threads, shared, timeout_s))
         super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
         self.told = found
+        self.tells = tells_lookups(run, any(member.by_row for member in self.context.assigned))
+
+    def shards(self, index: int) -> list[Shard]:
+        shards = [feed.shard(index) for feed in self.feeds]
+        if self.tells:
+            shards = [with_everyones_lookups(shard) for shard in shards]
+        return self.counted(index, shards)

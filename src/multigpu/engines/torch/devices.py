@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from multigpu.measure.machine import DeviceState, device_state
-from multigpu.run import Run
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 DTYPES = {
     "fp64": torch.float64,
@@ -75,7 +76,7 @@ class Device:
             torch.backends.cudnn.allow_tf32 = allowed
             # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark
             # does (sentences change their shapes)
-            torch.backends.cudnn.benchmark = run.description.unit != "words"
+            torch.backends.cudnn.benchmark = description_of(run).unit != "words"
             torch.cuda.reset_peak_memory_stats(self.torch)
         # by whatever ran before in this process
         self.held_gib = torch.cuda.memory_allocated(self.torch) / 2**30 if self.cuda else 0.0

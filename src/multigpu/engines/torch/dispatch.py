@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.context import Carries
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
@@ -16,6 +17,7 @@ from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places
+from multigpu.placements.resolve import dims_of, shard_sizes
 from multigpu.workloads import part_of
 
 Values = dict[str, Tensor]
@@ -64,6 +66,8 @@ class CopiesTrainer(DispatchedTrainer):
     """All variables on every replica. merge: "all_reduce", after backward; "copy": each adds up
     what all others send; or "none".
     """
+
+    carries = Carries({"all_reduce": (False,), "copy": (False,), "none": (False,)})
 
     def __init__(self, context: Context) -> None:
         placement, self.merge = context.placement, context.placement.merge
@@ -140,11 +144,13 @@ class PipelineTrainer(DispatchedTrainer):
     queue runs on by itself, and gradients add up in place.
     """
 
+    carries = Carries({"sections": (False,)})
+
     def __init__(self, context: Context) -> None:
         run, model = context.run, context.model
         self.degree, self.copies, self.micro_batches = (
-            run.degree,
-            run.copies,
+            dims_of(run).degree,
+            dims_of(run).copies,
             run.micro_batches or 1,
         )
         places = section_places(model, self.degree)
@@ -200,7 +206,7 @@ class PipelineTrainer(DispatchedTrainer):
         placement).
         """
         own = shards[copy * self.degree : (copy + 1) * self.degree]
-        rows = self.context.run.shard_sizes[copy]
+        rows = shard_sizes(self.context.run)[copy]
         begin, end = bounds(rows, self.micro_batches, micro)
         arrays = [{name: array[begin:end] for name, array in shard.device.items()} for shard in own]
         return Pass(arrays, [{} for _ in own])

@@ -20,6 +20,7 @@ from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.loader import Ready, Workers, tensors_of
 from multigpu.inputs.batch import Batch, Draw, Feeding, Source, plain_arrays
 from multigpu.inputs.encoded import PIXEL_SCALE, PIXEL_SHIFT
+from multigpu.workloads.tensors import of_kind
 
 
 @lru_cache
@@ -158,6 +159,11 @@ class Feed:
     def wait_s(self, steps: int) -> list[float]:
         return [round(self.waits[step], 7) for step in range(steps)] if self.waits else []
 
+    def settle(self) -> None:
+        """Wait until the batch that is made ahead is made."""
+        if not self.source.period and isinstance(self.host, Feeding):
+            self.host.settle()
+
     def _staged(self, step: int) -> Shard:
         if self.ahead is None or self.ahead.first != step:
             if self.ahead:
@@ -193,8 +199,7 @@ class Feed:
         device: dict[str, Tensor] = {}
         host: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            if tensor.is_floating_point():
-                tensor = tensor.to(self.device.dtype)
+            tensor = of_kind(tensor, self.device.dtype)
             host[name] = tensor
             if self.device.cuda and not name.endswith("_length"):
                 locked = tensor if tensor.is_pinned() else tensor.pin_memory()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from multigpu.engines.context import Carries
 from multigpu.engines.torch import told
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.replicated import ReplicatedTrainer
@@ -61,6 +62,8 @@ class FullyShardedTrainer(ReplicatedTrainer):
     first dimension. The library gathers a part (a layer of a sequence; else the model) before its
     forward and its backward, frees it after, and scatters summed gradients.
     """
+
+    carries = Carries({"reduce_scatter": (True,)})
 
     def _flatten_gradients(self) -> None:
         for parameter in self.parameters.values():

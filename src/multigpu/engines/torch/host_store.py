@@ -5,7 +5,7 @@ work among the Run's processes.
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -146,13 +146,24 @@ class HostMasters:
     def table(self, table: Assigned) -> Tensor:
         return self.tensors[f"table-{table.variable.name}"].view(table.variable.shape)
 
+    def _room(self, rank: int, name: str, rows: int) -> Tensor:
+        """Where so many rows are gathered; twice as many get a place where a batch is longer than
+        any before.
+        """
+        room = self.outgoing[rank, name]
+        if len(room) < rows:
+            grown = (max(rows, 2 * len(room)), room.shape[1])
+            room = torch.empty(grown, dtype=room.dtype, pin_memory=room.is_pinned())
+            self.outgoing[rank, name] = room
+        return room[:rows]
+
     def look_up(self, rank: int, ids: Ids) -> Rows:
         """Rows gathered on the host and sent to a replica's device."""
         found, values = {}, self.store.values[rank]
         for table in self.store.tables:
             name = table.variable.name
             flat = ids.host[name].reshape(-1)
-            gathered = self.outgoing[rank, name][: flat.numel()]
+            gathered = self._room(rank, name, flat.numel())
             with phase("pull", host=True):
                 torch.index_select(self.table(table), 0, flat, out=gathered)
             rows = torch.empty(gathered.shape, device=values.device, dtype=values.dtype)
@@ -177,22 +188,44 @@ class HostStore(Store):
         self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]
     ) -> None:
         super().__init__(context, members, shapes)
-        dtype = self.devices.dtype
-        slots: Slots = {}
-        for rank in range(self.replicas):
-            slots[f"gradient-{rank}"] = (self.total, dtype)
-            for table in self.tables:
-                name, capacity = table.variable.name, context.capacity[table.variable.name]
-                slots[f"ids-{name}-{rank}"] = (capacity, torch.int64)
-                slots[f"rows-{name}-{rank}"] = (capacity * table.variable.shape[1], dtype)
+        slots: Slots = {
+            f"gradient-{rank}": (self.total, self.devices.dtype) for rank in range(self.replicas)
+        }
+        self.capacity = dict(context.capacity)
+        for table in self.tables:
+            slots |= self._row_slots(table)
         self.host = HostMasters(context, self, slots)
         for rank in self.ranks:
-            for slot in (
-                f"gradient-{rank}",
-                *(f"rows-{table.variable.name}-{rank}" for table in self.tables),
-            ):
-                self.host.memory.lock(self.host.tensors[slot])
+            self.host.memory.lock(self.host.tensors[f"gradient-{rank}"])
+        for table in self.tables:
+            self._lock_rows(table)
         self._share_work()
+
+    def _row_slots(self, table: Assigned) -> Slots:
+        """What one table's look-ups of all replicas are pushed to."""
+        name, width = table.variable.name, table.variable.shape[1]
+        rows, slots = self.capacity[name], Slots()
+        for rank in range(self.replicas):
+            slots[f"ids-{name}-{rank}"] = (rows, torch.int64)
+            slots[f"rows-{name}-{rank}"] = (rows * width, self.devices.dtype)
+        return slots
+
+    def _lock_rows(self, table: Assigned) -> None:
+        for rank in self.ranks:
+            self.host.memory.lock(self.host.tensors[f"rows-{table.variable.name}-{rank}"])
+
+    def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+        """As of any store. Where a replica looks up more rows than any before, all processes, which
+        know that, make twice the place.
+        """
+        super().start(ids, counts)
+        for table in self.tables:
+            name = table.variable.name
+            most = max(count.get(name, 0) for count in counts)
+            if most > self.capacity[name]:
+                self.capacity[name] = max(most, 2 * self.capacity[name])
+                self.host.tensors |= self.host.memory.tensors(self._row_slots(table))
+                self._lock_rows(table)
 
     def _slot(self, table: Assigned, rank: int, count: int) -> tuple[Tensor, Tensor]:
         """Ids [count] and row gradients [count, width] that `rank` pushed."""

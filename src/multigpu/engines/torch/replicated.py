@@ -13,6 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from multigpu.collectives.spec import LIBRARY, messages, parse_spec
+from multigpu.engines.context import Carries
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
@@ -27,8 +28,9 @@ from multigpu.engines.torch.variables import (
     views_of,
 )
 from multigpu.engines.torch.wire import Wire
+from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import laid_out
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -78,6 +80,10 @@ class ReplicatedTrainer(Trainer):
     "copy": every replica receives every other's gradients and adds them up itself; "none": nothing
         travels.
     """
+
+    carries = Carries(
+        {"all_reduce": (False, True), "copy": (False,), "none": (False,)}, algorithms=True
+    )
 
     takes_terms = True
     messages: Messages | None = None
@@ -298,6 +304,8 @@ class ShardedUpdateTrainer(ReplicatedTrainer):
     the library's all-gather brings the new values to all.
     """
 
+    carries = Carries({"reduce_scatter": (False,)})
+
     def _flatten_gradients(self) -> None:
         parameters = list(self.parameters.values())
         device, dtype = self.device.torch, self.device.dtype
@@ -335,9 +343,11 @@ class AveragedTrainer(ReplicatedTrainer):
     replica's own.
     """
 
+    carries = Carries({"average": (False,)})
+
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.every = context.run.semantics.every
+        self.every = semantics_of(context.run).every
         self.optimizer.param_groups[0][TRAINED] = 0
 
     def step(self, shards: list[Shard]) -> list[Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.context import Carries
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch import told
 from multigpu.engines.torch.device_store import DeviceStore, MirrorStore, StagedDeviceStore
@@ -66,6 +67,10 @@ def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Stor
 
 class ServerTrainer(Trainer):
     """The replicas of this process, with a store for each kind of home in the row."""
+
+    carries = Carries(
+        {"host": (False,), "gpu0": (False,), "sharded": (False,)}, staged=True, tables=True
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -141,6 +146,8 @@ class ParallelTrainer(ServerTrainer):
         `logits(images)`, (B, classes), and
     `loss_of(logits, labels)`, the sum.
     """
+
+    carries = Carries({"host": (False,), "gpu0": (False,)}, losses=("gpu0",))
 
     images: list[Tensor] = []
     joined: Tensor | None = None

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from multigpu.engines.context import RunSession
 from multigpu.engines.errors import Unsupported
+from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, give_back_memory
@@ -29,7 +30,8 @@ from multigpu.engines.torch.wire import barrier, largest
 from multigpu.measure.machine import EnergyWindow, total_energy_j
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
-from multigpu.run import Run
+from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.spec.run import Run
 
 
 class Session(RunSession):
@@ -74,7 +76,7 @@ class Session(RunSession):
         ]
 
     def shard_of(self, rank: int) -> int:
-        return self.run.copy_of(rank)
+        return dims_of(self.run).copy_of(rank)
 
     def _trainer(self) -> Any:
         trainer = build_trainer(self.context)
@@ -92,11 +94,20 @@ class Session(RunSession):
         self.stage("step")
         return self.trainer.step(self.shards(index))
 
+    def waits(self, steps: int) -> list[list[float]]:
+        """Of each shard, what its first `steps` steps waited for their batch, s; [] if kept."""
+        return [feed.wait_s(steps) for feed in self.feeds]
+
+    def settle(self) -> None:
+        """Wait until the threads that make batches ahead are at rest."""
+        for feed in self.feeds:
+            feed.settle()
+
     def warm_up(self) -> None:
         began = time.perf_counter()
         self.stage("warm-up")
 
-        cycle, moved = self.run.semantics.every, Counter[str]()
+        cycle, moved = semantics_of(self.run).every, Counter[str]()
 
         def counted(index: int) -> list[Tensor]:
             losses, own = self.trainer.counted_step(self.shards(index))
@@ -124,7 +135,7 @@ class Session(RunSession):
         results = [losses for one in windows for losses in one.results]
         last = run.warmup_steps + run.timed_steps
         parts: list[dict[str, Any]] = []
-        waits = [feed.wait_s(last) for feed in self.feeds]
+        waits = self.waits(last)
         for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
             part = {
                 **self.part(place, window, state),
@@ -147,6 +158,10 @@ class Session(RunSession):
                 ),
             }
             parts.append(part)
+        ready_s = ready_step_s(self, last, window.wall_s / run.timed_steps, barrier, largest)
+        if ready_s is not None:
+            parts = [part | {"ready_s": ready_s} for part in parts]
+            last += KEPT
         if run.energy_window_s:
             energy = measure_energy(self, last, largest(window.wall_s) / run.timed_steps)
             parts[0]["energy"], last = energy.model_dump(), last + energy.steps

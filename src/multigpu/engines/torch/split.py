@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from multigpu.engines.context import Carries
 from multigpu.engines.torch import told
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
@@ -23,6 +24,7 @@ from multigpu.engines.torch.variables import (
 )
 from multigpu.engines.torch.wire import Wire, gather, scatter
 from multigpu.placements.partition import bounds
+from multigpu.placements.resolve import dims_of
 from multigpu.workloads import part_of
 
 
@@ -181,13 +183,17 @@ class SplitTrainer(Trainer):
     of other copies, after backward.
     """
 
+    carries = Carries({"split": (False,)})
+
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         assert context.model.splitting
         self.axes = context.model.splitting.axes
         self.sharing: Group
         self.alike: Group
-        self.sharing, self.alike, made = groups_of(self.wire, context.run.degree, self.device.cuda)
+        self.sharing, self.alike, made = groups_of(
+            self.wire, dims_of(context.run).degree, self.device.cuda
+        )
         context.closing.callback(end_groups, made, (self.sharing, self.alike))
         workload = importlib.import_module(part_of(context.run.workload, "torch"))
         with torch.device("meta"):

@@ -13,9 +13,9 @@ from torch.profiler import ProfilerActivity, profile
 from multigpu.engines.torch.stages import StageFeed, StagesTrainer, copied
 from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import make_optimizer
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
-from multigpu.workloads import open_source
+from multigpu.workloads import open_source, optimizer_of
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
@@ -61,7 +61,7 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
             for value, found in zip(values.values(), backward()[len(inputs) :], strict=True):
                 value.grad = found.clone()
             parameters = [trainer.values[name] for name in own]
-            optimizer = make_optimizer(run.rule, parameters)  # type: ignore[arg-type]
+            optimizer = make_optimizer(optimizer_of(run), parameters)  # type: ignore[arg-type]
             update = _timed(optimizer.step, repeats, cuda)
         cost = StageCost(
             name=stage.name,

@@ -19,8 +19,9 @@ from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_value, make_optimizer
 from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
-from multigpu.run import Run
-from multigpu.stages.check import graph_of, places_of
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
+from multigpu.workloads.stages import graph_of, places_of
 
 
 class Counted:
@@ -71,7 +72,7 @@ class StageFeed(RowFeed):
         self.arrays, self.readers = stage_arrays(run)
 
     def put(self, batch: Batch) -> Shard:
-        arrays = self.arrays(self.run.description, plain_arrays(batch))
+        arrays = self.arrays(description_of(self.run), plain_arrays(batch))
         host = {name: self.tensor(array) for name, array in arrays.items()}
         device = {
             name: self.to_device(tensor, self.devices.each[self.readers[name]].torch)

@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from multigpu.measure.timing import TimedDevice, advance
 from multigpu.measure.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
 from multigpu.measure.traced import Activity, Host, keep_whole, named_phases, replica_trace
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 STEP = "multigpu/step"
 RANGE = re.compile(r"multigpu/(pull|forward|backward|merge|update)(@host)?$")

@@ -20,8 +20,8 @@ from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.wire import OneProcessWire, Wire
 from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.placements.partition import bounds
-from multigpu.run import Run
-from multigpu.workloads import part_of
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, part_of
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def build_module(run: Run) -> Any:
     build = importlib.import_module(part_of(run.workload, "torch")).build
     _, *fields = inspect.signature(build).parameters
     with torch.device("meta"):
-        return build(run.description, **{field: getattr(run, field) for field in fields})
+        return build(description_of(run), **{field: getattr(run, field) for field in fields})
 
 
 def substituted(run: Run, device: torch.device) -> str | None:

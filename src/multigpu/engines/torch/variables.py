@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multigpu.run import Run
-from multigpu.workloads.base import Model, Optimizer, Variable
+from multigpu.spec.model import Model, Optimizer, Variable
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
 
 
 @lru_cache(maxsize=2)
@@ -99,10 +100,14 @@ def materialise(
     parameters = {}
     for name, old in list(module.named_parameters()):
         if name in memory:
-            path, _, leaf = name.rpartition(".")
-            parameters[name] = nn.Parameter(memory[name])
-            module.get_submodule(path).register_parameter(leaf, parameters[name])
-            assert parameters[name].shape == old.shape, name
+            assert memory[name].shape == old.shape, name
+            if old.is_meta:
+                path, _, leaf = name.rpartition(".")
+                parameters[name] = nn.Parameter(memory[name])
+                module.get_submodule(path).register_parameter(leaf, parameters[name])
+            else:  # a user's, which may hold it twice or have hooks on it: it stays the one object
+                old.data, old.grad = memory[name], None
+                parameters[name] = old
     for owner in module.modules():
         for leaf, buffer in list(owner.named_buffers(recurse=False)):
             kind = dtype if buffer.is_floating_point() else buffer.dtype
@@ -177,7 +182,7 @@ def distances(
     value, what stands in `owned`.
     """
     moved, start_square, prints = {}, 0.0, {}
-    for variable, initial in initial_values(run.description, run.seed, device, dtype):
+    for variable, initial in initial_values(description_of(run), run.seed, device, dtype):
         if variable.name not in owned:
             continue
         value, initial = owned[variable.name].detach().to(device), piece(variable.name, initial)

@@ -6,7 +6,7 @@ from functools import partial
 from math import prod
 
 from multigpu.later import Later
-from multigpu.workloads.base import Model, Optimizer, Section
+from multigpu.spec.model import Model, Optimizer, Section
 from multigpu.workloads.cnn import densenet, family, inception, plain, resnet
 from multigpu.workloads.cnn.layers import Convolution, Dense, Network, Relu, Shape, steps, trace
 

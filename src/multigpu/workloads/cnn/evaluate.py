@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from multigpu.engines.torch.devices import DTYPES
 from multigpu.inputs.batch import Source
 from multigpu.inputs.pictures import Pictures
-from multigpu.run import Run
+from multigpu.spec.run import Run
 
 BATCH = 500
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import ClassVar, Literal
 
-from multigpu.workloads.base import Init, Variable
+from multigpu.spec.model import Init, Variable
 
 Shape = tuple[int, ...]
 Pads = tuple[int, int, int, int]

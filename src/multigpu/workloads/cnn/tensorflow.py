@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.cnn import layers as L
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import torch_layers as T
 from multigpu.workloads.cnn.torch_fused import fuse

@@ -1,7 +1,7 @@
 """Ratings from reviews: document 003's two-tower model (DeepCoNN)."""
 
 from multigpu.later import later
-from multigpu.stages.graph import Staged
+from multigpu.spec.stage_graph import Staged
 from multigpu.workloads.base import Workload
 from multigpu.workloads.deepconn.description import MODELS, stage_arrays, stage_graph
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from multigpu.later import Later
-from multigpu.stages.graph import Stage, StageGraph
-from multigpu.workloads.base import Init, Model, Optimizer, Variable
+from multigpu.spec.model import Init, Model, Optimizer, Variable
+from multigpu.spec.stage_graph import Stage, StageGraph
 
 TABLE = "word_embeddings"
 """The variable that both towers look words up in."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.deepconn.description import (
     TABLE,
     TOWERS,

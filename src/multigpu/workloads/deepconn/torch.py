@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.deepconn.description import (
     TABLE,
     TOWERS,

@@ -12,7 +12,7 @@ from functools import partial
 from math import sqrt
 
 from multigpu.later import Later
-from multigpu.workloads.base import LSTM_PASSES, Init, Model, Optimizer, Section, Variable
+from multigpu.spec.model import LSTM_PASSES, Init, Model, Optimizer, Section, Variable
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from multigpu.inputs.batch import Source
 from multigpu.inputs.drawn_text import LONGEST
 from multigpu.inputs.pieces import SELECTIONS, PieceCorpus, PieceText
 from multigpu.inputs.sentences import EOS, SOS
-from multigpu.run import Run
+from multigpu.spec.run import Run
 from multigpu.workloads.nmt.torch import Nmt
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.nmt.description import NmtConfig
 
 State = tuple[tf.Tensor, tf.Tensor]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.kernels.lstm_launch import library_instead
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.nmt.description import STATES, NmtConfig, cell_below, starts_from
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import (

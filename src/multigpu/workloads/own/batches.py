@@ -3,69 +3,27 @@ their loader. Imports no framework.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint
-from multigpu.run import Run
-from multigpu.workloads.base import Model
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.model import Model
+from multigpu.spec.run import Run
+from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.seeding import ALONE, seed_all, seeds_of
+from multigpu.workloads.own.structure import checked_rows, names_of, put_together, taken_apart
 
-
-def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
-    """How the batch is built, as plain data, and its tensors in order, as arrays that share memory;
-    a JobError where it holds others.
-    """
-    arrays: list[np.ndarray] = []
-
-    def visit(part: Any, where: str) -> Any:
-        if isinstance(part, Mapping):
-            return {
-                "dict": {str(name): visit(one, f"{where}[{name!r}]") for name, one in part.items()}
-            }
-        if isinstance(part, Sequence) and not isinstance(part, str | bytes):
-            return {"tuple": [visit(one, f"{where}[{index}]") for index, one in enumerate(part)]}
-        if hasattr(part, "detach"):  # PyTorch's
-            part = part.detach().cpu()
-            part = part.float() if part.is_floating_point() and part.element_size() < 4 else part
-        array = np.ascontiguousarray(part) if isinstance(part, np.ndarray | np.generic) else part
-        array = np.asarray(array) if hasattr(array, "__array__") else None
-        if array is None or array.dtype.kind not in "biuf":
-            raise JobError(
-                f"{where} is a {type(part).__name__} where a tensor is due: a batch is (inputs,"
-                " target), of tensors or arrays"
-            )
-        arrays.append(array)
-        return len(arrays) - 1
-
-    return visit(value, "batch"), arrays
-
-
-def put_together(structure: Any, tensors: Mapping[str, Any]) -> Any:
-    """The batch of which `taken_apart` gave the structure, from its tensors by number."""
-    if isinstance(structure, int):
-        return tensors[str(structure)]
-    if "dict" in structure:
-        return {name: put_together(part, tensors) for name, part in structure["dict"].items()}
-    return tuple(put_together(part, tensors) for part in structure["tuple"])
-
-
-def checked_rows(tensors: Sequence[np.ndarray], rows: int, who: str) -> None:
-    """Refuse a batch of another size than asked for."""
-    for index, tensor in enumerate(tensors):
-        if not tensor.ndim or tensor.shape[0] != rows:
-            raise JobError(
-                f"{who} was asked for {rows} samples, and its tensor {index} has the shape"
-                f" {list(tensor.shape)}: the first axis of every tensor counts the samples, so it"
-                f" must be {rows}"
-            )
+__all__ = ["checked_rows", "put_together", "taken_apart"]
 
 
 class Drawn:
-    """What the user's function gives for a generator of the step's and the replica's own.
+    """What the user's function gives for a generator of the step's and the replica's own; all that
+    it draws from other generators of the process follows from the same two numbers.
     generator: makes one from a seed.
     """
 
@@ -74,54 +32,56 @@ class Drawn:
     def __init__(
         self, function: Any, generator: Callable[[int], Any], rows: int, rank: int, seed: int
     ) -> None:
-        self.function, self.generator, self.rows, self.rank, self.seed = (
-            function,
-            generator,
-            rows,
-            rank,
-            seed,
-        )
+        self.function = function
+        self.generator = generator
+        self.rows = rows
+        self.rank = rank
+        self.seed = seed
 
     def batch(self, step: int) -> Any:
-        return self.function(
-            self.rows,
-            self.generator(
-                int(np.random.SeedSequence([self.seed, step, self.rank]).generate_state(1)[0])
-            ),
-        )
+        given, others = seeds_of(self.seed, step, self.rank)
+        with ALONE:
+            seed_all(others)
+            return self.function(self.rows, self.generator(given))
 
 
 class Streamed:
     """One replica's batches in their order, which its framework's reader begins at any step.
-    longer: each may hold more than is taken.
+    longer: each may hold more samples than are taken; one that holds fewer is left out, as the last
+    of a loader may.
     """
 
     longer = False
 
     def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
-        self.source, self.rows, self.replicas, self.rank, self.seed = (
-            source,
-            rows,
-            replicas,
-            rank,
-            seed,
-        )
-        self.next, self.stream = -1, iter(())  # type: tuple[int, Iterator[Any]]
+        self.source = source
+        self.rows = rows
+        self.replicas = replicas
+        self.rank = rank
+        self.seed = seed
+        self.next = -1
+        self.stream: Iterator[Any] = iter(())
+        if iter(source) is source:
+            raise JobError(
+                f"batch is a {type(source).__name__}, which can be read once and not again: give a"
+                " function batch(n, generator), a list of batches or a DataLoader"
+            )
 
     def begun(self, step: int) -> Iterator[Any]:
         """Its batches from this step on."""
         raise NotImplementedError
 
     def batch(self, step: int) -> Any:
-        if step != self.next:
-            self.stream, self.next = self.begun(step), step
-        self.next += 1
-        try:
-            return next(self.stream)
-        except StopIteration:
-            raise JobError(
-                "batch has no samples: give a source that has some, and can be read again"
-            ) from None
+        with ALONE:
+            if step != self.next:
+                self.stream, self.next = self.begun(step), step
+            self.next += 1
+            try:
+                return next(self.stream)
+            except StopIteration:
+                raise JobError(
+                    "batch has no samples: give a source that has some, and can be read again"
+                ) from None
 
 
 def batches_of(
@@ -144,13 +104,22 @@ def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.n
     structure, arrays = taken_apart(made)
     if batches.longer:
         arrays = [array[: batches.rows] for array in arrays]
-    checked_rows(arrays, batches.rows, "batch")
+    checked_rows(arrays, batches.rows, "batch", names_of(structure))
     return structure, arrays
+
+
+def asked_of(table: Table, arrays: list[np.ndarray]) -> int:
+    """How many rows of a table a batch looks up."""
+    leaf = arrays[int(table.leaf)]
+    if table.column is not None:
+        return len(leaf)
+    return int(leaf.size if table.stretch is None else leaf[:, slice(*table.stretch)].size)
 
 
 class OwnBatches(Source):
     """The Source of a user's job: a thread makes each batch a step ahead. One process for all
-    replicas cuts the joined batch.
+    replicas cuts the joined batch. Where batches differ in length, each shard tells its own rows
+    alone: `engines.torch.ragged` has processes tell each other.
     """
 
     label = "own"
@@ -159,8 +128,10 @@ class OwnBatches(Source):
         config = model.config
         self.job: Job = config.described.load(config.folder)
         self.framework, self.joined = run.framework, run.processes == "one"
+        self.described: Described = config.described
         self.tables, self.structure = config.described.tables, config.described.structure
-        self.sizes, self.seed = run.shard_sizes, run.seed
+        self.names = names_of(self.structure)
+        self.sizes, self.seed = shard_sizes(run), run.seed
         self.capacity = {name: table.ids * max(self.sizes) for name, table in self.tables.items()}
         self.fingerprint = fingerprint("own", model.name, run.seed)
         self.each: dict[int, Drawn | Streamed] = {}
@@ -175,7 +146,8 @@ class OwnBatches(Source):
                 f"batch gave {structure} in step {step} and {self.structure} at first: every batch"
                 " must be built alike"
             )
-        return arrays
+        # what the next batch will be written over is kept for the step that reads it
+        return [array.copy() for array in arrays] if self.described.reused else arrays
 
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank`; a JobError where the user's function or loader fails, or gives what
@@ -190,6 +162,20 @@ class OwnBatches(Source):
             first = sum(self.sizes[:rank])
             arrays = [array[first : first + rows] for array in self.known[1]]
         named = {str(index): array for index, array in enumerate(arrays)}
-        return batch_of_rows(
-            rank, self.sizes, named, {name: table.ids for name, table in self.tables.items()}
-        )
+        return batch_of_rows(rank, self.sizes, named, self._of_a_row(step, rows, arrays))
+
+    def _of_a_row(self, step: int, rows: int, arrays: list[np.ndarray]) -> dict[str, int]:
+        """How many rows of each table one sample of this batch looks up."""
+        found = {}
+        for name, table in self.tables.items():
+            asked = asked_of(table, arrays)
+            if asked != table.ids * rows and not self.described.ragged:
+                leaf = int(table.leaf)
+                raise JobError(
+                    f"{self.names[leaf]} has the shape {list(arrays[leaf].shape)} in step {step},"
+                    f" where batches were of samples of {list(self.described.leaves[leaf][0])} when"
+                    " the job was examined: pad its batches to one length, or let the first ones"
+                    " differ too"
+                )
+            found[name] = asked // rows
+        return found

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from multigpu.schema import Data
-from multigpu.workloads.base import Init, Model, Optimizer, Variable
+from multigpu.spec.model import Init, Model, Optimizer, Variable
+from multigpu.spec.schema import Data
 from multigpu.workloads.own.job import Job, load_job, unpack
 
 FOLDERS = "MULTIGPU_JOBS"
@@ -44,13 +44,18 @@ class Described(Data):
         variables start with.
     variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those
         whose gradient is zero but for rounding.
-    tied: further names of one parameter -> its first. fixed: parameters that are not trained.
+    tied: further names of one parameter -> its first. fixed: parameters that are not trained; idle:
+        those of them that no examined batch gave a gradient. seldom: trained ones that only some
+        did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
+    ragged: whether samples of different batches differ in length. reused: whether a batch is
+        written over the one before.
     checked_in: the precision in which placements are compared with one process; None: they cannot
         be, and `unchecked` says why.
-    step_here_s: a step on one device's batch in this process's CPU. notes: what a user should know
-        of how the job was understood.
+    step_here_s: a step on one device's batch in this process's CPU. batch_s: what making such a
+        batch takes by itself, by `batch_by` ("batch()", or the kind of a loader). notes: what a
+        user should know of how the job was understood.
     """
 
     name: str
@@ -62,16 +67,22 @@ class Described(Data):
     flat: list[str] = []
     tied: dict[str, str]
     fixed: list[str]
+    idle: list[str] = []
+    seldom: list[str] = []
     optimizer: dict[str, Any]
     structure: Any
     framework: Literal["torch", "tensorflow"] = "torch"
     leaves: Leaves = []
     any_rows: bool
+    ragged: bool = False
+    reused: bool = False
     forward_flops: float
     memory_passes: float
     checked_in: Literal["fp64", "fp32"] | None
     unchecked: str = ""
     step_here_s: float = 0.0
+    batch_s: float = 0.0
+    batch_by: str = "batch()"
     notes: list[str] = []
 
     def load(self, folder: Path) -> Job:

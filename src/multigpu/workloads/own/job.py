@@ -2,8 +2,11 @@
 what is wrong with it in one sentence.
 """
 
+import dis
 import importlib.util
 import linecache
+import math
+import numbers
 import pickle
 import sys
 import sysconfig
@@ -15,14 +18,37 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from multigpu import paths
-from multigpu.workloads.base import Optimizer
+from multigpu.spec.model import Optimizer
+from multigpu.workloads.own.seals import opened, sealed
+from multigpu.workloads.own.seeding import FIRST_OF_TORCH, LOADED, drawing_alike
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
 
+def checked_rule(rule: Optimizer) -> Optimizer:
+    """The rule, or a ValueError that names the number with which nothing can be trained."""
+    limits = {
+        "rate": (0.0, math.inf),
+        "momentum": (0.0, 1.0),
+        "weight_decay": (0.0, math.inf),
+        "beta1": (0.0, 1.0),
+        "beta2": (0.0, 1.0),
+        "epsilon": (0.0, math.inf),
+    }
+    for name, (least, end) in limits.items():
+        value = getattr(rule, name)
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or not least <= value < end:
+            upper = "" if math.isinf(end) else f" and below {end:g}"
+            raise ValueError(f"{name} = {value!r}: give a number from {least:g}{upper}")
+    return rule
+
+
 def SGD(rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimizer:
-    """Stochastic gradient descent, as `torch.optim.SGD`."""
-    return Optimizer("sgd", rate, momentum, weight_decay)
+    """Stochastic gradient descent, as `torch.optim.SGD`; a ValueError names a number that trains
+    nothing.
+    """
+    return checked_rule(Optimizer("sgd", rate, momentum, weight_decay))
 
 
 def Adam(
@@ -32,8 +58,8 @@ def Adam(
     epsilon: float = 1e-8,
     weight_decay: float = 0.0,
 ) -> Optimizer:
-    """As `torch.optim.Adam`."""
-    return Optimizer("adam", rate, 0.0, weight_decay, beta1, beta2, epsilon)
+    """As `torch.optim.Adam`; a ValueError names a number that trains nothing."""
+    return checked_rule(Optimizer("adam", rate, 0.0, weight_decay, beta1, beta2, epsilon))
 
 
 def AdamW(
@@ -43,8 +69,10 @@ def AdamW(
     epsilon: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> Optimizer:
-    """As `torch.optim.AdamW`, whose decay is no part of the gradient."""
-    return Optimizer("adamw", rate, 0.0, weight_decay, beta1, beta2, epsilon)
+    """As `torch.optim.AdamW`, whose decay is no part of the gradient; a ValueError names a number
+    that trains nothing.
+    """
+    return checked_rule(Optimizer("adamw", rate, 0.0, weight_decay, beta1, beta2, epsilon))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +82,10 @@ class Job:
     model: a class or function that makes the `nn.Module` or the `keras.Model` (on TensorFlow), or
         such a model, which is copied.
     batch: `batch(n, generator)` gives (inputs, target) of n samples, drawn from the generator (a
-        `torch.Generator`, or numpy's for Keras) and nothing else; or a DataLoader; or, for Keras, a
-        `tf.data.Dataset` of batches of any size. The first axis of every tensor counts samples.
+        `torch.Generator`, or numpy's for Keras) and nothing else; or a DataLoader, or what gives
+        one batch after another and can be read again; or, for Keras, a `tf.data.Dataset` of batches
+        of any size. What is drawn from PyTorch's, numpy's and the module random's own generators
+        is seeded by step and device. The first axis of every tensor counts samples.
         Inputs are a tensor, a tuple (an `nn.Module`'s arguments) or a dict (named ones); Keras
         takes each as its one input.
     loss: the mean over a batch's samples, `loss(output, target)`; for Keras, as there,
@@ -137,6 +167,7 @@ LIBRARIES = tuple(
     }
 )
 PACKAGE = str(Path(__file__).resolve().parents[2])
+RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 class JobError(ValueError):
@@ -154,12 +185,20 @@ def own_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>")):
-            text = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
-            return f"{Path(frame.filename).name}, line {frame.lineno}" + (
-                f": {text}" if text else ""
-            )
+        if is_own(frame.filename):
+            return quoted(frame.filename, frame.lineno or 0)
     return ""
+
+
+def is_own(file: str) -> bool:
+    """Whether code of this file is the user's, and no library's."""
+    return not file.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>"))
+
+
+def quoted(file: str, line: int) -> str:
+    """A line of a file with its text, where that can be read."""
+    text = linecache.getline(file, line).strip()
+    return f"{Path(file).name}, line {line}" + (f": {text}" if text else "")
 
 
 def sentence(what: str, error: BaseException, place: str = "") -> str:
@@ -174,17 +213,27 @@ def sentence(what: str, error: BaseException, place: str = "") -> str:
     )
 
 
+def of_a_signal(error: BaseException) -> bool:
+    """Whether somebody pressed Ctrl-C: a KeyboardInterrupt that no `raise` of any code has made."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is None or step.tb_frame.f_code.co_code[step.tb_lasti] != RAISE
+
+
 @contextmanager
 def telling(what: str, place: str = "") -> Iterator[None]:
-    """Turn what a user's code raises into a sentence; memory that is full stays what it is; a
-    JobError where the code inside failed.
+    """Turn what a user's code raises into a sentence, `sys.exit()` included; memory that is full
+    stays what it is, and Ctrl-C; a JobError where the code inside failed.
     """
     try:
         yield
     except (JobError, MemoryError):
         raise
-    except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
+    except BaseException as error:
+        if type(error).__name__ == "OutOfMemoryError" or of_a_signal(error):
             raise
         raise JobError(sentence(what, error, place)) from error
 
@@ -211,7 +260,8 @@ def load_job(named: str) -> Job:
         sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    with telling(f"{path.name}"):
+    # what a file draws while it is loaded, data among it, is the same in every process
+    with telling(f"{path.name}"), drawing_alike(LOADED, FIRST_OF_TORCH):
         spec.loader.exec_module(module)
     found = getattr(module, name, None)
     if not isinstance(found, Job):
@@ -224,8 +274,8 @@ def load_job(named: str) -> Job:
 
 
 def pack(job: Job) -> bytes:
-    """The job for other processes, what a script or a cell defines by its content; a JobError where
-    it holds what cannot travel.
+    """Make the job's bytes for other processes of this user, what a script or a cell defines by its
+    content, sealed (`seals`); a JobError where it holds what cannot travel.
     """
     import cloudpickle
 
@@ -238,7 +288,7 @@ def pack(job: Job) -> bytes:
     for module in own:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps((list(sys.path), job)))
+        return sealed(cloudpickle.dumps((list(sys.path), texts_of_cells(), job)))
     except Exception as error:
         raise JobError(
             f"job {job.title!r} cannot be handed to other processes ({type(error).__name__}:"
@@ -249,9 +299,31 @@ def pack(job: Job) -> bytes:
             cloudpickle.unregister_pickle_by_value(module)
 
 
+def texts_of_cells() -> dict[str, list[str]]:
+    """Give the lines of a notebook's cells, by the name that tracebacks have for each: what another
+    process wants in order to quote them.
+    """
+    return {
+        name: list(known[2])
+        for name, known in linecache.cache.items()
+        if ("ipykernel" in name or "ipython" in name) and len(known) == 4
+    }
+
+
 def unpack(path: Path) -> Job:
-    """The job that this machine's own `pack` wrote to a file."""
-    places, job = pickle.loads(path.read_bytes())
+    """Read a job that `pack` of this user wrote on this machine; a JobError where somebody else
+    did, since reading it would run their code.
+    """
+    content = opened(path.read_bytes())
+    if content is None:
+        raise JobError(
+            f"{path.name} was not packed by you on this machine, and reading it would run what its"
+            " author put into it: compare the job itself again, as FILE.py:NAME or from the script"
+            " that makes it"
+        )
+    places, texts, job = pickle.loads(content)
     sys.path.extend(place for place in places if place not in sys.path)
+    for name, lines in texts.items():
+        linecache.cache.setdefault(name, (len("".join(lines)), None, lines, name))
     assert isinstance(job, Job)
     return job

@@ -14,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import Described, Leaves
 from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.seeding import MADE, drawing_alike
 
 LARGEST_SEED = 2**24
 """Below it every whole number is a float32, in which a step's state travels."""
@@ -86,6 +87,7 @@ def own_model(job: Job, example: Any, form: Form) -> keras.Model:
         telling(f"model {job.title!r}", job.made_at),
         tf.device("/device:CPU:0"),
         computing_in(form),
+        drawing_alike(MADE),
     ):
         made = copy.deepcopy(job.model) if isinstance(job.model, keras.Model) else job.model()
         if isinstance(made, keras.Model) and not (made.built and made.weights):

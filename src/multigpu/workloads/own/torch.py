@@ -2,9 +2,7 @@
 come from elsewhere, a summed loss.
 """
 
-import copy
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,13 +12,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
-from torch.utils.data import DataLoader
 
-from multigpu.workloads.base import Model
-from multigpu.workloads.own.batches import Streamed, put_together
+from multigpu.spec.model import Model
+from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
 from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.loaded import Loaded, generator_of
+from multigpu.workloads.own.modules import (
+    copied,
+    is_lazy,
+    kind_for,
+    uncompiled,
+    with_widths,
+    without_dropout,
+    without_sparse_gradients,
+)
+from multigpu.workloads.own.seeding import MADE, drawing_alike
+from multigpu.workloads.tensors import of_kind
+
+__all__ = ["Loaded", "generator_of"]  # as readers of batches find them
 
 _controlled = False
 
@@ -41,30 +51,34 @@ def comparable(kind: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(usual)
 
 
-def without_dropout(module: nn.Module) -> None:
-    """Set every dropout of the library's layers to 0."""
-    for part in module.modules():
-        if isinstance(part, _DropoutNd):
-            part.p = 0.0
-        elif isinstance(part, nn.RNNBase | nn.MultiheadAttention):
-            part.dropout = 0.0
+def own_module(job: Job, notes: list[str] | None = None) -> nn.Module:
+    """The user's module, on the CPU, without torch.compile and with all widths. notes: what is left
+    out is added to them.
+    """
+    with drawing_alike(MADE):
+        return _own_module(job, [] if notes is None else notes)
 
 
-def own_module(job: Job) -> nn.Module:
-    """The user's module, on the CPU."""
+def _own_module(job: Job, notes: list[str]) -> nn.Module:
     with telling(f"model {job.title!r}", job.made_at), torch.device("cpu"):
-        made = copy.deepcopy(job.model) if isinstance(job.model, nn.Module) else job.model()
+        made = copied(job, job.model) if isinstance(job.model, nn.Module) else job.model()
     if not isinstance(made, nn.Module):
         raise JobError(
             f"model {job.title!r} gives a {type(made).__name__}, not an nn.Module ({job.made_at})"
         )
+    made = uncompiled(made, notes).train()
+    if is_lazy(made):
+        structure, arrays = arrays_of_step(batches_of("torch", job, job.batch_size, 1, 0, 0), 0)
+        first = put_together(structure, tensors_of(arrays, torch.get_default_dtype()))
+        with torch.device("cpu"):
+            with_widths(made, lambda: output_of(job, made, first))
     for name, parameter in made.named_parameters():
         if parameter.device.type != "cpu":
             raise JobError(
                 f"model {job.title!r} puts {name} on {parameter.device}: leave devices out of its"
                 " making, each placement chooses them"
             )
-    return made.train()
+    return made
 
 
 def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -73,22 +87,32 @@ def owner_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     return module.get_submodule(path), leaf
 
 
+def output_of(job: Job, module: nn.Module, batch: Any) -> Any:
+    """What the user's model gives for a batch; a JobError with their own line where it fails."""
+    inputs = batch if job.loss is None else job.pair(batch)[0]
+    with telling(f"model {job.title!r}", job.made_at):
+        if isinstance(inputs, Mapping):
+            return module(**inputs)
+        return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+
+
+def own_loss(output: Any) -> Any:
+    """The loss that a model gives itself: its output, or the `loss` in it."""
+    if isinstance(output, Tensor):
+        return output
+    return output.get("loss") if isinstance(output, dict) else getattr(output, "loss", output)
+
+
 def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
     """What the user's model and loss make of a batch; a JobError with their own line where they
     fail or give no scalar.
     """
-    inputs, target = (batch, None) if job.loss is None else job.pair(batch)
-    with telling(f"model {job.title!r}", job.made_at):
-        found = (
-            module(**inputs)
-            if isinstance(inputs, dict)
-            else module(*inputs)
-            if isinstance(inputs, tuple)
-            else module(inputs)
-        )
-    if job.loss is not None:
+    output = output_of(job, module, batch)
+    if job.loss is None:
+        found = own_loss(output)
+    else:
         with telling("loss", job.made_at):
-            found = job.loss(found, target)
+            found = job.loss(output, job.pair(batch)[1])
     if not isinstance(found, Tensor):
         raise JobError(
             f"the loss is a {type(found).__name__} where a tensor is due: give the mean over a"
@@ -103,12 +127,11 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
 
 
 def tensors_of(arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
-    """A batch's tensors by number, which share its memory; those of real numbers have this type."""
+    """A batch's tensors by number, which share its memory where they can; those of real and of
+    complex numbers have this precision.
+    """
     found = {str(index): torch.from_numpy(array) for index, array in enumerate(arrays)}
-    return {
-        name: tensor.to(kind) if tensor.is_floating_point() else tensor
-        for name, tensor in found.items()
-    }
+    return {name: of_kind(tensor, kind) for name, tensor in found.items()}
 
 
 def ids_of(table: Table, batch: dict[str, Tensor]) -> Tensor:
@@ -119,12 +142,38 @@ def ids_of(table: Table, batch: dict[str, Tensor]) -> Tensor:
     return leaf if table.stretch is None else leaf[:, slice(*table.stretch)]
 
 
-class OwnStep(nn.Module):
-    """The sum of a shard's loss. `model` is the user's module; buffers of it are all that is not
-    trained.
+class _Reached(torch.autograd.Function):
+    """The loss, and a gradient of zero for these parameters: each replica has one for all that is
+    trained, whatever its samples reach.
     """
 
-    def __init__(self, job: Job, described: Described, values: Path) -> None:
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.like = [(p.shape, p.dtype, p.device) for p in parameters]
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        zeros = [torch.zeros(shape, dtype=kind, device=at) for shape, kind, at in ctx.like]
+        return gradients[0], *zeros
+
+
+def late_gradient(name: str, gradient: Tensor) -> None:
+    """Stop a Run in which a parameter that was taken for unused gets a gradient."""
+    own = name.removeprefix(PREFIX)
+    raise JobError(
+        f"{own} got no gradient in any batch that was examined, and gets one in a later step: add"
+        f" 0 * {own}.sum() to the loss, so that every batch has one, or freeze it with"
+        " requires_grad_(False)"
+    )
+
+
+class OwnStep(nn.Module):
+    """The sum of a shard's loss. `model` is the user's module; buffers of it are all that is not
+    trained. values: what variables and buffers start with, or the file of it.
+    """
+
+    def __init__(self, job: Job, described: Described, values: Path | dict[str, Tensor]) -> None:
         super().__init__()
         self.job, self.described, self.values = job, described, values
         self.model = own_module(job)
@@ -136,19 +185,24 @@ class OwnStep(nn.Module):
             assert value is not None
             owner.register_buffer(leaf, value.detach())
         self.rows: dict[str, Tensor] = {}
+        self.left: set[str] = set()  # tables whose rows this pass has not asked for yet
         for name, table in described.tables.items():
             owner, _ = owner_of(self, name)
             assert isinstance(owner, nn.Embedding)
             owner.__dict__["forward"] = partial(self.looked_up, owner, name, table)
-        for part in self.modules():
-            if isinstance(part, nn.Embedding):
-                part.sparse = False  # gradients travel and are merged as arrays
+        without_sparse_gradients(self.model)
 
     def looked_up(self, owner: nn.Embedding, name: str, table: Table, ids: Tensor) -> Tensor:
         """What an embedding layer gives: rows that were brought here, or of its own table."""
         rows = self.rows.get(name)
         if rows is None:
             return F.embedding(ids, owner.weight, owner.padding_idx)
+        if name not in self.left:
+            raise JobError(
+                f"{name.removeprefix(PREFIX)} is asked for rows twice in a step, and was once in"
+                " all batches that were examined: ask once, for all of them"
+            )
+        self.left.remove(name)
         rows = rows.view(*ids.shape, rows.shape[-1])
         return (
             rows
@@ -169,9 +223,15 @@ class OwnStep(nn.Module):
         """Once all memory is real: what is not trained starts as the user's module did, and names
         of one parameter mean one.
         """
-        stored = torch.load(self.values, weights_only=True, mmap=True)
-        for name, buffer in self.named_buffers(remove_duplicate=False):
-            buffer.copy_(stored[name])
+        stored = (
+            self.values
+            if isinstance(self.values, dict)
+            else torch.load(self.values, weights_only=True, mmap=True)
+        )
+        for name, buffer in list(self.named_buffers(remove_duplicate=False)):
+            owner, leaf = owner_of(self, name)
+            kind = kind_for(stored[name], torch.get_default_dtype())
+            owner._buffers[leaf] = buffer.to(kind).copy_(stored[name])
         for name, first in self.described.tied.items():
             owner, leaf = owner_of(self, name)
             source, own = owner_of(self, first)
@@ -185,13 +245,27 @@ class OwnStep(nn.Module):
                 part._flat_weights = [
                     getattr(part, name, None) for name in part._flat_weights_names
                 ]
+        for name in self.described.idle:
+            owner, leaf = owner_of(self, name)
+            unused = owner._buffers[leaf]
+            assert unused is not None
+            unused.requires_grad_().register_hook(partial(late_gradient, name))
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
         self.rows = rows or {}
+        self.left = set(self.rows)
         try:
             found = loss_of(self.job, self.model, put_together(self.described.structure, batch))
         finally:
             self.rows = {}
+        if self.left:
+            raise JobError(
+                f"{min(self.left).removeprefix(PREFIX)} is asked for no rows in this step, and was"
+                " in all batches that were examined: ask in every step"
+            )
+        if self.described.seldom:
+            owners = [owner_of(self, name) for name in self.described.seldom]
+            found = _Reached.apply(found, *(owner._parameters[leaf] for owner, leaf in owners))
         return (found if found.dtype == torch.float64 else found.float()) * len(batch["0"])
 
 
@@ -220,46 +294,3 @@ def variables_of(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, 
             first[id(parameter)] = name
             found[name] = parameter
     return found, tied
-
-
-def generator_of(seed: int) -> torch.Generator:
-    """What a user's function draws from."""
-    return torch.Generator().manual_seed(seed)
-
-
-class Loaded(Streamed):
-    """Samples of a DataLoader's dataset in an order of the seed's own, or what an iterable gives,
-    to each replica its own batches.
-    """
-
-    def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
-        super().__init__(source, rows, replicas, rank, seed)
-        self.longer = not (
-            hasattr(source, "dataset")
-            and hasattr(source.dataset, "__getitem__")
-            and hasattr(source.dataset, "__len__")
-        )
-        if not self.longer and len(source.dataset) < rows * replicas:
-            raise JobError(
-                f"the DataLoader's dataset holds {len(source.dataset)} samples, and {replicas}"
-                f" devices with {rows} each need {rows * replicas} a step: give more samples, a"
-                " smaller batch_size or fewer devices"
-            )
-
-    def _indices(self, first: int) -> Iterator[list[int]]:
-        joined = self.rows * self.replicas
-        steps = len(self.source.dataset) // joined
-        for step in itertools.count(first):
-            order = torch.randperm(
-                len(self.source.dataset),
-                generator=generator_of(self.seed * 1_000_003 + step // steps),
-            )
-            start = (step % steps) * joined + self.rank * self.rows
-            yield order[start : start + self.rows].tolist()
-
-    def begun(self, step: int) -> Iterator[Any]:
-        if not self.longer:
-            more = {"collate_fn": self.source.collate_fn, "num_workers": self.source.num_workers}
-            return iter(DataLoader(self.source.dataset, batch_sampler=self._indices(step), **more))
-        every = itertools.chain.from_iterable(itertools.repeat(self.source))
-        return itertools.islice(every, step * self.replicas + self.rank, None, self.replicas)

@@ -15,7 +15,7 @@ from math import sqrt
 from typing import Literal
 
 from multigpu.later import Later
-from multigpu.workloads.base import (
+from multigpu.spec.model import (
     LSTM_PASSES,
     Exchange,
     Init,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.placements.partition import part_shape
-from multigpu.workloads.base import Model
+from multigpu.spec.model import Model
 from multigpu.workloads.stacks.description import WINDOW, StackConfig
 from multigpu.workloads.tensors import arithmetic_type
 

@@ -1,0 +1,35 @@
+"""Batches whose samples differ in length from process to process: each learns how many rows of
+every table the others look up, since these are sent without their number.
+"""
+
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from multigpu.engines.torch.feed import Shard
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
+
+
+def tells_lookups(run: Run, tables: bool) -> bool:
+    """Whether this Run's processes must tell each other: where tables are looked up by row, and
+    each process knows its own batch alone. tables: whether the placement sends rows.
+    """
+    described = getattr(description_of(run).config, "described", None)
+    ragged = described is not None and described.ragged
+    return ragged and tables and run.devices > 1 and run.processes != "one"
+
+
+def with_everyones_lookups(shard: Shard) -> Shard:
+    """The shard, with what every process looks up in this step: a small message on the host. Called
+    in every process.
+    """
+    batch = shard.batch
+    own = batch.lookups[batch.rank]
+    names = sorted(own)
+    mine = torch.tensor([own[name] for name in names], dtype=torch.int64)
+    each = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(each, mine)
+    told = tuple(dict(zip(names, counts.tolist(), strict=True)) for counts in each)
+    return replace(shard, batch=replace(batch, lookups=told))

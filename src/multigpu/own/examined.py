@@ -1,0 +1,105 @@
+"""What a step of a user's job tells: its loss, its gradients, and which parameters get one."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from multigpu.spec.model import Optimizer
+
+
+@dataclass
+class Tried:
+    """One step: its loss, numbers kept for backward (0: unknown), what embeddings were asked for,
+    gradients, whether it drew at random.
+    """
+
+    loss: float
+    kept: int
+    asked: dict[str, list[Any]]
+    gradients: dict[str, np.ndarray | None]
+    random: bool
+
+
+@dataclass
+class Reached:
+    """What whole batches say of gradients. batches: how many were seen; counts: of each trained
+    variable, how many gave it one; flat: those that were zero but for rounding in all; missed:
+    those that a few samples of a batch gave none.
+    """
+
+    batches: int
+    counts: dict[str, int]
+    flat: list[str]
+    missed: set[str] = field(default_factory=set)
+
+    @property
+    def idle(self) -> list[str]:
+        return [name for name, count in self.counts.items() if not count]
+
+    @property
+    def seldom(self) -> list[str]:
+        """Those of which a shard may have no gradient."""
+        return [
+            name
+            for name, count in self.counts.items()
+            if count and (count < self.batches or name in self.missed)
+        ]
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether some whole batch gave no gradient to what others gave one."""
+        return any(0 < count < self.batches for count in self.counts.values())
+
+
+def largest(gradient: np.ndarray) -> float:
+    """The largest size of a number in it; 0 of none."""
+    return float(np.abs(gradient).max(initial=0.0))
+
+
+def shortest(step: Callable[[], Any]) -> float:
+    """Seconds of the shortest step of half a second, after a first one."""
+    step()
+    ends, took = time.perf_counter() + 0.5, list[float]()
+    while not took or (time.perf_counter() < ends and len(took) < 20):
+        began = time.perf_counter()
+        step()
+        took.append(time.perf_counter() - began)
+    return min(took)
+
+
+def notes_of(reached: Reached, fixed: list[str], rule: Optimizer) -> list[str]:
+    """Sentences on parameters that get no gradient, get one seldom, or but for rounding."""
+    notes: list[str] = []
+
+    def among(names: list[str]) -> str:
+        return ", ".join(name.removeprefix("model.")[:80] for name in names[:2]) + (
+            " among them" if len(names) > 2 else ""
+        )
+
+    if idle := reached.idle:
+        notes.append(
+            f"{len(idle)} parameters get no gradient in"
+            f" {reached.batches} batch{'es' if reached.batches > 1 else ''} and are left as"
+            f" they are, {among(idle)}: a Run in which one gets a gradient stops"
+        )
+    if seldom := reached.seldom:
+        said = (
+            f"{len(seldom)} parameters get a gradient from some samples alone,"
+            f" {among(seldom)}: where a shard has none, zero is merged"
+        )
+        keeps = rule.momentum or rule.weight_decay or rule.name != "sgd"
+        if keeps and reached.left_alone:
+            said += (
+                "; in a step whose joined batch has none, momentum and decay go on, where"
+                " PyTorch's optimizers leave a parameter without a gradient alone"
+            )
+        notes.append(said)
+    if flat := [name for name in reached.flat if name not in fixed]:
+        notes.append(
+            f"{len(flat)} parameters have a gradient that is zero but for rounding, as a bias"
+            f" before batch norm has ({among(flat)}): they need not move"
+        )
+    return notes

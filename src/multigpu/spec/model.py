@@ -1,0 +1,178 @@
+"""The description of a model that everything but the frameworks' builders reads: variables, sizes,
+update rule, and how it can be divided over devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+from multigpu.spec.run import Run
+
+Unit = Literal["words", "images", "reviews", "samples"]
+"""What throughput counts. A review is a row, with both texts; a sample is one row of a made-up
+input, whatever its shape.
+"""
+
+
+LSTM_PASSES = 36
+"""Times an LSTM cell's width that one position passes through memory at least. Forward its input
+(1), the product with it (8), the gates kept for backward (4), cell and hidden state (2): 15.
+Backward the gates, the cell state and the gradient of what went out (6), the gates' gradients,
+written and read twice (12), the gradient of the input, and input and hidden state once more (3):
+21.
+"""
+
+
+@dataclass(frozen=True)
+class Init:
+    """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, a
+    constant, or its value in a file.
+    """
+
+    law: Literal["uniform", "normal", "constant", "stored"]
+    scale: float
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A logical trainable variable, as the documents count them: one kernel an LSTM cell.
+    `embedding`: looked up by row, [rows, width].
+    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay
+        where it starts.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Literal["embedding", "kernel", "bias", "projection", "convolution", "dense", "norm"]
+    init: Init
+    flat: bool = False
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch
+    alone: its decay is not in the gradient.
+    """
+
+    name: Literal["sgd", "adam", "adamw"]
+    rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    @property
+    def slots(self) -> int:
+        """Arrays of the variable's size that the rule keeps beside it."""
+        return 2 if self.name != "sgd" else int(self.momentum > 0)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A stretch of a model that one device runs as a whole, forward and backward; sections stand in
+    an order in which they can run.
+    variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch
+        is fed to where it runs).
+    gives: tensor -> its elements, as multiples of a batch's extents ("rows", and rows looked up by
+        table, padding included).
+    work: forward operations, as such multiples too.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    takes: tuple[str, ...]
+    gives: Mapping[str, Mapping[str, int]]
+    work: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective among the devices that share one copy of a model. exact: statistics of the loss,
+    float32 or better in any precision.
+    elements: for each row and step, of what each device hands over (of an all_gather: all
+        together).
+    """
+
+    kind: Literal["all_reduce", "all_gather", "reduce_scatter"]
+    elements: int
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a model's matrices are cut over devices. axes: variable -> the axis along which it is
+    cut; others are whole on every device.
+    exchanges: what one step then joins. equal: a size that must divide by the number of devices;
+        None: parts may differ by one.
+    """
+
+    axes: Mapping[str, int]
+    exchanges: tuple[Exchange, ...]
+    equal: int | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a workload, described once; the frameworks' builders read `config`, everything
+    else reads the rest.
+
+    forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row
+        (training takes about three times that).
+    spared_flops_per_unit: of these at most, those that cuDNN's convolutions in fp32 need not do (by
+        Winograd's algorithm or by Fourier's).
+    memory_passes_per_unit: numbers of activations and their gradients that a training step must
+        read from or write to memory for one of those at least, layer by layer as libraries compute
+        (nothing of variables, which a batch of any size reads once).
+    declare_sections: worked out when a placement that spreads layers asks. splitting: for those
+        that cut matrices; None: not declared.
+    """
+
+    name: str
+    workload: str
+    unit: Unit
+    variables: tuple[Variable, ...]
+    optimizer: Optimizer
+    forward_flops_per_unit: float
+    memory_passes_per_unit: float
+    config: Any
+    declare_sections: Callable[[], tuple[Section, ...]] | None = None
+    splitting: Splitting | None = None
+    spared_flops_per_unit: float = 0.0
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """In an order in which they can run; () where the model declares none."""
+        return self.declare_sections() if self.declare_sections else ()
+
+    @property
+    def parameters(self) -> int:
+        return sum(v.elements for v in self.variables)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return 4 * self.parameters
+
+
+PLAIN_OPTIMIZERS = {
+    "sgd": Optimizer("sgd", 0.1),
+    "momentum": Optimizer("sgd", 0.1, momentum=0.9),
+    "adam": Optimizer("adam", 1e-3),
+}
+"""Update rules by name, for a Run that asks for another than its workload's own. One place for all
+frameworks, so that twins cannot drift.
+"""
+
+
+def optimizer_of(run: Run, model: Model) -> Optimizer:
+    """The Run's update rule: a plain one by name, or the workload's own."""
+    return PLAIN_OPTIMIZERS.get(run.optimizer) or model.optimizer

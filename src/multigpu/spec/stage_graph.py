@@ -1,0 +1,205 @@
+"""A model as a graph of stages, framework-free: what each reads, what it hands on and which
+variables it uses.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+HOST = -1
+"""The place of what lives in host memory; a device's place is its index."""
+
+ID_BYTES = 8
+"""Of one id that is looked up in a table."""
+
+Places = Mapping[str, int]
+"""Stage -> the device that runs it, forward and backward (HOST: the host's processor)."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of a model's forward pass; its backward pass runs on the same device.
+    inputs: the stages whose outputs it reads, which stand before it. arrays: what it reads of the
+        batch, fed to where it runs.
+    output: shape of what it hands on for one row, the row's axis left out; () for a number.
+    integers: it hands on ids (int64), which have no gradient.
+    variables: that it uses. They live, with their slots, where it runs, and are updated there.
+    tower: which part of a model of several it belongs to, for hand-written placements and drawings.
+    host: it has no GPU kernel and stays on the host's processor.
+    """
+
+    name: str
+    inputs: tuple[str, ...] = ()
+    arrays: tuple[str, ...] = ()
+    output: tuple[int, ...] = ()
+    integers: bool = False
+    variables: tuple[str, ...] = ()
+    tower: str = ""
+    host: bool = False
+
+
+class Crossing(NamedTuple):
+    """A tensor that travels from the device of `source` to device `end` in the forward pass; its
+    gradient, if it has one, travels back.
+    """
+
+    source: str
+    start: int
+    end: int
+    bytes: int
+    gradient: bool
+
+
+@dataclass(frozen=True)
+class StageGraph:
+    """The stages of one model in an order in which they can run (else a ValueError); the last one
+    hands on the loss.
+    """
+
+    stages: tuple[Stage, ...]
+
+    def __post_init__(self) -> None:
+        known: set[str] = set()
+        for stage in self.stages:
+            missing = [name for name in stage.inputs if name not in known]
+            if missing:
+                raise ValueError(
+                    f"stage {stage.name!r} reads {missing[0]!r}, which does not stand before it"
+                )
+            if stage.name in known:
+                raise ValueError(f"two stages are called {stage.name!r}")
+            known.add(stage.name)
+
+    @cached_property
+    def by_name(self) -> dict[str, Stage]:
+        return {stage.name: stage for stage in self.stages}
+
+    @cached_property
+    def placed(self) -> tuple[Stage, ...]:
+        """The stages that a placement is asked about, in order."""
+        return tuple(stage for stage in self.stages if not stage.host)
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        return {
+            stage.name: tuple(one.name for one in self.stages if stage.name in one.inputs)
+            for stage in self.stages
+        }
+
+    @cached_property
+    def together(self) -> tuple[tuple[str, ...], ...]:
+        """The placed stages in groups that must share a device, since they use one variable (a
+        look-up runs where its table is).
+        """
+        group = {stage.name: index for index, stage in enumerate(self.placed)}
+        for index, stage in enumerate(self.placed):
+            for other in self.placed[:index]:
+                if set(stage.variables) & set(other.variables):
+                    old, new = group[stage.name], group[other.name]
+                    group = {
+                        name: new if number == old else number for name, number in group.items()
+                    }
+        return tuple(
+            tuple(name for name in group if group[name] == number)
+            for number in dict.fromkeys(group.values())
+        )
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """Variable -> the first stage that uses it, where it lives."""
+        return {name: stage.name for stage in reversed(self.placed) for name in stage.variables}
+
+    def check(self, places: Places, devices: int) -> dict[str, int]:
+        """`places`, of all placed stages, with the host's; a ValueError where one is impossible, or
+        stages of one variable stand apart.
+        """
+        for stage in self.placed:
+            if not 0 <= places[stage.name] < devices:
+                raise ValueError(
+                    f"stage {stage.name!r} is placed on device {places[stage.name]}: there are"
+                    f" {devices}, from 0"
+                )
+        for group in self.together:
+            if len({places[name] for name in group}) > 1:
+                shared = sorted(
+                    set.intersection(*(set(self.by_name[name].variables) for name in group))
+                )
+                why = f"use {shared[0]!r}" if shared else "share variables"
+                raise ValueError(f"stages {' and '.join(group)} {why} and must stand on one device")
+        return {
+            **dict.fromkeys((stage.name for stage in self.stages if stage.host), HOST),
+            **places,
+        }
+
+    def bytes_of(self, name: str, rows: int, item_bytes: int = 4) -> int:
+        stage = self.by_name[name]
+        return rows * prod(stage.output) * (ID_BYTES if stage.integers else item_bytes)
+
+    def crossings(self, places: Places, rows: int, item_bytes: int = 4) -> list[Crossing]:
+        """What travels between places (of all stages: `check` adds the host's) in one step, in
+        order; once to each device that reads it.
+        """
+        return [
+            Crossing(
+                stage.name,
+                places[stage.name],
+                end,
+                self.bytes_of(stage.name, rows, item_bytes),
+                not stage.integers,
+            )
+            for stage in self.stages
+            for end in dict.fromkeys(places[reader] for reader in self.readers[stage.name])
+            if end != places[stage.name]
+        ]
+
+    def moved(self, places: Places, rows: int, item_bytes: int = 4) -> dict[str, int]:
+        """Bytes that one step moves, by kind (`placements.traffic.KINDS`), gradients back included;
+        feeding the batch is not placement.
+        """
+        kinds: dict[str, int] = {}
+        for one in self.crossings(places, rows, item_bytes):
+            there = (
+                "host_to_device"
+                if one.start == HOST
+                else "device_to_host"
+                if one.end == HOST
+                else "device_to_device"
+            )
+            kinds[there] = kinds.get(there, 0) + one.bytes
+            if one.gradient:
+                back = {"host_to_device": "device_to_host", "device_to_host": "host_to_device"}.get(
+                    there, there
+                )
+                kinds[back] = kinds.get(back, 0) + one.bytes
+        return kinds
+
+
+@dataclass(frozen=True)
+class Staged:
+    """How a workload offers itself to placements of its stages. arrays: a batch's, by the names
+    that the stages read.
+    graph: a model's stages; `strings`: whether its words arrive as strings, which the host looks up
+        first.
+    """
+
+    graph: Callable[[Any, bool], StageGraph]
+    arrays: Callable[[Any, Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+def parse_places(graph: StageGraph, text: str) -> dict[str, int]:
+    """Places from one digit a placed stage, in the graph's order; anything else is a ValueError."""
+    if not text.isdecimal() or len(text) != len(graph.placed):
+        raise ValueError(
+            f"stage_devices {text!r} must be {len(graph.placed)} digits, the device of each of"
+            f" {', '.join(s.name for s in graph.placed)}"
+        )
+    return {stage.name: int(digit) for stage, digit in zip(graph.placed, text, strict=True)}
+
+
+def places_text(graph: StageGraph, places: Places) -> str:
+    """`places` as `parse_places` reads it."""
+    return "".join(str(places[stage.name]) for stage in graph.placed)

@@ -1,0 +1,1 @@
+"""A user's own model, trained and measured."""

@@ -1,0 +1,40 @@
+"""What a page of the study reads: as any page, and Records of a parameter server's protocols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from multigpu.analysis.read import Study
+from multigpu.analysis.synchrony import synchrony_frame
+from multigpu.synchrony.averaging import AveragingRecord
+from multigpu.synchrony.experiment import VIRTUAL
+from multigpu.synchrony.record import SynchronyRecord
+from multigpu.synchrony.store import SynchronyStore
+
+
+@dataclass(frozen=True)
+class DocumentStudy(Study):
+    """The Records of a folder, those of synchrony among them, as one page speaks of them."""
+
+    @cached_property
+    def synchrony_records(self) -> list[SynchronyRecord]:
+        """Synchrony's Records of this machine, and those of the virtual clock, which has none."""
+        known = SynchronyStore(self.data / "synchrony")
+        return [
+            one
+            for one in known
+            if isinstance(one, SynchronyRecord) and one.place in (self.machine, VIRTUAL)
+        ]
+
+    @cached_property
+    def synchrony(self) -> pd.DataFrame:
+        """A row a Record of them and of averaged models (`synchrony.synchrony_frame`)."""
+        averaged = (
+            one
+            for one in SynchronyStore(self.data / "synchrony")
+            if isinstance(one, AveragingRecord)
+        )
+        return synchrony_frame([*self.synchrony_records, *averaged])

@@ -1,0 +1,62 @@
+"""The commands that the study adds to `python -m multigpu`, and its way to choose from grids.
+
+What does a command is named and not imported: most calls need none of it.
+"""
+
+import argparse
+
+from multigpu import paths
+from multigpu.command import Command, Selection, add_usual
+
+
+def _claims(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "number",
+        nargs="*",
+        metavar="C1",
+        help="of these claims everything: figures, test, reasons, Records",
+    )
+    add_usual(parser, "--format")
+    folders = {
+        "hosts": "of all-reduces between hosts",
+        "synchrony": "of protocols",
+        "training": "of training",
+    }
+    for kind, whose in folders.items():
+        parser.add_argument(
+            f"--{kind}",
+            default=str(getattr(paths, kind.upper())),
+            help=f"folder of the Records {whose}",
+        )
+
+
+CLAIMS = Command(
+    "claims",
+    "verdict of each claim, or all that is said of those named",
+    "multigpu.claims.command:claims_command",
+    _claims,
+)
+COLLECTIVES = Command(
+    "collectives",
+    "time all-reduces of this machine",
+    "multigpu.collectives.experiment:main",
+)
+SYNCHRONY = Command(
+    "synchrony", "run a parameter server's protocols", "multigpu.synchrony.measure:main"
+)
+HOSTS = Command(
+    "hosts",
+    "time all-reduces between hosts made on this machine",
+    "multigpu.hosts.measure:main",
+)
+STAGES = Command(
+    "stages",
+    "find the best placement of a model's stages",
+    "multigpu.stages.measure:main",
+)
+
+UNDECIDED = Selection(
+    "undecided",
+    "of all grids, or of those named, what it takes to decide more claims",
+    "multigpu.undecided:chosen",
+)

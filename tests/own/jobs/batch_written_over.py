@@ -1,0 +1,30 @@
+"""A batch that is written over the one before it."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"equal": True, "twice": True}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))).squeeze(1)
+
+
+X = torch.empty(64, 8)
+Y = torch.empty(64)
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return X[:n].normal_(generator=generator), Y[:n].normal_(generator=generator)
+
+
+job = mg.Job(Net, batch, F.mse_loss, mg.SGD(0.1), batch_size=16)

@@ -1,0 +1,31 @@
+"""Rarely reached experts under Adam, whose moments go on where no sample reaches them."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"equal": True, "note": "momentum and decay go on", "differs": True}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 1)
+        self.rare = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.a(x).squeeze(1)
+        mine = x[:, 0] > 1.6
+        if mine.any():
+            rows = mine.nonzero()[:, 0]
+            y = y.index_put((rows,), y[mine] + self.rare(x[mine]).squeeze(1))
+        return y
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, 8, generator=generator), torch.randn(n, generator=generator)
+
+
+job = mg.Job(Net, batch, F.mse_loss, mg.AdamW(0.01), batch_size=8)

@@ -1,0 +1,32 @@
+"""A hook on a parameter that scales its gradient."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"equal": ["ddp", "exp2", "exp4", "zero1"], "unequal": ["fsdp2"]}
+
+
+def tenth(gradient: Tensor) -> Tensor:
+    return gradient / 10
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 1)
+
+        self.a.weight.register_hook(tenth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))).squeeze(1)
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, 8, generator=generator), torch.randn(n, generator=generator)
+
+
+job = mg.Job(Net, batch, F.mse_loss, mg.SGD(0.1), batch_size=16)

@@ -1,0 +1,30 @@
+"""Features in the order of a set of texts."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"equal": True, "note": "another interpreter", "twice": True}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 16)
+        self.b = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x))).squeeze(1)
+
+
+ORDER = [int(name[1:]) for name in {f"c{at}" for at in range(8)}]
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    x = torch.randn(n, 8, generator=generator)
+    return x[:, ORDER], x[:, 0]
+
+
+job = mg.Job(Net, batch, F.mse_loss, mg.SGD(0.1), batch_size=16)

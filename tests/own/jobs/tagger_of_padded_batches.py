@@ -1,0 +1,34 @@
+"""A mean over words that are no padding."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import multigpu as mg
+
+EXPECTED = {"equal": True, "note": "its tokens x devices"}
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(40, 8)
+        self.lstm = nn.LSTM(8, 8, batch_first=True)
+        self.out = nn.Linear(8, 5)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.out(self.lstm(self.words(words))[0])
+
+
+def batch(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    words = torch.randint(40, (n, 12), generator=generator)
+    lengths = torch.randint(1, 13, (n, 1), generator=generator)
+    tags = torch.randint(5, (n, 12), generator=generator)
+    return words, torch.where(torch.arange(12) < lengths, tags, -100)
+
+
+def loss(output: Tensor, tags: Tensor) -> Tensor:
+    return F.cross_entropy(output.flatten(0, 1), tags.flatten())
+
+
+job = mg.Job(Tagger, batch, loss, mg.SGD(0.5), batch_size=6)

@@ -1,0 +1,180 @@
+"""Every rule is in the registry, refuses what it is there for, and is the first to do so."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from multigpu.build import build_run, case_of
+from multigpu.spec import rules
+from multigpu.spec.rules import (
+    RULES,
+    devices,
+    engines,
+    gradients,
+    inputs,
+    kernels,
+    model,
+    partition,
+    precision,
+    refused,
+    stages,
+    training,
+)
+from multigpu.spec.rules.case import Case
+from multigpu.spec.rules.training import TRAINING_RULES
+from multigpu.spec.run import Run
+from tests import refusals
+
+MODULES = [
+    importlib.import_module(f"{rules.__name__}.{info.name}")
+    for info in pkgutil.iter_modules(rules.__path__)
+    if info.name not in ("case", "training")
+]
+IMAGES: dict[str, Any] = {
+    "workload": "cnn",
+    "model": "resnet_tiny",
+    "placement": "ddp",
+    "batch_size": 8,
+    "devices": 2,
+}
+WORDS = IMAGES | {"workload": "nmt", "model": "nmt_tiny"}
+REVIEWS = IMAGES | {"workload": "deepconn", "model": "deepconn_tiny", "scaling": "strong"}
+STAGES = REVIEWS | {"processes": "one", "placement": "tower_per_gpu", "inputs": "planted_reviews"}
+LAYERS = IMAGES | {"workload": "stacks", "model": "mlp_tiny", "placement": "tensor_split"}
+
+PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]]] = {
+    inputs.known_inputs: (IMAGES, {"inputs": "reviews"}),
+    devices.joined_batch: (IMAGES | {"scaling": "strong"}, {"batch_size": 1}),
+    model.meaning: (IMAGES, {"sequence_length": 20}),
+    inputs.batching: (
+        WORDS | {"inputs": "lengths_000"},
+        {"inputs": "synthetic", "batching": "shared"},
+    ),
+    inputs.shuffle: (WORDS, {"shuffle": True}),
+    model.one_framework: (WORDS, {"embedding_gradients": "sparse"}),
+    gradients.bucket_mib: (IMAGES | {"bucket_mib": 4}, {"placement": "zero1"}),
+    engines.captured: (IMAGES | {"execution": "captured"}, {"warmup_steps": 3}),
+    precision.device_precision: (IMAGES | {"precision": "tf32"}, {"device_type": "cpu"}),
+    gradients.wire_dtype: (IMAGES | {"wire_dtype": "bf16"}, {"placement": "zero1"}),
+    gradients.buckets_in_a_graph: (
+        IMAGES | {"bucket_send": "grouped", "execution": "captured"},
+        {"execution": "eager"},
+    ),
+    gradients.all_reduce_spec: (
+        IMAGES | {"placement": "replicated_allreduce", "all_reduce_spec": "ring"},
+        {"execution": "compiled"},
+    ),
+    precision.half_precision: (IMAGES | {"precision": "fp16"}, {"placement": "zero1"}),
+    gradients.micro_steps: (IMAGES | {"micro_steps": 4}, {"batch_size": 3}),
+    gradients.micro_sync: (
+        IMAGES | {"micro_steps": 2, "micro_sync": "each"},
+        {"placement": "independent"},
+    ),
+    gradients.local_steps: (IMAGES | {"placement": "local_sgd"}, {"timed_steps": 31}),
+    gradients.gathered_predictions: (
+        IMAGES | {"placement": "make_parallel", "processes": "one"},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    engines.engine: (IMAGES, {"processes": "one"}),
+    inputs.feeding: (IMAGES | {"inputs": "digits", "prefetch": 1}, {"inputs": "synthetic"}),
+    devices.device_ids: (IMAGES | {"device_ids": "0,3"}, {"devices": 3}),
+    devices.nccl_settings: (IMAGES | {"peer_access": "off"}, {"devices": 1}),
+    kernels.recurrence: (
+        WORDS | {"recurrence": "persistent", "device_type": "cpu"},
+        {"device_type": "cuda"},
+    ),
+    devices.energy: (IMAGES | {"energy_window_s": 10}, {"energy_window_s": 9}),
+    kernels.persistent_batch_norm: (IMAGES, {"batch_norm": "persistent"}),
+    kernels.fused_layers: (
+        IMAGES | {"batch_norm": "fused", "layout": "channels_last"},
+        {"layout": "channels_first"},
+    ),
+    kernels.stem: (
+        IMAGES | {"model": "resnet50_v1.5", "stem": "folded", "layout": "channels_last"},
+        {"model": "resnet_tiny"},
+    ),
+    kernels.weight_casts: (
+        IMAGES | {"weight_casts": "grouped", "layout": "channels_last", "precision": "bf16"},
+        {"precision": "fp32"},
+    ),
+    inputs.feed: (
+        REVIEWS | {"feed": "arrays", "placement": "replicated_allreduce"},
+        {"execution": "captured"},
+    ),
+    devices.trace_window: (
+        IMAGES | {"traced_steps": 3, "traced_from": 41},
+        {"traced_from": 40},
+    ),
+    stages.stages: (STAGES, {"devices": 3, "batch_size": 9}),
+    partition.model_parallel: (LAYERS | {"devices": 4, "model_parallel": 2}, {"devices": 3}),
+    partition.micro_batches: (
+        LAYERS | {"placement": "layer_split", "processes": "one", "micro_batches": 2},
+        {"placement": "tensor_split", "processes": "per_device"},
+    ),
+    partition.partition: (LAYERS, {"devices": 64, "batch_size": 64}),
+}
+"""Of each rule: fields of a Run that can be measured, and what makes it the one that refuses."""
+
+UNBUILT = {model.framework}
+"""Rules that nothing in this package can break: every workload of it is built in both."""
+
+
+def rules_in(module: Any, takes: type) -> set[Callable[..., Any]]:
+    """The public functions of a module that take a case alone."""
+    return {
+        function
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__
+        and not name.startswith("_")
+        and [each.annotation for each in inspect.signature(function).parameters.values()] == [takes]
+    }
+
+
+def test_every_rule_is_in_the_registry_once() -> None:
+    found = {rule for module in MODULES for rule in rules_in(module, Case)}
+    assert found == {*RULES} and len(RULES) == len({*RULES})
+    assert {*PLANTED} | UNBUILT == found, "say in PLANTED what a new rule refuses"
+    of_training = rules_in(training, training.TrainingCase) - {training.training_refused}
+    assert of_training == {*TRAINING_RULES}
+
+
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.__name__)
+def test_a_rule_refuses_what_it_is_there_for_and_nothing_else_does(
+    rule: Callable[[Case], str | None],
+) -> None:
+    possible, change = PLANTED[rule]
+    run = build_run(**possible)
+    case = case_of(run)
+    assert refused(case) is None
+    planted = Run.built(**possible | change)
+    sentence = rule(case_of(planted))
+    assert sentence and refused(case_of(planted)) == sentence
+    said = refusals.refused("[a-z]", build_run, **possible | change)
+    assert said == sentence[0].lower() + sentence[1:]
+    before = RULES[: RULES.index(rule)]
+    assert all(earlier(case_of(planted)) is None for earlier in before)
+
+
+def test_a_run_is_plain_data_until_it_is_judged() -> None:
+    """Types and ranges are checked at once; an unknown name is refused when it is looked up."""
+    run = Run.built(**IMAGES | {"placement": "nowhere", "model": "nothing"})
+    assert run.digest and Run.model_validate_json(run.model_dump_json()) == run
+    for fields, words in (
+        ({"placement": "nowhere"}, "unknown placement 'nowhere'"),
+        ({"model": "nothing"}, "unknown model 'nothing'"),
+        ({"workload": "nothing"}, "unknown workload 'nothing'"),
+    ):
+        refusals.refused(words, build_run, **IMAGES | fields)
+    refusals.refused("devices = 0", Run.built, **IMAGES | {"devices": 0})
+    refusals.refused("devices = '2'", Run.built, **IMAGES | {"devices": "2"})
+
+
+def test_a_workload_of_one_framework_is_not_built_in_the_other() -> None:
+    case = case_of(build_run(**IMAGES))
+    alone = Case(case.run, case.row, case.model, ("tensorflow",), case.inputs)
+    sentence = model.framework(alone)
+    assert sentence and "'torch'" in sentence and refused(alone) == sentence
