@@ -43,13 +43,13 @@ test: $(READY) ## run every test
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" || $(PYTEST) $(AGAIN) -m "not alone"; others=$$?; \
 		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
 
-jobs: $(READY) ## every job of tests/own/jobs, valid and broken, examined and trained
-	@MULTIGPU_JOBS=all $(PYTEST) tests/own/test_jobs.py
+jobs: $(READY) ## every job of tests/multigpu/user_model/jobs, valid and broken, examined and trained
+	@MULTIGPU_JOBS=all $(PYTEST) tests/multigpu/user_model/test_jobs.py
 
-# Each test of tests/fuzz tries so many times its usual number of examples, other ones in every call.
+# Each test of tests/multigpu/fuzz tries so many times its usual number of examples, other ones in every call.
 FUZZ ?= 200
 fuzz: $(READY) ## an hour of odd fields, command lines and files (FUZZ=400: two hours)
-	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/fuzz
+	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/multigpu/fuzz
 
 soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20; about half an hour
 	@$(BIN)/python benchmarks/soak.py --out build/soak.csv

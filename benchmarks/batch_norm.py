@@ -4,7 +4,7 @@ plan changed at a time.
     python benchmarks/batch_norm.py --model resnet50_v1.5 --batch 64
 
 What is fastest goes into `multigpu/kernels/batch_norm_launch.py` once
-`tests/kernels/test_batch_norm.py` has passed with it.
+`tests/multigpu/kernels/test_batch_norm.py` has passed with it.
 """
 
 import argparse

@@ -26,11 +26,11 @@ import pandas as pd
 import psutil
 
 from multigpu.build import build_run
-from multigpu.measure.machine import source_state, this_machine
-from multigpu.measure.point import Point
-from multigpu.measure.sweep import sweep
-from multigpu.measure.timed import Item, Timed, item_of
-from multigpu.record import RecordStore
+from multigpu.machine.machine import source_state, this_machine
+from multigpu.records.record import RecordStore
+from multigpu.runner.point import Point
+from multigpu.runner.sweep import sweep
+from multigpu.runner.timed import Item, Timed, item_of
 from multigpu.spec.run import Run
 
 FIELDS = {
@@ -110,7 +110,7 @@ def last_rank(devices: int) -> psutil.Process:
             agents = [
                 child
                 for child in psutil.Process().children()
-                if "multigpu.measure.agent" in " ".join(child.cmdline())
+                if "multigpu.runner.agent" in " ".join(child.cmdline())
             ]
             found = sorted(
                 (one for agent in agents for one in agent.children()), key=lambda one: one.pid

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 
 from multigpu.build import build_run
-from multigpu.measure.machine import source_state, this_machine
-from multigpu.measure.session import open_session
+from multigpu.engines.common.session import open_session
+from multigpu.machine.machine import source_state, this_machine
 from multigpu.placements import placements
 from multigpu.placements.memory import kept_on
 from multigpu.spec.run import Run
@@ -122,7 +122,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         parser.error(
             "PyTorch finds no GPU here: run it on a machine with one;"
-            " tests/placements/test_memory.py counts on CPUs"
+            " tests/multigpu/placements/test_memory.py counts on CPUs"
         )
     chosen, rows = [run for processes in ("per_device", "one") for run in runs(processes)], []
     with multiprocessing.get_context("spawn").Pool(AT_ONCE, maxtasksperchild=1) as pool:

@@ -21,9 +21,9 @@ from pathlib import Path
 import pandas as pd
 import psutil
 
-from multigpu.measure.point import Point
-from multigpu.measure.sweep import measure
-from multigpu.record import RecordStore
+from multigpu.records.record import RecordStore
+from multigpu.runner.point import Point
+from multigpu.runner.sweep import measure
 from multigpu.spec.run import Run
 
 MOST_CALLS = 3
@@ -62,7 +62,7 @@ class Killer:
         agents = [
             child
             for child in psutil.Process().children()
-            if "multigpu.measure.agent" in " ".join(child.cmdline())
+            if "multigpu.runner.agent" in " ".join(child.cmdline())
         ]
         own = [child for agent in agents for child in (agent, *agent.children(recursive=True))]
         if not own:

@@ -5,8 +5,8 @@ profiler on one or several GPUs.
 
 Writes FOLDER/CAUSE-RANK.json.gz of four steps. host: many small kernels, each launched by the host.
 input: a loader that takes 30 ms to
-make a batch. late: rank 1 sleeps 15 ms in each step. `tests/own/test_script_trace.py` reads what it
-    wrote on the machines that
+make a batch. late: rank 1 sleeps 15 ms in each step.
+    `tests/multigpu/user_model/test_script_trace.py` reads what it wrote on the machines that
 `ORIGIN.md` names.
 """
 

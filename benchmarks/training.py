@@ -26,8 +26,8 @@ import pandas as pd
 
 from multigpu.analysis.statistics import mean_interval
 from multigpu.build import build_run
-from multigpu.measure.machine import source_state, this_machine
-from multigpu.measure.session import open_session
+from multigpu.engines.common.session import open_session
+from multigpu.machine.machine import source_state, this_machine
 from multigpu.spec.run import Run
 from multigpu.workloads import optimizer_of
 

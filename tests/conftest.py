@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from multigpu import paths
-from multigpu.measure.held import LOCK_VARIABLE
-from multigpu.measure.process import NO_KERAS
-from multigpu.measure.surroundings import SHARE_VARIABLE
-from multigpu.record import Record, RecordStore
-from multigpu.remembered import remembered
+from multigpu.machine.lock import LOCK_VARIABLE
+from multigpu.machine.process import NO_KERAS
+from multigpu.machine.surroundings import SHARE_VARIABLE
+from multigpu.records.cache import cached_on_disk
+from multigpu.records.record import Record, RecordStore
 
 gc.disable()  # until all tests are collected: of what is imported nothing is garbage
 # three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second
@@ -43,7 +43,7 @@ end together. Others keep their order.
 @pytest.fixture(scope="session")
 def committed() -> list[Record]:
     """All committed Records, unpacked by one worker for all that ask later."""
-    return remembered("tests", [paths.RUNS], lambda: list(RecordStore(paths.RUNS)))
+    return cached_on_disk("tests", [paths.RUNS], lambda: list(RecordStore(paths.RUNS)))
 
 
 FOLDERS = (
@@ -108,11 +108,11 @@ def pytest_collection_finish() -> None:
 
 if importlib.util.find_spec("tensorflow") is None:
     collect_ignore_glob = [
-        "engines/test_t*.py",
-        "*/test_tensorflow_*.py",
-        "measure/test_solo.py",
-        "own/test_keras.py",
-        "test_callbacks.py",
+        "multigpu/engines/test_t*.py",
+        "*/*/test_tensorflow_*.py",
+        "multigpu/runner/test_solo.py",
+        "multigpu/user_model/test_keras.py",
+        "multigpu/test_callbacks.py",
     ]
 
 # A suite in the background of a shell inherits that Ctrl-C is ignored, and would hand it on to the

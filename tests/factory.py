@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from multigpu.build import build_run
-from multigpu.measure.machine import DeviceState, Machine
+from multigpu.machine.machine import DeviceState, Machine
 from multigpu.placements import find_placement
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import predicted_bytes
-from multigpu.record import Measurement, Record, RecordStore
+from multigpu.records.record import Measurement, Record, RecordStore
 from multigpu.spec.parallel import PARTITIONED
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of

@@ -26,7 +26,7 @@ def _measure(*_: object) -> None:
     raise KeyError("planted: a number is missing")
 
 
-BROKEN = mock.patch("multigpu.measure.timed.Timed.measure", _measure)
+BROKEN = mock.patch("multigpu.runner.timed.Timed.measure", _measure)
 
 
 def strike(stage: str, run: Run, rank: int) -> None:
@@ -63,7 +63,7 @@ def strike(stage: str, run: Run, rank: int) -> None:
             BROKEN.start()
         elif fault["fault"] == "disk":
             mock.patch(
-                "multigpu.store.write_whole",
+                "multigpu.records.store.write_whole",
                 side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
             ).start()
         elif fault["fault"] == "raise":

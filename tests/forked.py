@@ -6,7 +6,7 @@ import multiprocessing
 from multiprocessing import forkserver
 from typing import Any
 
-PRELOADED = ["tests.training.cases", "sklearn.datasets", "torch._dynamo", "tests.frozen"]
+PRELOADED = ["tests.multigpu.training.cases", "sklearn.datasets", "torch._dynamo", "tests.frozen"]
 
 
 def forking() -> Any:

@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from multigpu.own.compare import compare
-    from multigpu.own.result import compared
+    from multigpu.user_model.compare import compare
+    from multigpu.user_model.result import compared
     from multigpu.user_model.wrap import wrap
     from multigpu.workloads.own.job import SGD, Adam, AdamW, Job
 
@@ -18,8 +18,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     homes = {
-        "compare": "multigpu.own.compare",
-        "compared": "multigpu.own.result",
+        "compare": "multigpu.user_model.compare",
+        "compared": "multigpu.user_model.result",
         "wrap": "multigpu.user_model.wrap",
     }
     return getattr(importlib.import_module(homes.get(name, "multigpu.workloads.own.job")), name)

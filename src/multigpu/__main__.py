@@ -24,7 +24,7 @@ def main() -> int:
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _stop)
-        from multigpu.cli import main as command
+        from multigpu.cli.main import main as command
 
         return command()
     except BaseException as error:  # pydantic makes another of an interruption

@@ -6,7 +6,7 @@ What does a command is named and not imported: most calls need none of it.
 import argparse
 
 from multigpu import paths
-from multigpu.command import Command, Selection, add_usual
+from multigpu.cli.command import Command, Selection, add_usual
 
 
 def _claims(parser: argparse.ArgumentParser) -> None:
@@ -33,30 +33,30 @@ def _claims(parser: argparse.ArgumentParser) -> None:
 CLAIMS = Command(
     "claims",
     "verdict of each claim, or all that is said of those named",
-    "multigpu.claims.command:claims_command",
+    "multigpu_study.claims.command:claims_command",
     _claims,
 )
 COLLECTIVES = Command(
     "collectives",
     "time all-reduces of this machine",
-    "multigpu.collectives.experiment:main",
+    "multigpu_study.collectives.experiment:main",
 )
 SYNCHRONY = Command(
-    "synchrony", "run a parameter server's protocols", "multigpu.synchrony.measure:main"
+    "synchrony", "run a parameter server's protocols", "multigpu_study.synchrony.measure:main"
 )
 HOSTS = Command(
     "hosts",
     "time all-reduces between hosts made on this machine",
-    "multigpu.hosts.measure:main",
+    "multigpu_study.hosts.measure:main",
 )
 STAGES = Command(
     "stages",
     "find the best placement of a model's stages",
-    "multigpu.stages.measure:main",
+    "multigpu_study.stages.measure:main",
 )
 
 UNDECIDED = Selection(
     "undecided",
     "of all grids, or of those named, what it takes to decide more claims",
-    "multigpu.undecided:chosen",
+    "multigpu_study.claims.undecided:chosen",
 )

@@ -10,13 +10,14 @@ ENTRY_POINTS = {
         "hosts": "multigpu_study.commands:HOSTS",
         "stages": "multigpu_study.commands:STAGES",
     },
+    "workloads": {"deepconn": "multigpu_study.workloads.deepconn:WORKLOAD"},
     "selections": {"undecided": "multigpu_study.commands:UNDECIDED"},
     "experiments": {
-        "synchrony": "multigpu.synchrony.kind:SYNCHRONY",
-        "stages": "multigpu.stages.kind:STAGES",
+        "synchrony": "multigpu_study.synchrony.kind:SYNCHRONY",
+        "stages": "multigpu_study.stages.kind:STAGES",
     },
     "grids": {"documents": "multigpu_study.grids"},
-    "fragments": {"claims": "multigpu.claims.page:claims_page"},
-    "printed": {"documents": "multigpu.published:published_of"},
+    "fragments": {"claims": "multigpu_study.claims.page:claims_page"},
+    "printed": {"documents": "multigpu_study.published:published_of"},
 }
 """Kind (the group without "multigpu.") -> name -> "module:object"."""

@@ -21,13 +21,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.claims.core import Claim, digest_of
-from multigpu.claims.ledger import Entry
-from multigpu.verify import raw_records
+from multigpu.analysis.verify import raw_records
+from multigpu_study.claims.core import Claim, digest_of
+from multigpu_study.claims.ledger import Entry
 
 DUMP = """
 import json, sys
-from multigpu.claims import all_claims
+try:
+    from multigpu_study.claims import all_claims
+except ModuleNotFoundError:  # before the study was a package of its own
+    from multigpu.claims import all_claims
 tests = {}
 for claim in all_claims():
     every = ([claim.predicate] if claim.predicate else []) + list(getattr(claim, "further", ()))
@@ -92,7 +95,14 @@ def history(commit: str) -> list[tuple[str, str, str, str, bool]]:
     found: list[tuple[str, str, str, str, bool]] = []
     last: dict[str, str] = {}
     for line in git(
-        "log", "--reverse", "--format=%h %at", "--abbrev=7", commit, "--", "src/multigpu/claims"
+        "log",
+        "--reverse",
+        "--format=%h %at",
+        "--abbrev=7",
+        commit,
+        "--",
+        "src/multigpu/claims",
+        "src/multigpu_study/claims",
     ).splitlines():
         name, seconds = line.split()
         added = git("show", "--format=", "--name-only", "--diff-filter=A", name, "--", "data")

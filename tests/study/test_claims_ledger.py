@@ -10,9 +10,18 @@ from datetime import UTC, datetime
 import pytest
 
 from multigpu import paths
-from multigpu.claims import all_claims, find_claim
-from multigpu.claims.command import claim_results
-from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, changes, entries, order
+from multigpu_study.claims import all_claims, find_claim
+from multigpu_study.claims.command import claim_results
+from multigpu_study.claims.ledger import (
+    AFTER,
+    BEFORE,
+    STATES,
+    UNKNOWN,
+    Entry,
+    changes,
+    entries,
+    order,
+)
 from tests.study import claims_history
 
 

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.claims import all_claims, evaluate_all, find_claim
-from multigpu.claims.core import Predicate
-from multigpu.claims.results import Result
-from multigpu.claims.rows import admitted
-from multigpu.cli import main
-from multigpu.grid import Planned, each_once, every_grid, find_grid
-from multigpu.measure.point import START_S
+from multigpu.cli.main import main
+from multigpu.grids import Planned, each_once, every_grid, find_grid
 from multigpu.placements import placements
 from multigpu.placements.resolve import shard_sizes
-from multigpu.record import Record
+from multigpu.records.record import Record
+from multigpu.runner.point import START_S
 from multigpu.spec.rules.engines import refusal
 from multigpu.spec.run import Run
-from multigpu.undecided import Need, affordable_needs, cheapest, needs, planned_rows
+from multigpu_study.claims import all_claims, evaluate_all, find_claim
+from multigpu_study.claims.core import Predicate
+from multigpu_study.claims.results import Result
+from multigpu_study.claims.rows import admitted
+from multigpu_study.claims.undecided import Need, affordable_needs, cheapest, needs, planned_rows
 from tests.factory import make_machine, make_record
 
 WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "captured"))

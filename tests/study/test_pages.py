@@ -21,17 +21,18 @@ import pandas as pd
 import pytest
 import yaml
 
-from multigpu import pages, paths
+from multigpu import paths
 from multigpu.analysis import estimate, picture, plots, prose, read, show
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import where
 from multigpu.analysis.show import Shown
-from multigpu.cli import main
-from multigpu.explorer import encoded
-from multigpu.record import RecordStore
-from tests.analysis.planted import read_on_a_telephone
+from multigpu.cli.main import main
+from multigpu.records.record import RecordStore
+from multigpu.report import pages
+from multigpu.report.explorer import encoded
 from tests.factory import make_machine, make_record, plant
+from tests.multigpu.analysis.planted import read_on_a_telephone
 
 NOTEBOOKS = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
 UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}

@@ -17,10 +17,10 @@ from multigpu.analysis.compare import versus
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.build import build_run
-from multigpu.claims.command import claim_results
-from multigpu.command import parse_fields
-from multigpu.notebooks import read_notebook
 from multigpu.placements import find_placement
+from multigpu.report.notebooks import read_notebook
+from multigpu.spec.parse import parse_fields
+from multigpu_study.claims.command import claim_results
 from tests.study import recomputed
 
 QUANTITIES = ("units_per_s", "step_time_s")

@@ -24,13 +24,7 @@ from multigpu.analysis.asked import (
     run_of,
     semantics,
 )
-from multigpu.analysis.compare import (
-    EQUAL,
-    SINGLE,
-    SINGLE_MARGIN,
-    ratio_columns,
-    verdict,
-)
+from multigpu.analysis.compare import EQUAL, SINGLE, SINGLE_MARGIN, ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import DEFAULTS, expected
 from multigpu.analysis.fields import POINT
@@ -49,7 +43,7 @@ from multigpu.analysis.words import (
     way_words,
 )
 from multigpu.build import build_run
-from multigpu.measure.machine import this_machine
+from multigpu.machine.machine import this_machine
 from multigpu.workloads import workloads
 
 

@@ -9,15 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import pandas as pd
 
 from multigpu.analysis.compare import best_single, kernels_of
-from multigpu.analysis.fields import (
-    CONDITIONS,
-    FIELDS,
-    JOB,
-    LENGTH,
-    POINT,
-    RESTRICTED,
-    with_role,
-)
+from multigpu.analysis.fields import CONDITIONS, FIELDS, JOB, LENGTH, POINT, RESTRICTED, with_role
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
 from multigpu.build import build_run

@@ -16,7 +16,7 @@ from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.collectives import algorithms
-from multigpu.collectives.record import CollectiveRecord, CollectiveStore, bus_factor
+from multigpu.records.collective import CollectiveRecord, CollectiveStore, bus_factor
 
 POINT = ("machine", "gpu", "device_type", "devices", "execution", "method", "kind", "bytes")
 MEASURED = tuple(

@@ -13,7 +13,7 @@ import pandas as pd
 from multigpu.analysis.fields import FASTER_KERNELS, FOLLOWS, JOB, POINT
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import half_width
-from multigpu.record import Record
+from multigpu.records.record import Record
 
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
 """What an interval of a ratio says. One that holds 1 does not say that there is no difference: it

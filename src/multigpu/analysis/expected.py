@@ -23,8 +23,8 @@ from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
 from multigpu.build import build_run
-from multigpu.command import parse_fields
 from multigpu.placements import find_placement
+from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, workloads
 

@@ -34,8 +34,8 @@ from multigpu.analysis.points import one_length, points, where
 from multigpu.analysis.read import frames, records_of
 from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
-from multigpu.measure.machine import this_machine
-from multigpu.record import Record
+from multigpu.machine.machine import this_machine
+from multigpu.records.record import Record
 from multigpu.spec.rules.inputs import ON_DEVICE
 
 WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copies", "host_copies")

@@ -26,7 +26,7 @@ from multigpu.analysis.words import (
     repeats_words,
     way_words,
 )
-from multigpu.command import parse_fields
+from multigpu.spec.parse import parse_fields
 
 NAMES = {
     "one_best": "one device at its best",

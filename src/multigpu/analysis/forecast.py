@@ -30,7 +30,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from multigpu.analysis.forecast_merge import Demand, Links, merge_seconds
-from multigpu.synchrony.laws import Empirical
+from multigpu.analysis.laws import Empirical
 
 PARAMETERS = 2
 LEVEL = 0.95

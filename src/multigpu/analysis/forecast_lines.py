@@ -31,8 +31,7 @@ from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import WIRE_BYTES
-from multigpu.published import load_published, published_value
-from multigpu.record import Record
+from multigpu.records.record import Record
 from multigpu.workloads import find_model
 
 LEAST_OWN, LEAST_SHARED = 8, 4
@@ -334,22 +333,3 @@ def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
             )
         )
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-
-
-def article_held_out(links: Links) -> HeldOut:
-    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones
-    on its own network and bytes.
-    """
-    table = load_published("004_step_times").sort_values("gpus")
-    names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth", "gradient_size")
-    node, gbit, inside, megabytes = (published_value("004_statements", name) for name in names)
-    own = replace(
-        links,
-        node=int(node),
-        between_bytes_per_s=gbit * GBIT / node,
-        inside_bytes_per_s=1e9 * inside,
-    )
-    times = tuple((step_ms / 1000,) for step_ms in table["step_time_ms"].tolist())
-    return held_out(
-        Points(tuple(table["gpus"].tolist()), times, Demand(reduced=1e6 * megabytes)), own
-    )

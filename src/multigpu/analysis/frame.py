@@ -11,10 +11,10 @@ import pandas as pd
 
 from multigpu.analysis.fields import RUN_FIELDS, dtype_of
 from multigpu.analysis.formulas import jitter, step_memory, throughput
-from multigpu.kept import Kept
 from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import KINDS
-from multigpu.record import Measurement, Record
+from multigpu.records.base import Kept
+from multigpu.records.record import Measurement, Record
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 

@@ -13,7 +13,7 @@ from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.placements import find_placement
-from multigpu.record import Record
+from multigpu.records.record import Record
 
 ALLOWED = 1.005
 """The study's rule: Runs may share a machine only where this slows none of them by more than

@@ -12,7 +12,7 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.fields import POINT
-from multigpu.measure.ceilings import read_ceilings
+from multigpu.machine.ceilings import read_ceilings
 from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.placements.traffic import KINDS
 from multigpu.spec.model import Model

@@ -14,7 +14,7 @@ from multigpu.analysis.compare import combined
 from multigpu.analysis.limits import Ceiling, ceilings
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.placements.resolve import shard_sizes
-from multigpu.record import Record
+from multigpu.records.record import Record
 from multigpu.spec.rules.devices import LEAST_ENERGY_S
 from multigpu.workloads import description_of
 

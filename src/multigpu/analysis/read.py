@@ -19,10 +19,10 @@ from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.traces import causes_frame, with_untraced_steps
 from multigpu.analysis.training import training_frame
-from multigpu.record import HELD_FLAG, Record, RecordStore
-from multigpu.remembered import remembered
-from multigpu.store import stamp_of
-from multigpu.training.record import TrainingRecord, TrainingStore
+from multigpu.records.cache import cached_on_disk
+from multigpu.records.record import HELD_FLAG, Record, RecordStore
+from multigpu.records.store import stamp_of
+from multigpu.records.training import TrainingRecord, TrainingStore
 
 HELD_SHARE = 0.05
 """A peak of which a Run says that more than this share was allocated before it began is not
@@ -68,7 +68,7 @@ def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @lru_cache(maxsize=2)
 def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return remembered(
+    return cached_on_disk(
         "points", [runs], lambda: (frame := frame_of(records_of(runs)), points(frame))
     )
 
@@ -175,7 +175,9 @@ class Study:
         """
         if self.frame.empty:
             return f"*No Record in {self.data.name}/ yet: run `make study`.*"
-        every = remembered("machines", [self.runs], lambda: machines_frame(records_of(self.runs)))
+        every = cached_on_disk(
+            "machines", [self.runs], lambda: machines_frame(records_of(self.runs))
+        )
         held = every.set_index("machine", drop=False).loc[self.machine]
         what = (
             f"{held['gpus']} x {held['gpu']}"

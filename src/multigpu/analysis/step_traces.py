@@ -27,10 +27,9 @@ from multigpu.analysis.traces import (
     timed_step_s,
     traced,
 )
-from multigpu.measure.intervals import hull
-from multigpu.measure.trace import Phase, StepTrace, TraceSummary
-from multigpu.published import load_published, published_value
-from multigpu.record import Record
+from multigpu.records.intervals import hull
+from multigpu.records.record import Record
+from multigpu.records.trace import Phase, StepTrace, TraceSummary
 
 PARTS = ("computation", "merge", "update")
 """The spans whose sum the document calls total."""
@@ -150,41 +149,6 @@ def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
         if (found := medians(trace))
     ]
     return pd.DataFrame(rows, columns=["key", "devices", "launch_id", *WHOLE, "timed_step_s"])
-
-
-def document_replicas() -> pd.DataFrame:
-    """The document's per-GPU tables: devices, rank, forward_s, backward_s."""
-    table = load_published("000_phases_per_gpu")
-    single = table[table["gpu"] != "average"].assign(
-        rank=lambda rows: rows["gpu"].astype(int), devices=lambda rows: rows["gpus"]
-    )
-    wide = single.pivot(index=["devices", "rank"], columns="phase", values="time_ms") / 1000
-    return wide.rename(columns=lambda phase: f"{phase}_s").reset_index()
-
-
-def document_whole() -> pd.DataFrame:
-    """The document's tables of a whole step with the columns of `whole_frame`, NaN where it has
-    none. timed_step_s is a step of its Exp5 at batch 128, whose sentences are equally long, as its
-    profile's are: 50 steps on 1 to 4 GPUs.
-    """
-    table, per_gpu = (
-        load_published("000_phases").set_index("gpus").rename_axis("devices"),
-        document_replicas(),
-    )
-    found = table[[f"{part}_share" for part in PARTS]].assign(
-        **{f"{part}_s": table[f"{part}_ms"] / 1000 for part in (*PARTS, "total")}
-    )
-    by_gpus = per_gpu.assign(passes_s=per_gpu["forward_s"] + per_gpu["backward_s"]).groupby(
-        "devices"
-    )
-    found["launch_skew_s"] = found["computation_s"] - by_gpus["passes_s"].max()
-    found["forward_imbalance"] = by_gpus["forward_s"].max() / by_gpus["forward_s"].mean()
-    experiments = load_published("000_experiments")
-    fixed = experiments[(experiments["experiment"] == "Exp5") & (experiments["batch_size"] == 128)]
-    found["timed_step_s"] = fixed.set_index("gpus")["total_time_s"] / published_value(
-        "000_statements", "mini_batches"
-    )
-    return found.reset_index().reindex(columns=["devices", *WHOLE, "timed_step_s"])
 
 
 SPARSE_KERNEL = re.compile(

@@ -13,10 +13,11 @@ import pandas as pd
 
 from multigpu.build import build_run
 from multigpu.placements import find_placement
-from multigpu.record import Record
+from multigpu.records.record import Record
 from multigpu.spec.rules.inputs import ON_DEVICE
 from multigpu.spec.run import Batching, Run
-from multigpu.workloads import description_of, open_source
+from multigpu.workloads import description_of
+from multigpu.workloads.sources import open_source
 
 # --- waiting for a batch
 

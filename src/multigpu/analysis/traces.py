@@ -22,11 +22,11 @@ from statistics import median
 import pandas as pd
 
 from multigpu.analysis.fields import RUN_FIELDS
-from multigpu.measure.intervals import hull, intersection, length, uncovered
-from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
-from multigpu.record import Record
+from multigpu.records.intervals import hull, intersection, length, uncovered
+from multigpu.records.record import Record
+from multigpu.records.trace import PHASES, Phase, StepTrace, TraceSummary
 
 
 def timed_step_s(record: Record, paired: bool = False) -> float:

@@ -12,9 +12,9 @@ import pandas as pd
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import averages
 from multigpu.analysis.words import MODELS, plural
+from multigpu.engines.common.schedule import base_rate_of, joined_batch
 from multigpu.placements.resolve import semantics_of
-from multigpu.training.record import TrainingMeasurement, TrainingRecord
-from multigpu.training.schedule import base_rate_of, joined_batch
+from multigpu.records.training import TrainingMeasurement, TrainingRecord
 from multigpu.workloads import description_of
 
 OF_RUN = (

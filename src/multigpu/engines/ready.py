@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from multigpu.measure.timing import run_window
+from multigpu.engines.common.timing import run_window
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 

@@ -19,7 +19,10 @@ from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
 from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
-from multigpu.workloads.deepconn.description import TABLE
+
+TABLE = "word_embeddings"
+"""The variable that both towers look words up in."""
+
 
 Reviews = ReviewFile | PlantedReviews
 """Reviews that can be gone through several times, always in one order."""

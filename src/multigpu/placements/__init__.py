@@ -6,12 +6,12 @@ import importlib
 import pkgutil
 from functools import cache
 
-from multigpu.outside import Added
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SPLIT
+from multigpu.plugins import PluginRegistry
 
 FILES = {info.name for info in pkgutil.iter_modules(__path__)}
-ADDED: Added[Placement] = Added("placements", Placement, FILES | SPLIT.keys())
+ADDED: PluginRegistry[Placement] = PluginRegistry("placements", Placement, FILES | SPLIT.keys())
 FOREIGN = ADDED.foreign
 """Names of those that no part of this repository adds."""
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from multigpu.spec.schema import Asked
+from multigpu.spec.schema import Spec
 
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
 Batching = Literal["own", "shared", "fixed"]
@@ -18,7 +18,7 @@ Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
 
 
-class Run(Asked):
+class Run(Spec):
     """Workload x placement x framework x devices x batch x precision x execution x seed.
 
     processes: one a device, or one that dispatches for all devices.

@@ -23,7 +23,7 @@ class Strict(Data):
     model_config = ConfigDict(strict=True)
 
 
-class Asked(Strict):
+class Spec(Strict):
     """What is to be measured: a Run of some kind."""
 
     @classmethod

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from multigpu.spec.run import Run
-from multigpu.spec.schema import Asked
+from multigpu.spec.schema import Spec
 
 Law = Literal["constant", "warmup", "luong10"]
 
 
-class TrainingRun(Asked):
+class TrainingRun(Spec):
     """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
     run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps
         and timed_steps have no meaning here.
@@ -21,8 +21,8 @@ class TrainingRun(Asked):
         step filled up).
     base_rate: None: the rule's own. rate_scaling: "linear": base k n / reference_batch (document
         002), "none".
-    schedule: see `training.schedule`. warmup_epochs: of "warmup", whose start is the base rate.
-        schedule_steps: of "luong10", in steps of one
+    schedule: see `engines.common.schedule`. warmup_epochs: of "warmup", whose start is the base
+        rate. schedule_steps: of "luong10", in steps of one
     device.
     clip_norm: the largest norm of all gradients together, merged, that a step applies as it is
         (004: 5); None: whatever it is.

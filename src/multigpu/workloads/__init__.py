@@ -11,14 +11,13 @@ from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from multigpu.later import Later
-from multigpu.outside import Added
+from multigpu.lazy import LazyMapping
+from multigpu.plugins import PluginRegistry
 from multigpu.spec import model
 from multigpu.spec.model import Model, Optimizer
 from multigpu.workloads.base import Workload
 
 if TYPE_CHECKING:
-    from multigpu.inputs.batch import Source
     from multigpu.spec.run import Run
 
 
@@ -43,7 +42,7 @@ def _built(workload: Workload, package: str) -> Workload:
     return workload
 
 
-ADDED = Added("workloads", Workload, FOLDERS, _built)
+ADDED = PluginRegistry("workloads", Workload, FOLDERS, _built)
 FOREIGN = ADDED.foreign
 """Names of those that no part of this repository adds."""
 
@@ -55,7 +54,7 @@ def workloads() -> Mapping[str, Workload]:
     """
     makers = {folder: partial(_found, folder) for folder in FOLDERS}
     makers |= {name: partial(ADDED.__getitem__, name) for name in ADDED.of_the_study}
-    return Later(dict(sorted(makers.items())), ADDED)
+    return LazyMapping(dict(sorted(makers.items())), ADDED)
 
 
 def part_of(workload: str, part: str) -> str:
@@ -101,10 +100,3 @@ def description_of(run: Run) -> Model:
 def optimizer_of(run: Run) -> Optimizer:
     """The Run's update rule: a plain one by name, or the workload's own."""
     return model.optimizer_of(run, description_of(run))
-
-
-def open_source(run: Run) -> Source:
-    """The Run's input; a ValueError, an OSError or an ImportError where its files cannot be used or
-    read, or their reader is missing.
-    """
-    return workloads()[run.workload].inputs[run.inputs](run, description_of(run))

@@ -3,6 +3,15 @@
 import torch
 from torch import Tensor
 
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.float32,
+    "fp16": torch.float32,
+}
+"""The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits."""
+
 
 def arithmetic_type(x: Tensor) -> torch.dtype:
     """The type that matrix products of `x` run in: autocast's where it is on, else its own."""

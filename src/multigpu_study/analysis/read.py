@@ -8,11 +8,11 @@ from functools import cached_property
 import pandas as pd
 
 from multigpu.analysis.read import Study
-from multigpu.analysis.synchrony import synchrony_frame
-from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.experiment import VIRTUAL
-from multigpu.synchrony.record import SynchronyRecord
-from multigpu.synchrony.store import SynchronyStore
+from multigpu_study.analysis.synchrony import synchrony_frame
+from multigpu_study.synchrony.averaging import AveragingRecord
+from multigpu_study.synchrony.experiment import VIRTUAL
+from multigpu_study.synchrony.record import SynchronyRecord
+from multigpu_study.synchrony.store import SynchronyStore
 
 
 @dataclass(frozen=True)

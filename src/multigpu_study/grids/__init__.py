@@ -1,4 +1,4 @@
-"""The documents' grids, as files that `multigpu.grid` explains; a folder a kind of experiment."""
+"""The documents' grids, as files that `multigpu.grids` explains; a folder a kind of experiment."""
 
 from pathlib import Path
 

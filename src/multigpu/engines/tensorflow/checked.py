@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.context import STEPS, compared, told_once, tolerance_of
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.context import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.common.session import Stage
 from multigpu.engines.tensorflow import session
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard
-from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
+from multigpu.engines.tensorflow.module import build_module, form_of
 from multigpu.engines.tensorflow.session import build_trainer
 from multigpu.engines.tensorflow.trainer import Context
 from multigpu.engines.tensorflow.variables import (
@@ -23,12 +23,13 @@ from multigpu.engines.tensorflow.variables import (
     squared_distance,
     to_stored,
 )
-from multigpu.measure.session import Stage
 from multigpu.placements.resolve import semantics_of
-from multigpu.record import Equivalence
+from multigpu.records.record import Equivalence
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Optimizer
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, part_of, workloads
+from multigpu.workloads.tensorflow_module import StepModule, Tensors
 
 Arrays = dict[str, np.ndarray]
 

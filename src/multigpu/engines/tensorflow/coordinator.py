@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.errors import DidNotTrain
+from multigpu.engines.common.session import Stage
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Shard, drawn, seed_of
-from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.session import Session
 from multigpu.engines.tensorflow.strategies import StrategyTrainer
 from multigpu.engines.tensorflow.trainer import Context, spec_of
 from multigpu.inputs.batch import Batch, Draw, Source
-from multigpu.measure.session import Stage
 from multigpu.placements.traffic import HOST
+from multigpu.spec.errors import DidNotTrain
 from multigpu.spec.run import Run
+from multigpu.workloads.tensorflow_module import Tensors
 
 SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
 

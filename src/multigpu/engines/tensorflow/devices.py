@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.engines.errors import Unsupported
-from multigpu.measure.machine import DeviceState, device_state
+from multigpu.machine.machine import DeviceState, device_state
 from multigpu.placements.traffic import HOST
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 
 DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf.float32}

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.module import Tensors
 from multigpu.inputs.batch import Batch, Draw, Feeding, Source, plain_arrays
 from multigpu.inputs.encoded import EncodedImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
@@ -19,6 +18,7 @@ from multigpu.placements import find_placement
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.traffic import HOST
 from multigpu.spec.run import Run
+from multigpu.workloads.tensorflow_module import Tensors
 
 
 @dataclass(frozen=True)

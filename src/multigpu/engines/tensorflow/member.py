@@ -17,15 +17,15 @@ from typing import Any
 import psutil
 import tensorflow as tf
 
+from multigpu.engines.common.failures import status_of
+from multigpu.engines.common.session import Stage, load_hook
 from multigpu.engines.tensorflow.coordinator import CoordinatorSession
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
 from multigpu.engines.tensorflow.members import join
 from multigpu.engines.tensorflow.session import Session
-from multigpu.hosts.line import Line
-from multigpu.measure.machine import DeviceState, device_state
-from multigpu.measure.process import end_with_parent
-from multigpu.measure.program import status_of
-from multigpu.measure.session import Stage, load_hook
+from multigpu.machine.line import Line
+from multigpu.machine.machine import DeviceState, device_state
+from multigpu.machine.process import end_with_parent
 from multigpu.spec.run import Run
 
 

@@ -1,5 +1,5 @@
 """Members of a TensorFlow Run over several processes: starting and ending them here, and on other
-hosts. No TensorFlow here. Each host runs one program (`measure.solo`): host 0's decides, writes
+hosts. No TensorFlow here. Each host runs one program (`runner.solo`): host 0's decides, writes
 Records and holds all sessions; others do what it asks. Members come to host 0 by themselves, so
 that a session hears all alike, and notices alike that one has gone.
 """
@@ -19,15 +19,15 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any, Protocol
 
-from multigpu.engines.errors import Unsupported
-from multigpu.hosts.line import Line, connect, limit, line_of
-from multigpu.measure.lane import visible_gpus
+from multigpu.machine.lane import visible_gpus
+from multigpu.machine.line import Line, connect, limit, line_of
+from multigpu.spec.errors import Unsupported
 
 Processes = Sequence["subprocess.Popen[bytes]"]
 
 
 class Launch(Protocol):
-    """What is asked of a launch (`measure.plan.Plan`): its name, its hosts, the number and the
+    """What is asked of a launch (`runner.plan.Plan`): its name, its hosts, the number and the
     address of this one, and where host 0's program hears the others, "address:port".
     """
 

@@ -11,12 +11,12 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.session import Stage
 from multigpu.engines.tensorflow.members import Gathering, end_members, free_ports, start_member
-from multigpu.hosts.line import Line
-from multigpu.measure.machine import this_machine
-from multigpu.measure.session import Stage
+from multigpu.machine.line import Line
+from multigpu.machine.machine import this_machine
 from multigpu.placements import find_placement
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 
 # of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the
@@ -61,8 +61,8 @@ class Member:
 
 
 class Session:
-    """A Run with a process a device, as `measure.session.Session` wants it. TimeoutError: members
-    took too long; Lost: one was killed.
+    """A Run with a process a device, as `engines.common.session.Session` wants it. TimeoutError:
+    members took too long; Lost: one was killed.
     """
 
     def __init__(

@@ -7,14 +7,14 @@ from math import prod
 
 import tensorflow as tf
 
-from multigpu.engines.context import Carries
+from multigpu.engines.common.context import Carries
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import rewrite
 from multigpu.engines.tensorflow.feed import Shard
-from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
 from multigpu.spec.model import Variable
+from multigpu.workloads.tensorflow_module import Tensors
 
 # keys of collectives: the group's is GROUP + its size, since one key may never name groups of two
 # sizes

@@ -7,14 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.engines.context import Carries
+from multigpu.engines.common.context import Carries
 from multigpu.engines.tensorflow import rules
-from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.traffic import HOST, REPLICA, Assigned
 from multigpu.spec.model import Variable
+from multigpu.workloads.tensorflow_module import Tensors
 
 
 class ServerTrainer(Trainer):

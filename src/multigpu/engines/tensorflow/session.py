@@ -14,7 +14,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from multigpu.engines.context import RunSession, all_replicated, check_carried
+from multigpu.engines.common.context import RunSession, all_replicated, check_carried
+from multigpu.engines.common.session import Stage, joined_losses
+from multigpu.engines.common.timing import advance, run_window
+from multigpu.engines.common.traced import keep_whole
 from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import DataFeed, Feed, Shard, is_even, slices_joined_batch
@@ -26,12 +29,9 @@ from multigpu.engines.tensorflow.trainer import Context, Trainer
 from multigpu.engines.tensorflow.variables import squared_distance
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space
 from multigpu.inputs.encoded import EncodedImages
-from multigpu.measure.session import Stage, joined_losses
-from multigpu.measure.timing import advance, run_window
-from multigpu.measure.trace import Missing
-from multigpu.measure.traced import keep_whole
 from multigpu.placements.resolve import shard_sizes
 from multigpu.placements.row import Placement
+from multigpu.records.trace import Missing
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 

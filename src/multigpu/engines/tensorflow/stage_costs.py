@@ -16,10 +16,10 @@ from multigpu.engines.tensorflow.devices import Devices, prepare
 from multigpu.engines.tensorflow.feed import is_even
 from multigpu.engines.tensorflow.stages import StageFeed, StagesTrainer
 from multigpu.engines.tensorflow.trainer import Context
+from multigpu.placements.stage_cost import CopyCost, Costs, HostModel, Part, StageCost
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Stage
-from multigpu.stages.cost import CopyCost, Costs, HostModel, Part, StageCost
-from multigpu.workloads import open_source
+from multigpu.workloads.sources import open_source
 
 MORE = 4  # further passes in the longer of two graphs, whose difference is their cost
 

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.context import functions_of, stage_arrays
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.context import functions_of, stage_arrays
 from multigpu.engines.tensorflow import rules, session
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard
 from multigpu.engines.tensorflow.graphs import Graphs
-from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
 from multigpu.inputs.batch import Batch, Source, plain_arrays
 from multigpu.placements.traffic import HOST
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Variable
 from multigpu.spec.stage_graph import Stage
 from multigpu.workloads import description_of
 from multigpu.workloads.stages import graph_of, places_of
+from multigpu.workloads.tensorflow_module import Tensors
 
 HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
 """Operations of stages that may run on the host, and why. Soft placement is off: any other one

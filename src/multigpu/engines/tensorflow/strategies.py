@@ -8,15 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.engines.context import Carries
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.context import Carries
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.module import Tensors
 from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import HOST
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Variable
+from multigpu.workloads.tensorflow_module import Tensors
 
 KEYS = itertools.count(1)
 """Of the groups of collectives: a strategy of its own for each Run, so that no instance of one

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.context import RunContext
+from multigpu.engines.common.context import RunContext
+from multigpu.engines.common.timing import most_steps
 from multigpu.engines.ready import most_ready_steps
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Shard
 from multigpu.engines.tensorflow.graphs import Graphs, collected, moved_bytes
-from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
+from multigpu.engines.tensorflow.module import build_module, form_of
 from multigpu.engines.tensorflow.variables import (
     from_stored,
     initial_values,
@@ -24,8 +25,8 @@ from multigpu.engines.tensorflow.variables import (
     to_stored,
     zeros_variable,
 )
-from multigpu.measure.timing import most_steps
 from multigpu.spec.model import Variable
+from multigpu.workloads.tensorflow_module import StepModule, Tensors
 
 # a number for each program that this process traces, by which its graph is found again
 TRACES = itertools.count()

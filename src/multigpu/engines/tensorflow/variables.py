@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.module import StepModule
 from multigpu.spec.model import Model, Variable
+from multigpu.workloads.tensorflow_module import StepModule
 
 AHEAD = 4  # initial values that are drawn at the same time
 # values at a time in float64: they stay in the cache, where a whole table in float64 would be new

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from multigpu.measure.trace import COPIES, Kind, Missing, Phase
-from multigpu.measure.traced import Activity, Host, host_totals, replica_trace
+from multigpu.engines.common.traced import Activity, Host, host_totals, replica_trace
 from multigpu.placements.traffic import HOST
+from multigpu.records.trace import COPIES, Kind, Missing, Phase
 
 STEP = "multigpu_step"
 GPU_PLANE = re.compile(r"^/device:GPU:(\d+)$")
@@ -136,7 +136,7 @@ def events_of(plane: Any, wanted: Callable[[str], bool] = lambda line: True) -> 
 
 
 def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[dict[str, Any]]:
-    """Every replica's part (see `measure.traced`) from an XSpace."""
+    """Every replica's part (see `engines.common.traced`) from an XSpace."""
     began = _profile_start(space)
     host = [
         event

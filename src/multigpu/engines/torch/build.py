@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from multigpu.engines.context import all_replicated, check_carried
+from multigpu.engines.common.context import all_replicated, check_carried
 from multigpu.engines.torch.dispatch import CopiesTrainer, PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
 from multigpu.engines.torch.replicated import (

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import Trainer
+from multigpu.spec.errors import Unsupported
 from multigpu.workloads.tensors import to_device
 
 # steps of each new shape that run eagerly before its capture: libraries choose algorithms and

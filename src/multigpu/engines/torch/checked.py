@@ -12,21 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.context import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.common.context import STEPS, compared, told_once, tolerance_of
+from multigpu.engines.common.session import Stage
+from multigpu.engines.common.standing import got_on
 from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import DTYPES, give_back_memory
+from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.feed import Feed, Shard
 from multigpu.engines.torch.ragged import tells_lookups, with_everyones_lookups
 from multigpu.engines.torch.trainer import Context, build_module, open_context
 from multigpu.engines.torch.variables import initial_values, materialise
 from multigpu.inputs.batch import Batch, Source
-from multigpu.measure.session import Stage
-from multigpu.measure.standing import got_on
 from multigpu.placements.resolve import dims_of, semantics_of
-from multigpu.record import Equivalence
+from multigpu.records.record import Equivalence
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, open_source, part_of
+from multigpu.workloads import description_of, part_of
+from multigpu.workloads.sources import open_source
+from multigpu.workloads.tensors import DTYPES
 
 
 def _module(context: Context) -> nn.Module:

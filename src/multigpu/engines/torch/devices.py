@@ -12,18 +12,10 @@ from typing import Any
 
 import torch
 
-from multigpu.measure.machine import DeviceState, device_state
+from multigpu.machine.machine import DeviceState, device_state
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
-
-DTYPES = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "bf16": torch.float32,
-    "fp16": torch.float32,
-}
-"""The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits."""
+from multigpu.workloads.tensors import DTYPES
 
 # precision -> the type that autocast computes in
 AUTOCAST = {

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.context import Carries
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.context import Carries
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
@@ -18,6 +17,7 @@ from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places
 from multigpu.placements.resolve import dims_of, shard_sizes
+from multigpu.spec.errors import Unsupported
 from multigpu.workloads import part_of
 
 Values = dict[str, Tensor]

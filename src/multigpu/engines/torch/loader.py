@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from multigpu.inputs.batch import Batch, Source
 from multigpu.spec.run import Run
-from multigpu.workloads import open_source
+from multigpu.workloads.sources import open_source
 
 # batches that each worker has ready or in the making. More would let a timed window live for longer
 # on earlier work.

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.context import Carries
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.context import Carries
 from multigpu.engines.torch import told
 from multigpu.engines.torch.device_store import DeviceStore, MirrorStore, StagedDeviceStore
 from multigpu.engines.torch.feed import Shard
@@ -20,6 +19,7 @@ from multigpu.engines.torch.trainer import Context, Rows, Trainer, total_of
 from multigpu.engines.torch.variables import materialise
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.traffic import HOST, Assigned
+from multigpu.spec.errors import Unsupported
 
 STORES: dict[tuple[bool, bool], Any] = {
     (False, False): DeviceStore,

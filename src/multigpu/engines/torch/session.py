@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.context import RunSession
-from multigpu.engines.errors import Unsupported
+from multigpu.engines.common.context import RunSession
+from multigpu.engines.common.session import Stage
+from multigpu.engines.common.timing import run_window
 from multigpu.engines.ready import KEPT, ready_step_s
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
@@ -27,10 +28,9 @@ from multigpu.engines.torch.tracing import trace
 from multigpu.engines.torch.trainer import open_context, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import barrier, largest
-from multigpu.measure.machine import EnergyWindow, total_energy_j
-from multigpu.measure.session import Stage
-from multigpu.measure.timing import run_window
+from multigpu.machine.machine import EnergyWindow, total_energy_j
 from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from multigpu.engines.context import Carries
+from multigpu.engines.common.context import Carries
 from multigpu.engines.torch import told
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase

@@ -13,9 +13,10 @@ from torch.profiler import ProfilerActivity, profile
 from multigpu.engines.torch.stages import StageFeed, StagesTrainer, copied
 from multigpu.engines.torch.trainer import open_context
 from multigpu.engines.torch.variables import make_optimizer
+from multigpu.placements.stage_cost import CopyCost, Costs, Part, StageCost
 from multigpu.spec.run import Run
-from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
-from multigpu.workloads import open_source, optimizer_of
+from multigpu.workloads import optimizer_of
+from multigpu.workloads.sources import open_source
 
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:

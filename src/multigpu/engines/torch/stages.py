@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.context import functions_of, stage_arrays
+from multigpu.engines.common.context import functions_of, stage_arrays
 from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard

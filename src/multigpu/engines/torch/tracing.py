@@ -18,9 +18,9 @@ from typing import Any, cast
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from multigpu.measure.timing import TimedDevice, advance
-from multigpu.measure.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
-from multigpu.measure.traced import Activity, Host, keep_whole, named_phases, replica_trace
+from multigpu.engines.common.timing import TimedDevice, advance
+from multigpu.engines.common.traced import Activity, Host, keep_whole, named_phases, replica_trace
+from multigpu.records.trace import DEVICE_EVENTS, Kind, Missing, Phase, device_kind, device_of
 from multigpu.spec.run import Run
 
 STEP = "multigpu/step"
@@ -113,8 +113,8 @@ def read_events(
     shared: bool = False,
     update_in_backward: bool = False,
 ) -> dict[str, Any]:
-    """One replica's part (see `measure.traced`) of a Chrome trace. cuda: of GPUs; else the host's
-    operations and gloo's ranges stand for
+    """One replica's part (see `engines.common.traced`) of a Chrome trace. cuda: of GPUs; else the
+    host's operations and gloo's ranges stand for
     kernels. shared: of several replicas' devices, of which this one's is number `rank`.
         update_in_backward: see `named_phases`.
     """

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.context import RunContext
+from multigpu.engines.common.context import RunContext
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase

@@ -53,8 +53,8 @@ def placement(case: TrainingCase) -> str | None:
     """Every device trains a replica, and would train the same again."""
     run, row = case.training.run, case.row
     if not row.semantics.facts.is_reproducible:
-        # how old its gradients are depends on who comes when: `multigpu.synchrony` counts ages
-        # and repeats
+        # how old its gradients are depends on who comes when: `multigpu_study.synchrony` counts
+        # ages and repeats
         return (
             f"placement {run.placement!r} is {row.semantics.kind}: training takes one that would"
             " train the same again"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from multigpu.later import Later
+from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Model, Optimizer, Section
 from multigpu.workloads.cnn import densenet, family, inception, plain, resnet
 from multigpu.workloads.cnn.layers import Convolution, Dense, Network, Relu, Shape, steps, trace
@@ -147,7 +147,7 @@ UNNORMALISED = 0.01
 
 def models_of(*members: Named) -> Mapping[str, Model]:
     """Models by name, each described when it is first asked for."""
-    return Later(dict(members))
+    return LazyMapping(dict(members))
 
 
 FOR_IMAGENET: Mapping[str, Model] = models_of(
@@ -238,7 +238,7 @@ FAMILY: Mapping[str, Model] = models_of(
 )
 """Made-up models: one formula, four numbers."""
 
-MODELS: Mapping[str, Model] = Later(
+MODELS: Mapping[str, Model] = LazyMapping(
     {
         name: partial(models.__getitem__, name)
         for models in (FOR_IMAGENET, FOR_CIFAR, SMALL, FAMILY)

@@ -1,5 +1,5 @@
-"""Scores of an image model on the images that its input holds out (`training.evaluation` says what
-is asked of this).
+"""Scores of an image model on the images that its input holds out
+(`engines.torch.training.evaluation` says what is asked of this).
 """
 
 from typing import Any
@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multigpu.engines.torch.devices import DTYPES
 from multigpu.inputs.batch import Source
 from multigpu.inputs.pictures import Pictures
 from multigpu.spec.run import Run
+from multigpu.workloads.tensors import DTYPES
 
 BATCH = 500
 

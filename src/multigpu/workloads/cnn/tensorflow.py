@@ -4,10 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Model
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 
 class Cnn(StepModule):

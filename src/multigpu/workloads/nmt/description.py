@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 
-from multigpu.later import Later
+from multigpu.lazy import LazyMapping
 from multigpu.spec.model import LSTM_PASSES, Init, Model, Optimizer, Section, Variable
 
 
@@ -206,7 +206,7 @@ def describe(name: str, config: NmtConfig, optimizer: Optimizer) -> Model:
 
 ADAM = Optimizer("adam", rate=1e-3)
 
-MODELS: Mapping[str, Model] = Later(
+MODELS: Mapping[str, Model] = LazyMapping(
     {
         # document 000, exactly: 93,593,600 parameters
         "nmt000": partial(describe, "nmt000", NmtConfig(512, 50_000, 50_000), ADAM),

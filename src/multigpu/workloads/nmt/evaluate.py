@@ -1,5 +1,5 @@
 """How well a translation model does on sentences that it was not trained on, translated greedily
-(see `multigpu.training.evaluation`).
+(see `multigpu.engines.torch.training.evaluation`).
 """
 
 import math

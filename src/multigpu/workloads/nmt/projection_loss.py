@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from multigpu.kernels.lstm import stand_in
-from multigpu.later import later
+from multigpu.lazy import lazy
 
 IGNORED = -100
 """The target that a padded position has: cross entropy passes over it."""
 
-_launch = later("multigpu.workloads.nmt.softmax_kernel:launch")
+_launch = lazy("multigpu.workloads.nmt.softmax_kernel:launch")
 """The kernel: its compiler is there on a GPU alone."""
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Model
 from multigpu.workloads.nmt.description import NmtConfig
+from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 State = tuple[tf.Tensor, tf.Tensor]
 """Hidden and cell state of a stack, each (layers, B, units)."""

@@ -2,10 +2,10 @@
 (`description.Models`).
 """
 
-from multigpu.later import later
+from multigpu.lazy import lazy
 from multigpu.workloads.base import Workload
 from multigpu.workloads.own.description import Models
 
 # imported when one is made: a Run can be checked without it
-OWN = later("multigpu.workloads.own.batches:OwnBatches")
+OWN = lazy("multigpu.workloads.own.batches:OwnBatches")
 WORKLOAD = Workload(name="own", unit="samples", models=Models(), inputs={"own": OWN}, checked=True)

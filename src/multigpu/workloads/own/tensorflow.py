@@ -13,12 +13,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.spec.model import Model
 from multigpu.workloads.own.batches import Streamed, put_together
 from multigpu.workloads.own.description import Described, Leaves
 from multigpu.workloads.own.job import Job, JobError, telling
 from multigpu.workloads.own.seeding import MADE, drawing_alike
+from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 LARGEST_SEED = 2**24
 """Below it every whole number is a float32, in which a step's state travels."""

@@ -2,7 +2,7 @@
 recurrent ones of like size.
 """
 
-from multigpu.later import later
+from multigpu.lazy import lazy
 from multigpu.workloads.base import Workload
 from multigpu.workloads.stacks.description import MODELS
 
@@ -10,5 +10,5 @@ WORKLOAD = Workload(
     name="stacks",
     unit="samples",
     models=MODELS,
-    inputs={"synthetic": later("multigpu.inputs.images:synthetic_samples")},
+    inputs={"synthetic": lazy("multigpu.inputs.images:synthetic_samples")},
 )

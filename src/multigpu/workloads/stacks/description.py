@@ -14,7 +14,7 @@ from functools import partial
 from math import sqrt
 from typing import Literal
 
-from multigpu.later import Later
+from multigpu.lazy import LazyMapping
 from multigpu.spec.model import (
     LSTM_PASSES,
     Exchange,
@@ -210,7 +210,7 @@ Deep Networks, 2012, section 5): 11 frames of 40 energies in, four hidden layers
     a softmax over 8,192 states: 41,777,152 parameters.
 """
 
-MODELS: Mapping[str, Model] = Later(
+MODELS: Mapping[str, Model] = LazyMapping(
     {
         "mlp42m": partial(describe, "mlp42m", SPEECH, SGD),
         # one kind of layer each, 67 to 77 million operations a row forward (4,096 classes would

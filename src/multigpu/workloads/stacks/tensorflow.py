@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
+from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Model
 from multigpu.workloads.nmt.tensorflow import Cells, block_lstm, cudnn, stepwise
 from multigpu.workloads.stacks.description import StackConfig
+from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
 
 
 class Stack(StepModule):

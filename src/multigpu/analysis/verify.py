@@ -1,0 +1,396 @@
+"""Whether Records can be believed: each against its schema, its own physics, its key, and the
+commit that it names.
+
+`python -m multigpu verify [FOLDER]` reads a folder as its files have it, prints counts and
+offenders, and fails on any that `data/exceptions.csv` does not list. `--measure N` measures a
+random sample once more on this machine.
+"""
+
+import csv
+import json
+import math
+import os
+import random
+import subprocess
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from pydantic import ValidationError
+
+from multigpu import paths
+from multigpu.analysis.limits import bound_units_per_s
+from multigpu.analysis.statistics import half_width, log_samples
+from multigpu.machine.machine import gpu_count, this_machine
+from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.records.archive import archives_in
+from multigpu.records.base import Kept
+from multigpu.records.collective import CollectiveRecord
+from multigpu.records.record import Record, RecordStore
+from multigpu.records.store import RECORD_KINDS, RecordKind, held_in, loose_in
+from multigpu.records.training import TrainingRecord
+from multigpu.runner.point import Point
+from multigpu.runner.sweep import measure
+from multigpu.spec.schema import refusal
+from multigpu.workloads import description_of
+
+EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
+COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
+# faults that an exception may name: never one of physics, key or bytes
+FORGIVEN = (
+    COMMIT,
+    TREE,
+    SCHEMA,
+)
+SHOWN = 20  # offenders that are printed one by one
+# of the highest clock of such GPUs in the folder: below it one was slowed by more than a busy one's
+# power limit does
+THROTTLED = 0.6
+# a rate over its bound, and device time over wall clock: clocks and measured ceilings differ by a
+# percent
+BEYOND = 1.02
+
+# by a field, the first that a Record has; of CollectiveRecords `run` names a method
+KINDS: dict[str, type[Kept]] = {"training": TrainingRecord, "run": Record}
+
+
+class Raw(NamedTuple):
+    """One Record: kind, the folders above its own below the root, and where it lies; record None:
+    `fault` says why.
+    """
+
+    kind: str
+    path: Path
+    key: str
+    attempt: int
+    record: dict[str, Any] | None
+    fault: str = ""
+
+
+def raw_records(root: Path) -> Iterator[Raw]:
+    """Every Record below a folder, all attempts, loose and packed; what cannot be read has a fault
+    and stops nothing.
+    """
+    for folder, below, _ in os.walk(root):
+        below.sort()
+        place = Path(folder)
+        kind = "/".join(place.relative_to(root).parts[:-1]) or place.name
+        loose, broken = loose_in(place)
+        found = sorted(loose)
+        for archive in archives_in(place):
+            try:
+                found += held_in(archive)
+            except ValueError as error:
+                broken.append(str(error))
+        yield from (Raw(kind, place, "", 0, None, said) for said in broken)
+        for held in found:
+            record, fault = None, ""
+            try:
+                record = dict(json.loads(held.text()))
+            except (OSError, EOFError, zlib.error, ValueError, TypeError) as error:
+                fault = f"{held} cannot be read: {error}"
+            yield Raw(kind, held.path, held.key, held.attempt, record, fault)
+
+
+class Fault(NamedTuple):
+    """What is wrong with one Record or file, in a few words, and more of it."""
+
+    raw: Raw
+    what: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.raw.kind} {self.raw.key or self.raw.path.name}:"
+            f" {self.what}{f' ({self.detail})' if self.detail else ''}"
+        )
+
+
+class Report(NamedTuple):
+    """What was checked, by kind of folder; what is wrong; and what is, and is excepted, by commit
+    and fault.
+    """
+
+    checked: Counter[str]
+    faults: list[Fault]
+    excepted: Counter[tuple[str, str]]
+
+
+def kind_of(record: Mapping[str, Any]) -> type[Kept] | None:
+    """The class of Record that this content is of, if it is of any."""
+    if "method" in (record.get("run") or {}):
+        return CollectiveRecord
+    added = {field: kind for one in RECORD_KINDS.values() for field, kind in one.records.items()}
+    return next((kind for field, kind in {**added, **KINDS}.items() if field in record), None)
+
+
+def repeatable_kind(record: Mapping[str, Any]) -> RecordKind | None:
+    """The kind of experiment that makes this Record again on any machine, if one does."""
+    return next((kind for kind in RECORD_KINDS.values() if kind.repeatable(record)), None)
+
+
+def verify(root: Path, exceptions: Path | None = None) -> Report:
+    """Check every Record below a folder, all attempts. exceptions: rows of (commit, fault, records,
+    why), for so many Records.
+    """
+    known, every = history(), list(raw_records(root))
+    clocks = highest_clocks(every)
+    found = [fault for raw in every for fault in faults_of(raw, known, clocks)]
+    return Report(Counter(raw.kind for raw in every), *listed(found, exceptions))
+
+
+def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int]) -> Iterator[Fault]:
+    """All that is wrong with one Record."""
+    if raw.record is None or (kind := kind_of(raw.record)) is None:
+        yield Fault(raw, "cannot be read", raw.fault or "it is of no kind of Record")
+        return
+    try:
+        record: Any = kind.model_validate(raw.record, strict=False)
+    except ValidationError as error:
+        today = kind.model_fields.get("schema_version")
+        older = (
+            today is not None and raw.record.get("schema_version", today.default) < today.default
+        )
+        yield Fault(raw, SCHEMA if older else "not as its schema wants it", refusal(error))
+        return
+    if not raw.key == record.key == record.own_key:
+        yield Fault(raw, "its key is not that of its content", f"{record.own_key} by its content")
+    if raw.attempt != record.attempt:
+        yield Fault(raw, "its attempt is not that of its name")
+    # a commit of the history has exactly this source
+    if not (known and record.source_tree in known):
+        if not record.clean_tree:
+            yield Fault(raw, TREE, record.commit[:10])
+        if known is not None and record.commit[:7] not in known:
+            yield Fault(raw, COMMIT, record.commit[:10])
+    if isinstance(record, Record) and record.status == "ok":
+        yield from (Fault(raw, what, detail) for what, detail in physics(record, clocks))
+
+
+def physics(record: Record, clocks: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """What one measured Run contradicts: bounds, bytes, its own clocks, its loss."""
+    run, m = record.run, record.measurement
+    if m is None or not (m.wall_s > 0 and 0 < m.units <= m.padded_units):
+        yield (
+            "no positive time or units",
+            "no measurement" if m is None else f"{m.units} units in {m.wall_s} s",
+        )
+        return
+    rate, gpu = m.units / m.wall_s, record.machine.gpus[0] if record.machine.gpus else ""
+    moved = {name: count / semantics_of(run).every for name, count in (m.moved_bytes or {}).items()}
+    group = (
+        None
+        if run.model_parallel is None
+        else min((n for n in (run.model_parallel, dims_of(run).copies) if n > 1), default=None)
+    )
+    bound = bound_units_per_s(
+        description_of(run),
+        gpu,
+        run.precision,
+        run.devices,
+        m.units / run.timed_steps,
+        moved,
+        group,
+    ).units_per_s
+    if run.device_type == "cuda" and rate > BEYOND * bound:
+        yield (
+            "a rate above its bound",
+            f"{rate:,.0f} {description_of(run).unit}/s above {bound:,.0f}",
+        )
+    counted, predicted = (
+        {name: n for name, n in sorted((kinds or {}).items()) if n}
+        for kinds in (m.moved_bytes, m.predicted_bytes)
+    )
+    if m.moved_bytes is not None and counted != predicted:
+        yield "bytes counted are not those predicted", f"{counted} and {predicted}"
+    if any(len(steps) != run.warmup_steps + run.timed_steps for steps in m.step_time_s):
+        yield "not as many steps as it names", ""
+    if m.event_time_s and max(m.event_time_s) > BEYOND * m.wall_s:
+        yield (
+            "devices' time above the wall clock",
+            f"{max(m.event_time_s):.3f} s above {m.wall_s:.3f} s",
+        )
+    if not m.loss or m.loss[0] == m.loss[-1] or not any(map(math.isfinite, m.loss)):
+        yield "a loss that did not move", ""
+    if slow := [
+        state.sm_clock_mhz
+        for state in m.device_states
+        if state.sm_clock_mhz < THROTTLED * clocks.get(gpu, 0)
+    ]:
+        yield "a throttled clock", f"{min(slow)} MHz of {clocks[gpu]}"
+
+
+def highest_clocks(every: Iterable[Raw]) -> dict[str, int]:
+    """The highest clock at which each kind of GPU was found, in MHz."""
+    found: dict[str, int] = {}
+    for record in (raw.record or {} for raw in every):
+        measurement, gpus = record.get("measurement"), (record.get("machine") or {}).get("gpus")
+        if isinstance(measurement, dict) and gpus:
+            clocks = (
+                int(state.get("sm_clock_mhz", 0))
+                for state in measurement.get("device_states") or []
+            )
+            found[gpus[0]] = max([found.get(gpus[0], 0), *clocks])
+    return found
+
+
+@lru_cache
+def history() -> frozenset[str] | None:
+    """The first seven digits of every commit that this repository's history holds, and what git
+    calls its package; None without git.
+    """
+
+    def told(*words: str, given: str = "") -> list[str]:
+        return subprocess.run(
+            ["git", *words],
+            cwd=paths.REPOSITORY,
+            input=given,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+
+    try:
+        commits = told("log", "--format=%H")
+        trees = told(
+            "cat-file",
+            "--batch-check=%(objectname)",
+            given="".join(f"{commit}:src/multigpu\n" for commit in commits),
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return frozenset([*(commit[:7] for commit in commits), *trees]) or None
+
+
+def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter[tuple[str, str]]]:
+    """The faults that no row of exceptions allows, and how many of the others there are by (commit,
+    fault); a ValueError for a bad row.
+    """
+    allowed, left, excepted = Counter[tuple[str, str]](), list[Fault](), Counter[tuple[str, str]]()
+    for row in csv.DictReader(path.read_text().splitlines()) if path and path.exists() else ():
+        if row["fault"] not in FORGIVEN or not row["why"]:
+            raise ValueError(
+                f"{row['fault']!r} of {row['commit']} cannot be excepted: only"
+                f" {', '.join(FORGIVEN)}, with a reason: {path}"
+            )
+        allowed[row["commit"], row["fault"]] += int(row["records"])
+    for fault in faults:
+        name = (str((fault.raw.record or {}).get("commit", ""))[:7], fault.what)
+        if allowed[name] > 0:
+            allowed[name] -= 1
+            excepted[name] += 1
+        else:
+            left.append(fault)
+    return left, excepted
+
+
+def lines(report: Report) -> Iterator[str]:
+    """What is printed: counts, exceptions, offenders."""
+    yield (
+        f"{report.checked.total():,} Records:"
+        f" {', '.join(f'{count:,} in {kind}' for kind, count in sorted(report.checked.items()))}"
+    )
+    for (commit, what), count in sorted(report.excepted.items()):
+        yield f"excepted: {count} of {commit}: {what}"
+    if history() is None:
+        yield "not checked: commits: no git history here"
+    for what, count in Counter(fault.what for fault in report.faults).most_common():
+        yield f"{count} with a fault: {what}"
+    yield from map(str, report.faults[:SHOWN])
+    if len(report.faults) > SHOWN:
+        yield f"and {len(report.faults) - SHOWN} more"
+    yield "nothing else is wrong" if not report.faults else "these cannot be believed as they are"
+
+
+def measured_again(root: Path, count: int, seed: int = 0) -> Iterator[tuple[str, bool]]:
+    """For each of `count` Records that this machine can measure, what came out, and whether it
+    agrees; a ValueError if there is none. A Run agrees if its rate lies where one more repeat of
+    the point is expected (95%). What depends on no machine agrees as its kind says
+    (`RecordKind.again`).
+    """
+    every = list(possible_here(root))
+    if not every:
+        raise ValueError(
+            f"{root} holds no Record that this machine could measure again: it has {gpu_count()}"
+            " GPUs"
+        )
+    chosen = random.Random(seed).sample(every, min(count, len(every)))
+    for kind, record in chosen:
+        if kind is not None and kind.again is not None:
+            yield kind.again(record)
+    if runs := [record for kind, record in chosen if kind is None]:
+        yield from _timed(runs, [record for kind, record in every if kind is None])
+
+
+def possible_here(root: Path) -> Iterator[tuple[RecordKind | None, Any]]:
+    """The measured Records that this machine can make: those that depend on no machine, with their
+    kind, and Runs (None) on its kind and number of devices.
+    """
+    here, gpus = this_machine(), gpu_count()
+    for raw in raw_records(root):
+        if raw.record is None or raw.record.get("status") != "ok":
+            continue
+        of = kind_of(raw.record)
+        if (kind := repeatable_kind(raw.record)) is not None and of is not None:
+            yield kind, of.model_validate(raw.record, strict=False)
+        elif of is Record:
+            record = Record.model_validate(raw.record, strict=False)
+            on_gpus = record.run.device_type == "cuda"
+            fits = record.run.devices <= (gpus if on_gpus else here.cores) and not (
+                on_gpus and record.machine.gpus[:1] != here.gpus[:1]
+            )
+            if (
+                fits
+                and not record.run.traced_steps
+                and record.machine.hosts == 1
+                and record.run.data is None
+            ):
+                yield None, record
+
+
+def _timed(runs: Sequence[Record], every: Sequence[Record]) -> Iterator[tuple[str, bool]]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = RecordStore(Path(folder))
+        measure([Point(record.run, 0, 0) for record in runs], store, progress=False)
+        new = {record.run.digest: record for record in store}
+    for record in runs:
+        found = new.get(record.run.digest)
+        if found is None or found.measurement is None:
+            yield (
+                f"{record.key}: not measured here ({found.reason if found else 'no Record'})",
+                False,
+            )
+            continue
+        own = [
+            one
+            for one in every
+            if one.run.digest == record.run.digest and one.machine.name == record.machine.name
+        ]
+        rates = [one.measurement.units / one.measurement.wall_s for one in own if one.measurement]
+        rate = found.measurement.units / found.measurement.wall_s
+        low, high = expected(rates, [one.launch_id for one in own if one.measurement])
+        yield (
+            (
+                f"{record.key}: {rate:,.4g} units/s, expected {low:,.4g} to {high:,.4g} of"
+                f" {len(rates)} repeats"
+            ),
+            low <= rate <= high,
+        )
+
+
+def expected(rates: Sequence[float], launches: Sequence[str]) -> tuple[float, float]:
+    """Where one more repeat of a point lies with 95%: Student's t on logarithms; within 20% where
+    there is a single one.
+    """
+    middle, variance, freedom = log_samples(
+        pd.Series(rates), pd.Series(0, range(len(rates))), pd.Series(launches)
+    ).iloc[0]
+    if math.isnan(variance):
+        return rates[0] / 1.2, rates[0] * 1.2
+    half = float(half_width(variance * (len(rates) + 1), freedom))
+    return math.exp(middle - half), math.exp(middle + half)

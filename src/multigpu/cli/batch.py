@@ -1,0 +1,14 @@
+"""The command `batch`."""
+
+import argparse
+
+from multigpu.cli.command import parse_counts
+from multigpu.report.batch import batch, find_points
+
+
+def batch_command(arguments: argparse.Namespace) -> int:
+    """The experiment notebook, once a row."""
+    points, counts = find_points(arguments.points), parse_counts(arguments.devices)
+    return batch(
+        points, arguments.out, counts, arguments.dry_run, not arguments.quiet, arguments.row
+    )

@@ -1,0 +1,216 @@
+"""What all commands have in common: options of several, how words are read, and one sentence and an
+exit code for what goes wrong.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec
+
+from multigpu.grids import devices_here
+from multigpu.plugins import PluginRegistry
+from multigpu.records.base import STATUSES
+from multigpu.runner.hosts.launching import PORT
+
+Words = ParamSpec("Words")
+MOST_S = 7 * 86400.0  # a week: no command and no Run may ask for more
+MOST = 10_000  # of what is counted on a command line
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that another package adds.
+    does: its line of help. run: "module:function" that does it and gives the exit code, imported
+        when the command is called. arguments: gives its parser what it takes; `run` gets what was
+        parsed. None: `run` parses the rest of the line itself.
+    """
+
+    name: str
+    does: str
+    run: str
+    arguments: Callable[[argparse.ArgumentParser], None] | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A way to choose from grids, which another package adds: `measure --NAME`.
+    does: its line of help. choose: "module:function" of the parsed arguments, the planned entries,
+        (digest, repeat) of what is known, and the pace of this machine: the entries to measure.
+    """
+
+    name: str
+    does: str
+    choose: str
+
+
+COMMANDS: PluginRegistry[Command] = PluginRegistry("commands", Command)
+SELECTIONS: PluginRegistry[Selection] = PluginRegistry("selections", Selection)
+"""What other packages add: commands, and ways to choose from grids."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help`
+    prints that.
+    """
+
+    def parse_known_args(  # type: ignore[override] # its two ways to be called are one
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        for word in sys.argv[1:] if args is None else args:
+            # which argparse takes for an empty list
+            if word.startswith("--") and word.endswith("=--"):
+                self.error(f"{word!r} gives {word[:-3]} no value")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(
+            2,
+            f"multigpu: {' '.join(message.split())} (`{self.prog} --help` lists what can be"
+            " said)\n",
+        )
+
+
+def seconds(text: str) -> float:
+    """A span of time on a command line; of any other text argparse's error, which argparse turns
+    into a sentence and exit code 2.
+    """
+    with suppress(ValueError):
+        if 0 < (found := float(text)) <= MOST_S:
+            return found
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no span of time: give seconds, above 0 and at most {MOST_S:.0f} (a week)"
+    )
+
+
+def count(least: int = 1) -> Callable[[str], int]:
+    """What reads a whole number from this one to `MOST` on a command line."""
+
+    def read(text: str) -> int:
+        with suppress(ValueError):
+            if least <= (found := int(text)) <= MOST:
+                return found
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {MOST}")
+
+    return read
+
+
+def name(text: str) -> str:
+    """A name on a command line, which may not be empty: that would be taken for none given."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(
+            "an empty name was given: leave the option out for the default"
+        )
+    return text
+
+
+USUAL: dict[str, dict[str, Any]] = {
+    "--budget-s": {
+        "type": seconds,
+        "metavar": "S",
+        "help": "seconds to spend, on what matters most first",
+    },
+    "--repeats": {"type": count(), "help": "measurements of every Run"},
+    "--retry": {
+        "action": "append",
+        "default": [],
+        "choices": STATUSES,
+        "help": "measure again what ended so",
+    },
+    "--dry-run": {"action": "store_true", "help": "list what would be measured, in order"},
+    "--format": {"choices": ("text", "json"), "default": "text"},
+    "--quiet": {"action": "store_true", "help": "no progress bar"},
+}
+
+
+def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -> None:
+    """Give a command these of the usual options. defaults: by the option's name without dashes,
+    `budget_s`.
+    """
+    for option in options:
+        own = option.strip("-").replace("-", "_")
+        usual = dict(USUAL[option])
+        if own in defaults:
+            usual |= {
+                "default": defaults[own],
+                "help": f"{usual['help']} (default: {defaults[own]:g})",
+            }
+        parser.add_argument(option, **usual)
+
+
+def answered(run: Callable[Words, int]) -> Callable[Words, int]:
+    """The command, whose failures are a sentence and an exit code: 2 for bad input, 1 for a
+    launcher that died.
+    """
+
+    @wraps(run)
+    def answer(*words: Words.args, **more: Words.kwargs) -> int:
+        try:
+            return run(*words, **more)
+        except (ValueError, RuntimeError) as error:
+            print(f"multigpu: {error}", file=sys.stderr)
+            return 2 if isinstance(error, ValueError) else 1
+        except BrokenPipeError:  # `records | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            print(
+                f"multigpu: {error.filename or 'a file'}: {error.strerror or error}",
+                file=sys.stderr,
+            )
+            return 2
+
+    return answer
+
+
+def parse_counts(text: str | None) -> list[int]:
+    """Device counts from "1,2,4", or a ValueError; without a text, those that this machine can
+    measure (`devices_here`).
+    """
+    if text is None:
+        return devices_here()
+    for part in text.split(","):
+        if not part.strip().isdecimal() or int(part) < 1:
+            raise ValueError(
+                f"devices {part!r} is not a positive integer: give counts such as 1,2,4"
+            )
+    return [int(part) for part in text.split(",")]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Give a command the words by which it says that it is one of several, one a host: what
+    `company` reads.
+    """
+    several = parser.add_argument_group(
+        "several hosts",
+        "the same command on each, with its own --node-rank; only host 0 writes Records",
+    )
+    several.add_argument(
+        "--nnodes",
+        type=count(),
+        default=1,
+        metavar="N",
+        help="how many hosts take part (default: 1)",
+    )
+    several.add_argument(
+        "--node-rank", type=int, default=0, metavar="K", help="this host's number, 0 to N-1"
+    )
+    several.add_argument(
+        "--rendezvous",
+        metavar="ADDRESS[:PORT]",
+        help=f"of host 0, as the others reach it (port {PORT} if none is given)",
+    )
+    several.add_argument(
+        "--per-host",
+        type=count(),
+        metavar="P",
+        help="processes on each host (default: its GPUs, or 1)",
+    )
+    several.add_argument(
+        "--network",
+        metavar="TEXT",
+        help='the links between hosts, for Records, such as "100 Gbit/s Ethernet"',
+    )

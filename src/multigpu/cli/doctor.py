@@ -1,0 +1,300 @@
+"""What this machine can run, what is missing, and what each missing part would be needed for."""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from multigpu.cli.measure import store_of
+from multigpu.lazy import lazy
+from multigpu.machine.machine import (
+    find_nvml,
+    framework_version,
+    gpu_count,
+    gpu_handle,
+    peers,
+    this_machine,
+)
+from multigpu.machine.private_network import OPEN_PORTS, why_not
+from multigpu.machine.process import NO_KERAS, tensorflow_environment
+from multigpu.machine.surroundings import GpuLook, gpu_look
+from multigpu.placements import placements
+from multigpu.records.record import RecordStore
+from multigpu.runner.hosts.launching import PORT
+from multigpu.workloads import workloads
+
+PARTS = {
+    "torch": "measuring with PyTorch",
+    "tensorflow": "measuring with TensorFlow",
+    "great_tables": "tables",
+    "matplotlib": "figures",
+    "papermill": "executing notebooks",
+    "nbconvert": "the pages of a batch",
+    "sphinx": "building the report",
+    "myst_nb": "building the report",
+    "sklearn": "the input 'digits'",
+    "pynvml": "seeing GPUs, their clocks, power and temperature",
+}
+
+
+class Seen(NamedTuple):
+    """What TensorFlow says: whether it was built for GPUs, how many it sees, and its last words if
+    it says nothing else.
+    """
+
+    built: bool
+    gpus: int
+    trouble: str = ""
+
+
+def ask_tensorflow(changes: Mapping[str, str]) -> Seen:
+    """What it sees in a process with these changes of the environment: a GPU counts only if all of
+    its libraries could be opened.
+    """
+    asked = (
+        "import tensorflow as tf; print(int(tf.test.is_built_with_cuda()),"
+        " len(tf.config.list_physical_devices('GPU')))"
+    )
+    environment = {**os.environ, **NO_KERAS, "TF_CPP_MIN_LOG_LEVEL": "3", **changes}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", asked],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=300,
+        )
+        built, gpus = done.stdout.split()[-2:]
+        return Seen(bool(int(built)), int(gpus))
+    except subprocess.TimeoutExpired:
+        return Seen(False, 0, "it took more than 300 s")
+    except ValueError:
+        return Seen(
+            False, 0, (done.stderr.strip().splitlines() or ["it left no message"])[-1][:200]
+        )
+
+
+def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> Iterator[str]:
+    """Whether TensorFlow sees this machine's GPUs with the `changes` that measuring processes get,
+    and the line that exports these.
+    """
+    if seen.trouble:
+        yield f"tensorflow  does not start: {seen.trouble}"
+    elif not seen.built:
+        yield (
+            f"tensorflow  sees no GPU of {gpus}: it is the build for CPUs; the extra"
+            " `tensorflow-gpu` brings the other"
+        )
+    elif seen.gpus < gpus:
+        yield (
+            f"tensorflow  sees {seen.gpus} of {gpus} GPUs: of its libraries, CUDA 12's come with"
+            " the extra `tensorflow-gpu`, cuDNN and NCCL with PyTorch for CUDA 13"
+        )
+    else:
+        yield f"tensorflow  sees all {gpus} GPUs in the processes that measure"
+    if changes and seen.built:
+        yield "tensorflow  elsewhere needs this line in the shell, before Python or Jupyter starts:"
+        yield "export " + " ".join(
+            f"{name}={shlex.quote(value)}" for name, value in changes.items()
+        )
+
+
+persistent_lines = lazy("multigpu.kernels.lstm_launch:persistent_lines")
+tried_lines = lazy("multigpu.kernels.tried:tried_lines")
+
+
+def fused_lines() -> Iterator[str]:
+    """Whether this machine's GPUs run batch norm in one piece with what follows it."""
+    from multigpu.kernels import batch_norm, lstm_launch  # torch, which takes seconds
+
+    for reason in sorted(
+        {batch_norm.library_instead(device) or "" for device in lstm_launch.devices()}
+    ):
+        left = (
+            f"is left to the library where it is asked for: {reason}"
+            if reason
+            else "runs, its kernels built by Triton"
+        )
+        yield f"fused       batch_norm 'fused' {left}"
+
+
+def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) -> Iterator[str]:
+    """How each two GPUs are linked, and which cannot read each other's memory: what these exchange
+    passes through the host.
+    """
+    pairs = list(combinations(range(len(links)), 2))
+    if not pairs:
+        return
+    kinds = Counter(links[a][b] for a, b in pairs)
+    yield "links       " + ", ".join(
+        f"{kind} between {count} pairs" for kind, count in kinds.most_common()
+    )
+    if without := [f"{a} and {b}" for a, b in pairs if not (peers[a][b] and peers[b][a])]:
+        shown = "; ".join(without[:4]) + (
+            f"; and {len(without) - 4} more" if len(without) > 4 else ""
+        )
+        yield (
+            f"peers       no access between GPUs {shown}: what they exchange passes through the"
+            " host's memory"
+        )
+    else:
+        yield "peers       every GPU has access to every other's memory"
+
+
+def most_clock_mhz(index: int) -> int:
+    """The clock that a GPU's multiprocessors can reach, MHz; 0 where NVML does not say."""
+    nvml = find_nvml()
+    with contextlib.suppress(Exception):
+        return int(nvml.nvmlDeviceGetMaxClockInfo(gpu_handle(index), nvml.NVML_CLOCK_SM))
+    return 0
+
+
+def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> Iterator[str]:
+    """At what clock each GPU is, of what it can, and which of them is slowed or shared now."""
+    seen = {place: look for place, look in enumerate(looks) if look}
+    if seen:
+        each = [
+            f"GPU {place}: {look.sm_clock_mhz} of {most_mhz[place]} MHz, {look.temperature_c} °C"
+            for place, look in seen.items()
+        ]
+        yield f"clocks      {', '.join(each)}"
+    for place, look in seen.items():
+        if look.slowed:
+            yield f"clocks      GPU {place} is slowed: {', '.join(look.slowed)}"
+        if look.others:
+            yield f"clocks      GPU {place} is used by {look.others} other processes now"
+
+
+def thread_lines(cores: int, processes: int, told: str | None) -> Iterator[str]:
+    """How many threads each process of a launch computes with, and whether what the environment
+    asks for exceeds the cores.
+    """
+    each, own = (
+        max(1, cores // processes),
+        f"{processes} processes that a script of your own starts",
+    )
+    yield (
+        f"threads     {each} in each of {processes} processes of a launch, which share {cores}"
+        " cores, whatever OMP_NUM_THREADS says"
+    )
+    if told and told.isdecimal() and int(told) * processes > cores:
+        yield (
+            f"threads     OMP_NUM_THREADS={told} would be {int(told) * processes} threads in {own}:"
+            f" set {each}"
+        )
+    elif not told and processes > 1:
+        yield (
+            f"threads     {own} want OMP_NUM_THREADS={each}: without it PyTorch takes all cores in"
+            " each"
+        )
+    if processes > cores:
+        yield (
+            f"threads     {processes} processes wait for each other on {cores} cores: steps that"
+            " the host launches are slowed"
+        )
+
+
+def port_lines() -> Iterator[str]:
+    """What a launch here would listen on, and who could reach it."""
+    yield (
+        "ports       PyTorch's processes listen on 127.0.0.1, on ports that are free; nothing"
+        " outside this machine reaches them"
+    )
+    if why := why_not():
+        open_to = (
+            "are open, as MULTIGPU_OPEN_PORTS=1 allows"
+            if os.environ.get(OPEN_PORTS) == "1"
+            else "are refused"
+        )
+        yield (
+            f"ports       TensorFlow's servers would listen on every interface and {open_to}: no"
+            f" private network can be made here ({why})"
+        )
+    else:
+        yield "ports       TensorFlow's servers listen in a network of their own"
+    yield (
+        f"ports       several hosts: host 0 listens on port {PORT} of the address given to"
+        " --rendezvous, and on two that are free"
+    )
+
+
+def diagnose(store: RecordStore) -> Iterator[str]:
+    """Lines for a person: devices, frameworks, what can run, what is missing, which Records are
+    there.
+    """
+    machine = this_machine()
+    yield f"machine     {machine.name}"
+    yield f"CPU         {machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"
+    if gpu_count():
+        gpus = range(gpu_count())
+        yield (
+            f"GPUs        {gpu_count()} x {machine.gpus[0]}, {machine.gpu_memory_gib[0]} GiB,"
+            f" driver {machine.driver}"
+        )
+        yield from link_lines(
+            machine.links,
+            [[one == other or bool(peers(one, other, "READ")) for other in gpus] for one in gpus],
+        )
+        yield from clock_lines(
+            [gpu_look(index, []) for index in gpus], [most_clock_mhz(index) for index in gpus]
+        )
+    else:
+        yield "GPUs        none: Runs need device_type 'cpu', where processes stand in for devices"
+    yield from thread_lines(machine.cores, gpu_count() or 2, os.environ.get("OMP_NUM_THREADS"))
+    yield from port_lines()
+    for framework in ("torch", "tensorflow"):
+        yield f"{framework:<11} {framework_version(framework)}"
+    if gpu_count() and framework_version("tensorflow") != "none":
+        changes = tensorflow_environment(sys.path, os.environ)
+        yield from tensorflow_lines(gpu_count(), ask_tensorflow(changes), changes)
+    if gpu_count() and framework_version("torch") != "none":
+        yield from tried_lines()
+        yield from persistent_lines()
+        yield from fused_lines()
+    for placement in placements().values():
+        ways = "; ".join(
+            f"{e.framework}, {e.processes} process, {'/'.join(e.executions)}"
+            for e in placement.engines
+        )
+        yield f"placement   {placement.name}: {ways}"
+    for workload in workloads().values():
+        yield (
+            f"workload    {workload.name}: {', '.join(workload.models)}; inputs"
+            f" {', '.join(workload.inputs)}"
+        )
+    missing = [
+        f"{part} (for {use})"
+        for part, use in PARTS.items()
+        if importlib.util.find_spec(part) is None
+    ]
+    yield f"missing     {', '.join(missing) or 'nothing'}"
+    if os.path.isdir("/dev/shm"):
+        free = shutil.disk_usage("/dev/shm").free / 2**30
+        yield (
+            f"/dev/shm    {free:.1f} GiB free (placements with variables on the host keep them"
+            " there)"
+        )
+    try:
+        statuses = Counter((record.machine.name, record.status) for record in store)
+        for (name, status), count in sorted(statuses.items()):
+            yield f"records     {count} {status} of {name}"
+        if not statuses:
+            yield "records     none yet: `python -m multigpu study` makes some"
+        store.check_writable()
+    except ValueError as error:
+        yield f"records     {error}"
+
+
+def doctor_command(arguments: argparse.Namespace) -> int:
+    """Print what this machine can run."""
+    for line in diagnose(store_of(arguments)):
+        print(line)
+    return 0

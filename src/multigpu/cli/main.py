@@ -1,0 +1,309 @@
+"""The command line, `python -m multigpu COMMAND ...`: what can be said, and which function does it,
+loaded when it is asked for.
+"""
+
+import argparse
+import pkgutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from multigpu.cli.command import (
+    COMMANDS,
+    SELECTIONS,
+    Command,
+    Parser,
+    add_arguments,
+    add_usual,
+    answered,
+    count,
+    name,
+    seconds,
+)
+from multigpu.grids import GRIDS
+from multigpu.machine.process import end_with_parent
+
+# commands whose own parsers read the rest of the line: the function that does it, and its help
+OWN_PARSERS = (
+    Command(
+        "train",
+        "train runs to the end of a budget and keep their Records",
+        "multigpu.cli.train:main",
+    ),
+    Command(
+        "interference",
+        "do Runs that share this machine disturb each other?",
+        "multigpu.cli.interference:main",
+    ),
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands; `run` of what it parses names the function that does it."""
+    parser = Parser(prog="multigpu", description="A reproducible study of multi-GPU training.")
+    parser.add_argument("--records", help="folder of the Records (default: data/runs)")
+    parser.add_argument(
+        "--end-with-parent",
+        action="store_true",
+        help="end when the process that started this ends, however it does",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(called: str, run: str, does: str, own_help: bool = True) -> argparse.ArgumentParser:
+        made = commands.add_parser(called, help=does, add_help=own_help)
+        made.set_defaults(run=run, own_parser=not own_help)
+        return made
+
+    def takes_devices(parser: argparse.ArgumentParser, words: str) -> None:
+        parser.add_argument("--devices", help=f"{words}, e.g. 1,2,4 (default: what is here)")
+
+    command(
+        "doctor",
+        "multigpu.cli.doctor:doctor_command",
+        "what this machine can run and what is missing",
+    )
+    command(
+        "ceilings",
+        "multigpu.cli.measure:ceilings_command",
+        "measure what this machine's GPUs, memory and links can do at best",
+    )
+
+    one = command(
+        "measure",
+        "multigpu.cli.measure:measure_command",
+        "measure a grid by name, or one Run by its fields",
+    )
+    words = (
+        "of one Run, e.g. workload=nmt model=nmt_small placement=ddp bucket_send=none; with --grid:"
+        " its Runs that have them"
+    )
+    one.add_argument("fields", nargs="*", metavar="field=value", help=words)
+    one.add_argument(
+        "--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas"
+    )
+    for selection in SELECTIONS.values():
+        one.add_argument(f"--{selection.name}", action="store_true", help=selection.does)
+    takes_devices(one, "device counts of the grid")
+    one.add_argument(
+        "--peaks",
+        action="store_true",
+        help="once more, only what was measured here and has no peak memory that is read",
+    )
+    one.add_argument("--timeout", type=seconds, default=300.0, help="seconds one Run may take")
+    add_usual(one, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet")
+    one.add_argument(
+        "--traces",
+        metavar="DIR",
+        help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder",
+    )
+    one.add_argument(
+        "--tensorboard",
+        type=Path,
+        metavar="DIR",
+        help="write TensorBoard's logs (TensorFlow in one process)",
+    )
+    one.add_argument(
+        "--forecast",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing: write what each Run should reach, as CSV",
+    )
+    one.add_argument(
+        "--share",
+        action="store_true",
+        help="Runs known not to disturb each other are measured side by side, each in a lane",
+    )
+    add_arguments(one)
+
+    own = command(
+        "compare",
+        "multigpu.user_model.compare:compare_command",
+        "a model of your own under every placement: which is fastest here, and why",
+    )
+    own.add_argument(
+        "job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it"
+    )
+    own.add_argument(
+        "--devices",
+        type=count(1),
+        help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)",
+    )
+    own.add_argument(
+        "--placements",
+        default="all",
+        metavar="A,B",
+        help="of those that `doctor` lists (default: all)",
+    )
+    own.add_argument(
+        "--out",
+        default="multigpu-compare",
+        metavar="FOLDER",
+        help="Records and index.html (default: multigpu-compare)",
+    )
+    own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
+    add_usual(own, "--budget-s", "--repeats", "--quiet", budget_s=120.0, repeats=5)
+
+    many = command(
+        "batch",
+        "multigpu.cli.batch:batch_command",
+        "execute the experiment notebook for every row of a YAML file",
+    )
+    many.add_argument(
+        "points",
+        metavar="POINTS.yaml",
+        help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid",
+    )
+    many.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        metavar="FOLDER",
+        help="what is done: index.html, rows/ and records/",
+    )
+    takes_devices(many, "what `each`, `ends` and `most` mean in the file")
+    alone = (
+        "do this row alone, as --dry-run names it, and write no index; '': write the index alone"
+    )
+    many.add_argument("--row", metavar="NAME", help=alone)
+    add_usual(many, "--dry-run", "--quiet")
+
+    listing = command(
+        "records",
+        "multigpu.cli.read:records_command",
+        "list, filter and export Records",
+    )
+    listing.add_argument("where", nargs="*", metavar="column=value")
+    listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
+    listing.add_argument(
+        "--traced", action="store_true", help="list traced Runs, which no other listing holds"
+    )
+    listing.add_argument(
+        "--trace-summary",
+        metavar="KEY",
+        help="copies and kernels of one traced Run, as CSV with --export FILE.csv",
+    )
+    packing = (
+        "put the loose Records of each machine into an archive: of every folder that the study"
+        " keeps, or of --records alone"
+    )
+    listing.add_argument("--pack", action="store_true", help=packing)
+    copies = "copies for others: an archive a machine, with nothing that tells person or host"
+    listing.add_argument("--share", metavar="FOLDER", help=copies)
+
+    why = command(
+        "explain",
+        "multigpu.cli.read:explain_command",
+        "why a measured point is no faster: where a step's time goes, and what helped",
+    )
+    why.add_argument(
+        "words_asked",
+        nargs="*",
+        metavar="KEY | field=value",
+        help="a Record's key, or fields as `measure` takes them",
+    )
+    traces = "instead: traces of any script by PyTorch's profiler (.json, .gz), one a rank"
+    why.add_argument("--trace", nargs="+", type=Path, metavar="FILE", help=traces)
+    details = "also what it is compared with, the step's parts, its bounds, other faster ways"
+    why.add_argument("--details", action="store_true", help=details)
+    which = command(
+        "advise",
+        "multigpu.cli.read:advise_command",
+        "the placements of a job, ranked by what was measured",
+    )
+    which.add_argument(
+        "fields",
+        nargs="*",
+        metavar="field=value",
+        help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128",
+    )
+    for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
+        asked.add_argument(
+            "--machine",
+            metavar="NAME",
+            help="(default: this one, or else the one with most repeats of what is asked)",
+        )
+        asked.add_argument(
+            "--limit",
+            type=count(),
+            default=most,
+            metavar="N",
+            help=f"most {what} to speak of (default: {most})",
+        )
+        add_usual(asked, "--format")
+
+    checked = command(
+        "verify",
+        "multigpu.cli.read:verify_command",
+        "can these Records be believed? Schema, physics, keys and commits of each",
+    )
+    checked.add_argument(
+        "folder", nargs="?", help="folder of Records (default: all of the study's)"
+    )
+    checked.add_argument(
+        "--measure",
+        type=int,
+        default=0,
+        metavar="N",
+        help="measure a random sample of N again on this machine",
+    )
+    checked.add_argument("--seed", type=int, default=0, help="of that sample")
+
+    for added in (*OWN_PARSERS, *COMMANDS.values()):
+        with_help = added.arguments is not None
+        does = added.does if with_help else f"{added.does} (`{added.name} --help`)"
+        made = command(added.name, added.run, does, own_help=with_help)
+        if added.arguments is not None:
+            added.arguments(made)
+
+    report = command(
+        "report",
+        "multigpu.report.site:report_command",
+        "execute the notebooks on committed Records and build the HTML report",
+    )
+    report.add_argument(
+        "--parameters",
+        type=Path,
+        metavar="FILE",
+        help="YAML lines of `name: value` for every notebook that has the name",
+    )
+    report.add_argument(
+        "--only",
+        default="",
+        metavar="PAGE",
+        help="this page alone, such as 02-parameters; the others stay as they are",
+    )
+    published = (
+        "the published report: write figures/, and stop where a sentence is not true of its Records"
+    )
+    report.add_argument("--publish", action="store_true", help=published)
+
+    page = command(
+        "page",
+        "multigpu.report.notebooks:page_command",
+        "execute one notebook, as jobs of the workflow do",
+    )
+    page.add_argument("notebook", type=Path)
+    page.add_argument("output", type=Path)
+    page.add_argument("parameters", nargs="*", metavar="name=value")
+
+    study = command(
+        "study",
+        "multigpu.cli.measure:study_command",
+        "measure the default grid, execute every notebook, build the report",
+    )
+    study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
+    takes_devices(study, "device counts")
+    study.set_defaults(parameters=None, only="", publish=False)
+    return parser
+
+
+@answered
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = build_parser()
+    parsed, words = parser.parse_known_args(arguments)
+    if parsed.end_with_parent:
+        end_with_parent()
+    if words and not parsed.own_parser:
+        parser.error(f"unrecognized arguments: {' '.join(words)}")
+    code: int = pkgutil.resolve_name(parsed.run)(words if parsed.own_parser else parsed)
+    return code

@@ -1,0 +1,236 @@
+"""The commands `measure`, `study` and `ceilings`: which Runs are meant, what a budget allows of
+them, and how they are measured.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.build import build_run
+from multigpu.cli.command import SELECTIONS, parse_counts
+from multigpu.grids import (
+    Planned,
+    affordable,
+    cost_s,
+    default_grid,
+    every_grid,
+    find_grid,
+    having,
+    pace,
+    points,
+)
+from multigpu.lazy import lazy
+from multigpu.machine.ceilings import measure_ceilings
+from multigpu.machine.machine import gpu_count, this_machine
+from multigpu.records.record import RecordStore
+from multigpu.runner.hosts.launching import company, follow
+from multigpu.runner.lanes import lanes_of, measure_shared, sharing_words
+from multigpu.runner.point import Point, key_here
+from multigpu.runner.sweep import launch_environment, measure
+from multigpu.spec.parse import parse_fields
+from multigpu.spec.run import Run
+from multigpu.workloads.own.description import know
+from multigpu.workloads.sources import check_inputs
+
+
+def store_of(arguments: argparse.Namespace) -> RecordStore:
+    """The Records that `--records` names, or the study's; of a user's own model, with the jobs that
+    lie beside them.
+    """
+    root = Path(arguments.records or paths.RUNS)
+    if (jobs := root.resolve().parent / "jobs").is_dir():
+        know(jobs)
+    return RecordStore(root)
+
+
+def read_from(arguments: argparse.Namespace) -> RecordStore:
+    """As `store_of`, to read what is there; a ValueError if a folder that was named is not there:
+    it would pass for an empty one.
+    """
+    for option in ("records", "hosts", "synchrony", "training"):
+        named = getattr(arguments, option, None)
+        if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
+            raise ValueError(f"--{option} {named}: there is no such folder")
+    return store_of(arguments)
+
+
+def ceilings_command(arguments: argparse.Namespace) -> int:
+    """Measure what this machine can do at best."""
+    store = store_of(arguments)
+    store.check_writable()
+    print(f"written to {measure_ceilings(store.root)}")
+    return 0
+
+
+def study_command(arguments: argparse.Namespace) -> int:
+    """Measure the default grid, then render: the notebooks find every Record there."""
+    planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+    print(
+        f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about"
+        f" {cost_s(planned) / 60:.0f} minutes",
+        flush=True,
+    )
+    print(measure(points(planned), store_of(arguments)), flush=True)
+    code: int = lazy("multigpu.report.site:report_command")(arguments)
+    return code
+
+
+def measure_command(arguments: argparse.Namespace) -> int:
+    """Measure one Run, grids, or what a selection takes of them; the exit code."""
+    selection = next((way for name, way in SELECTIONS.items() if getattr(arguments, name)), None)
+    if arguments.share and (arguments.nnodes != 1 or arguments.rendezvous):
+        raise ValueError(
+            "--share makes lanes of one machine and cannot be used with several hosts: leave out"
+            " --nnodes and --rendezvous"
+        )
+    for option in ("traces", "tensorboard") if arguments.share else ():
+        if getattr(arguments, option):
+            raise ValueError(
+                f"--{option} watches Runs that have the machine to themselves: leave it or"
+                " --share out"
+            )
+    if arguments.fields and not arguments.grid and selection is None:
+        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
+        run = build_run(**fields)
+        chosen, costs = (
+            [
+                Point(run, repeat, timeout_s=arguments.timeout)
+                for repeat in range(arguments.repeats or 1)
+            ],
+            {},
+        )
+    else:
+        grids = find_grid(
+            arguments.grid or (every_grid() if selection else default_grid()),
+            parse_counts(arguments.devices),
+        )
+        planned = having(grids, parse_fields(arguments.fields))
+        planned = (
+            [entry.repeated(arguments.repeats) for entry in planned]
+            if arguments.repeats
+            else planned
+        )
+        if selection is not None:
+            known, learned = _standing(arguments, planned)
+            measured = {(run.digest, repeat) for run, repeat in known}
+            planned = lazy(selection.choose)(arguments, planned, measured, learned)
+        chosen = (
+            points(planned)
+            if selection or arguments.budget_s is None
+            else _affordable(arguments, planned)
+        )
+        if arguments.budget_s is None:
+            runs = len({entry.run.digest for entry in planned})
+            print(
+                f"{len(chosen)} measurements of {runs} Runs; at most about"
+                f" {cost_s(planned) / 60:.0f} minutes",
+                flush=True,
+            )
+        costs = {entry.run.digest: entry.cost_s for entry in planned}
+
+    if arguments.peaks:
+        chosen = _without_peaks(chosen, store_of(arguments))
+        arguments.retry = [*arguments.retry, "ok"]
+        print(f"{len(chosen)} Runs were measured here and have no peak that is read", flush=True)
+    if arguments.share:
+        print(sharing_words(chosen), flush=True)
+    if arguments.forecast:
+        table = lazy("multigpu.analysis.expected:forecasts")(
+            store_of(arguments).root, [point.run for point in chosen]
+        )
+        arguments.forecast.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(arguments.forecast, index=False, float_format="%.6g")
+        print(f"{arguments.forecast}: {len(table)} forecasts, none a measurement")
+        return 0
+    if arguments.dry_run:
+        check_inputs(point.run for point in chosen)
+        for point in chosen:
+            print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
+        return 0
+    if arguments.traces:
+        os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
+    if arguments.share:
+        price = (lambda point: costs[point.run.digest]) if costs else None
+        shared = measure_shared(
+            chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price
+        )
+        print(shared)
+        return shared.exit_code
+    with company(arguments) as hosts:
+        if hosts and arguments.node_rank:
+            print(
+                f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank};"
+                " Records are on host 0"
+            )
+            return 0
+        done = measure(
+            chosen,
+            store_of(arguments),
+            arguments.retry,
+            not arguments.quiet,
+            None,
+            arguments.tensorboard,
+            hosts,
+        )
+    print(done)
+    return done.exit_code
+
+
+def _standing(
+    arguments: argparse.Namespace, planned: Sequence[Planned]
+) -> tuple[set[tuple[Run, int]], float | None]:
+    """(Run, repeat) of Records that measuring here would find, and would not try again; and what
+    this machine takes of the estimates.
+    """
+    found = [
+        record
+        for record in store_of(arguments).of(this_machine().name)
+        if record.key == key_here(record.run, record.repeat)
+    ]
+    known = {(one.run, one.repeat) for one in found if one.status not in arguments.retry}
+    return known, pace(
+        planned,
+        {(one.run, one.repeat): one.measurement.total_s for one in found if one.measurement},
+    )
+
+
+def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Point]:
+    every, (known, learned) = points(planned), _standing(arguments, planned)
+    here = len({(point.run, point.repeat) for point in every} & known)
+    chosen = affordable(
+        planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1
+    )
+    as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
+    print(
+        f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements ({here} are"
+        f" known{as_told})",
+        flush=True,
+    )
+    return chosen
+
+
+def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:
+    """The first point of each Run that this machine measured, of whose Records none has a peak
+    memory that is read.
+    """
+    from multigpu.analysis.read import records_of
+
+    here = this_machine().name
+    own = [
+        record
+        for record in records_of(store.root)
+        if record.machine.name == here and record.status == "ok"
+    ]
+    known = {
+        record.run.digest
+        for record in own
+        if record.measurement and record.measurement.peak_memory_gib
+    }
+    lacking = {record.run.digest for record in own} - known
+    return list(
+        {
+            point.run.digest: point for point in reversed(chosen) if point.run.digest in lacking
+        }.values()
+    )

@@ -1,0 +1,177 @@
+"""Commands that read Records: `records`, `verify`, `explain`, `advise`."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.analysis.advise import advised
+from multigpu.analysis.explain_text import explained
+from multigpu.analysis.frame import export, frame_of
+from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
+from multigpu.analysis.verify import EXCEPTIONS, lines, measured_again, verify
+from multigpu.cli.measure import read_from
+from multigpu.records.packing import FEWEST, pack, share, stores_of
+from multigpu.spec.parse import parse_fields
+from multigpu.user_model.script_trace import explain_trace, told
+
+POINT = [
+    "key",
+    "status",
+    "model",
+    "placement",
+    "devices",
+    "batch_size",
+    "precision",
+    "execution",
+    "repeat",
+]
+LISTED = [*POINT, "units_per_s", "unit", "machine"]
+TRACED = [
+    "key",
+    "model",
+    "placement",
+    "framework",
+    "devices",
+    "batch_size",
+    "traced_steps",
+    "machine",
+]
+
+
+def records_command(arguments: argparse.Namespace) -> int:
+    """Lists Records, writes them as a table, packs them, or shows what was traced."""
+    every = (
+        "--pack packs every Record that is loose"
+        if arguments.pack
+        else "--share copies every Record"
+        if arguments.share
+        else ""
+    )
+    if every and (
+        arguments.where or arguments.export or arguments.traced or arguments.trace_summary
+    ):
+        raise ValueError(f"{every}: leave filters, --export, --traced and --trace-summary out")
+    if arguments.pack:
+        packed = None
+        for packed in (
+            one
+            for store in stores_of(arguments.records and Path(arguments.records))
+            for one in pack(store)
+        ):
+            print(packed, flush=True)
+        if packed is None:
+            print(f"nothing to pack: no place has {FEWEST} loose Records")
+        return 0
+    if arguments.share:
+        return _share(arguments)
+    if key := arguments.trace_summary:
+        if (
+            record := next((record for record in read_from(arguments) if record.key == key), None)
+        ) is None:
+            raise ValueError(
+                f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`"
+            )
+        if arguments.export:
+            print(f"written to {write_trace_summary(record, arguments.export)}")
+        else:
+            print(trace_summary(record).to_string(index=False))
+        return 0
+    if arguments.traced:
+        print(trace_table(read_from(arguments))[TRACED].to_string(index=False))
+        return 0
+    frame = frame_of(read_from(arguments))
+    for text in arguments.where:
+        name, equals, value = text.partition("=")
+        if not equals or name not in frame.columns:
+            raise ValueError(
+                f"{text!r} is no filter: use column=value with one of {', '.join(frame.columns)}"
+            )
+        frame = frame[frame[name].astype(str).str.lower() == value.lower()]  # true is True
+    if arguments.export:
+        export(frame, Path(arguments.export))
+        print(f"{len(frame)} Records written to {arguments.export}")
+    else:
+        print(frame[LISTED].to_string(index=False) if len(frame) else "no Record matches")
+    return 0
+
+
+def _share(arguments: argparse.Namespace) -> int:
+    """Copies of all Records that tell nothing of person or host."""
+    written, left = share(read_from(arguments), Path(arguments.share))
+    print(
+        "\n".join(
+            [
+                *map(str, written),
+                *(f"left out: {count} Records that {why}" for why, count in left.items()),
+            ]
+        )
+    )
+    if not written:
+        raise ValueError("no Record is left to share")
+    print(f"`python -m multigpu verify {arguments.share}` checks what you are about to offer")
+    return 0
+
+
+def verify_command(arguments: argparse.Namespace) -> int:
+    """Whether Records can be believed: first every file that is none, then what each Record says
+    against itself.
+    """
+    named = arguments.folder or arguments.records
+    root = Path(named) if named else paths.DATA
+    if not root.is_dir():
+        raise ValueError(f"{root} is no folder: name one that holds Records")
+    if unreadable := [
+        fault for store in stores_of(root if named else None) for fault in store.unreadable()
+    ]:
+        print("\n".join(unreadable))
+        return 1
+    report = verify(root, EXCEPTIONS)
+    print("\n".join(lines(report)), flush=True)
+    disagree = 0
+    if arguments.measure:
+        for line, agrees in measured_again(root, arguments.measure, arguments.seed):
+            print(f"{'agrees' if agrees else 'differs'}: {line}", flush=True)
+            disagree += not agrees
+    return 1 if report.faults or disagree else 0
+
+
+def explain_command(arguments: argparse.Namespace) -> int:
+    """Why a point, or a script that was traced, is as fast as it is."""
+    if bool(arguments.trace) == bool(arguments.words_asked):
+        raise ValueError(
+            "what is to be explained? name a Record's key or fields of a Run, or --trace FILE, one"
+            " of the two"
+        )
+    if arguments.trace:
+        found = explain_trace(arguments.trace)
+        print(
+            json.dumps(asdict(found), indent=1)
+            if arguments.format == "json"
+            else "\n".join(told(found))
+        )
+        return 0
+    asked = (
+        arguments.words_asked,
+        arguments.machine,
+        arguments.limit,
+        arguments.format,
+        arguments.details,
+    )
+    print(explained(read_from(arguments).root, *asked))
+    return 0
+
+
+def advise_command(arguments: argparse.Namespace) -> int:
+    """Which placement to take for a job."""
+    print(
+        advised(
+            read_from(arguments).root,
+            parse_fields(arguments.fields),
+            arguments.machine,
+            arguments.limit,
+            arguments.format,
+        )
+    )
+    return 0

@@ -1,0 +1,155 @@
+"""Train what has no Record yet: a grid, or one run by its fields; interrupted ones from their
+checkpoints. Imports no framework.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.build import build_training_run
+from multigpu.cli.command import Parser, add_arguments, add_usual, answered, name
+from multigpu.grids.training import GRIDS, Planned, find_grid, restricted
+from multigpu.machine.machine import framework_version, gpu_count, this_machine
+from multigpu.records.training import TrainingRecord, TrainingStore
+from multigpu.runner.hosts.launching import HostGroup, follow
+from multigpu.runner.hosts.launching import company as company_of
+from multigpu.runner.summary import Summary
+from multigpu.runner.sweep import launch_environment, sweep
+from multigpu.runner.timed import check_devices
+from multigpu.runner.training.experiment import TRAINING, TrainingItem, folder_of
+from multigpu.spec.parse import parse_fields
+from multigpu.spec.training import FIELDS
+from multigpu.workloads.sources import check_inputs
+
+
+def point_of(entry: Planned) -> TrainingItem:
+    """What an entry of a grid stands for: each is trained once, since seeds are fields."""
+    return TrainingItem.of(entry.built, timeout_s=max(600.0, 20 * entry.cost_s))
+
+
+def train(
+    chosen: Sequence[TrainingItem],
+    store: TrainingStore,
+    checkpoints: Path = paths.CHECKPOINTS,
+    retry: Sequence[str] = (),
+    keep: bool = False,
+    progress: bool = True,
+    hook: str | None = None,
+    company: HostGroup | None = None,
+) -> Summary:
+    """Train every item that has no Record yet; whatever happens on the way, Records and checkpoints
+    stay. All else: as `sweep`.
+    checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from, one
+        that cannot be used is a ValueError
+    before anything starts. keep: leave the last checkpoint and the log of finished runs.
+    """
+    root = checkpoints.resolve()
+    items = [
+        item.model_copy(
+            update={"folder": folder_of(root, item.training, item.repeat), "keep": keep}
+        )
+        for item in chosen
+    ]
+    return sweep(TRAINING, items, store, retry, progress, hook, company=company)
+
+
+def affordable(
+    planned: Sequence[Planned], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()
+) -> list[TrainingItem]:
+    """The points that `train` would train and whose estimates fit the budget, in the grid's
+    order.
+    """
+    machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
+    for entry in planned:
+        known = store.find(machine, TrainingRecord.key_for(entry.built, 0, machine, version))
+        if (known is None or known.status in retry) and entry.cost_s <= left:
+            left -= entry.cost_s
+            found.append(point_of(entry))
+    return found
+
+
+@answered
+def main(words: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
+    parser = Parser(
+        prog="multigpu train",
+        description="Train runs to the end of a budget and keep their Records.",
+    )
+    parser.add_argument(
+        "fields",
+        nargs="*",
+        metavar="field=value",
+        help=(
+            "fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its"
+            " runs that have them"
+        ),
+    )
+    parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
+    add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=paths.TRAINING,
+        help="folder of the Records (default: data/training)",
+    )
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        default=paths.CHECKPOINTS,
+        help="folder of checkpoints (default: build/checkpoints)",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the last checkpoint and the log of finished runs"
+    )
+    add_arguments(parser)
+    arguments = parser.parse_args(words)
+    chosen = _chosen(arguments)
+    if arguments.dry_run:
+        check_inputs(point.training.run for point in chosen)
+        for point in chosen:
+            check_devices(point.training.run)
+            print(f"launch {point.launch} repeat {point.repeat}  {point.training.label()}")
+        return 0
+    with company_of(arguments) as company:
+        if company and arguments.node_rank:
+            print(
+                f"{follow(company, launch_environment)} launches on host {arguments.node_rank};"
+                " Records are on host 0"
+            )
+            return 0
+        store, quiet = TrainingStore(arguments.folder), arguments.quiet
+        summary = train(
+            chosen,
+            store,
+            arguments.checkpoints,
+            arguments.retry,
+            arguments.keep,
+            not quiet,
+            company=company,
+        )
+    print(summary)
+    return 1 if summary.troubles else 0
+
+
+def _chosen(arguments: argparse.Namespace) -> list[TrainingItem]:
+    if arguments.fields and not arguments.grid:
+        fields = {
+            "device_type": "cuda" if gpu_count() else "cpu",
+            **parse_fields(arguments.fields, FIELDS),
+        }
+        return [TrainingItem.of(build_training_run(**fields))]
+    planned = restricted(
+        find_grid(arguments.grid or ("training" if gpu_count() else "training_cpu")),
+        parse_fields(arguments.fields, FIELDS),
+    )
+    if arguments.budget_s is not None:
+        chosen = affordable(
+            planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry
+        )
+    else:
+        chosen = [point_of(entry) for entry in planned]
+    costs = {entry.built.digest: entry.cost_s for entry in planned}
+    minutes = sum(costs[point.training.digest] for point in chosen) / 60
+    print(f"{len(chosen)} runs to train; at most about {minutes:.0f} minutes", flush=True)
+    return chosen

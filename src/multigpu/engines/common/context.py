@@ -1,0 +1,225 @@
+"""What all frameworks' engines have in common: what follows from a Run alone, and how a user's
+model is compared. Imports no framework.
+"""
+
+import importlib
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from multigpu.engines.common.session import Stage
+from multigpu.engines.common.timing import Window
+from multigpu.inputs.batch import Batch, Source
+from multigpu.machine.machine import DeviceState
+from multigpu.placements import find_placement
+from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.placements.row import Placement
+from multigpu.placements.traffic import Assigned, assign
+from multigpu.records.record import Equivalence
+from multigpu.spec.errors import Unsupported
+from multigpu.spec.model import Model, Optimizer
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, optimizer_of, part_of, workloads
+from multigpu.workloads.sources import open_source
+from multigpu.workloads.stages import graph_of, places_of
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """All that a trainer may know of its Run; engines add their devices. closing: what its end
+    gives back, however far building came.
+    """
+
+    run: Run
+    closing: ExitStack = field(default_factory=ExitStack, kw_only=True, compare=False)
+
+    @property
+    def replicas(self) -> int:
+        return self.run.devices
+
+    @property
+    def model(self) -> Model:
+        return description_of(self.run)
+
+    @property
+    def placement(self) -> Placement:
+        return find_placement(self.run.placement)
+
+    @property
+    def assigned(self) -> list[Assigned]:
+        return assign(self.placement, self.model.variables, self.replicas)
+
+    @property
+    def rule(self) -> Optimizer:
+        return optimizer_of(self.run)
+
+    @property
+    def captured(self) -> bool:
+        return "captured" in self.run.execution
+
+
+@dataclass(frozen=True)
+class Carries:
+    """Parts of a placement's row that a trainer carries out, beside where variables live.
+
+    merges: where gradients merge -> whether this may start before backward has ended: (False,),
+        (True,) or both.
+    algorithms: all-reduces that are written out. staged: variables fetched a step ahead.
+    tables: tables at homes of their own, and rows gathered elsewhere than where they live.
+    losses: where the loss is computed.
+    """
+
+    merges: Mapping[str, tuple[bool, ...]]
+    algorithms: bool = False
+    staged: bool = False
+    tables: bool = False
+    losses: tuple[str, ...] = ("replica",)
+
+    def ignored(self, placement: Placement) -> str | None:
+        """The first field of the row, with its value, that the trainer would pass over."""
+        row = placement
+        ignored = {
+            "merge": row.merge not in self.merges,
+            "overlap": row.overlap not in self.merges.get(row.merge, (row.overlap,)),
+            "algorithm": row.algorithm is not None and not self.algorithms,
+            "staged": row.staged and not self.staged,
+            "embeddings": row.embeddings != row.variables and not self.tables,
+            "lookup": row.lookup not in ("replica", row.embeddings) and not self.tables,
+            "loss": row.loss not in self.losses,
+        }
+        name = next((name for name, is_so in ignored.items() if is_so), None)
+        return f"{name} {getattr(row, name)!r}" if name else None
+
+
+def check_carried(trainer: type[Any], placement: Placement) -> None:
+    """Refuse (`Unsupported`) a row that says what its trainer would ignore: it would be measured
+    and shown as another placement than it is.
+    """
+    if field := trainer.carries.ignored(placement):
+        raise Unsupported(
+            f"placement {placement.name!r} says {field}, which {trainer.__name__} does not carry"
+            " out: choose another value, or a trainer that does"
+        )
+
+
+def all_replicated(placement: Placement) -> bool:
+    """Whether every replica keeps all variables; `Unsupported` where it keeps some of them."""
+    kept = {where == "replica" for where in (placement.variables, placement.embeddings)}
+    if len(kept) > 1:
+        raise Unsupported(
+            f"placement {placement.name!r} keeps copies of some variables and one master of others,"
+            " which this engine does not do"
+        )
+    return kept == {True}
+
+
+def functions_of(run: Run) -> dict[str, Any]:
+    """Stage -> what it computes, of the Run's model."""
+    return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(
+        description_of(run)
+    )
+
+
+def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
+    """What makes a batch's arrays for the stages of the Run's model, and array -> the device of the
+    stage that reads it.
+    """
+    staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
+    assert staged
+    return staged.arrays, {
+        array: places[stage.name] for stage in graph.stages for array in stage.arrays
+    }
+
+
+class RunSession:
+    """One process's side of a Run. one_shard: a step has one for all devices, its units counted
+    once. told: what else each part says.
+    """
+
+    one_shard = False
+    devices: Any
+    trainer: Any
+    moved: dict[str, int]
+    warmup_s: float
+    build_s: float
+
+    def __init__(self, run: Run, threads: int, startup_s: float, stage: Stage) -> None:
+        self.began = time.perf_counter()
+        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
+        self.source: Source = open_source(run)
+        self.batches: dict[int, list[Batch]] = {}
+        self.told: dict[str, Any] = {}
+
+    def counted(self, index: int, shards: list[Any]) -> list[Any]:
+        """The shards of step `index`, whose counts are kept for the Record."""
+        found = [replace(shard.batch, arrays={}) for shard in shards]
+        if self.one_shard:
+            found += [replace(found[0], units=0, padded_units=0) for _ in self.devices.ranks[1:]]
+        self.batches[index] = found
+        return shards
+
+    def part(self, place: int, window: Window, state: DeviceState | None) -> dict[str, Any]:
+        """What is known in every framework of the replica at `place` among those of this process,
+        after the timed steps.
+        """
+        first, leads = self.run.warmup_steps, dims_of(self.run).leads(self.devices.ranks[place])
+        batches = [
+            self.batches[index][place] for index in range(first, first + self.run.timed_steps)
+        ]
+        return {
+            "wall_s": window.wall_s,
+            "units": sum(b.units for b in batches) * leads,
+            "padded_units": sum(b.padded_units for b in batches) * leads,
+            "lookups": self.batches[0][place].lookups,
+            "moved": self.moved if place == 0 else {},
+            "state": state.model_dump() if state else None,
+            "threads": self.threads,
+            "startup_s": self.startup_s,
+            "build_s": self.build_s,
+            "warmup_s": self.warmup_s,
+            **self.told,
+        }
+
+
+STEPS = 3
+SAMPLES = 4  # of a shard of the compared steps, where the model takes batches of any size
+
+TOLERANCE = {
+    ("fp64", "sgd"): 1e-8,
+    ("fp64", "adam"): 1e-5,
+    ("fp32", "sgd"): 1e-3,
+    ("fp32", "adam"): 5e-2,
+}
+"""How far variables may be from the reference's over how far it moved, by precision and rule (Adam
+errs at next to no gradient).
+"""
+
+
+_known: dict[Run, Equivalence | None] = {}
+
+
+def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
+    """What a Run's comparison found, as parts of a Record say it; a process compares a Run once."""
+    if run not in _known:
+        _known[run] = compare()
+    found = _known[run]
+    return {"equivalence": found.model_dump() if found else None}
+
+
+def compared(run: Run, precision: str, any_rows: bool) -> Run:
+    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on
+    few samples.
+    """
+    size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
+    form = "eager" if run.framework == "torch" else run.execution
+    return run.model_copy(update={"precision": precision, "batch_size": size, "execution": form})
+
+
+def tolerance_of(run: Run, precision: str) -> float:
+    """How far variables may be apart when the Run was compared in this precision."""
+    return max(
+        semantics_of(run).tolerance,
+        TOLERANCE[precision, "sgd" if optimizer_of(run).name == "sgd" else "adam"],
+    )

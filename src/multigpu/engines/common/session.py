@@ -1,0 +1,206 @@
+"""What every engine's session offers to the programs that measure, and how its numbers become a
+Record's measurement.
+"""
+
+import math
+import pkgutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from multigpu.engines.common.timing import clock_flags, training_fault
+from multigpu.engines.common.traced import joined
+from multigpu.machine.process import import_for_good
+from multigpu.placements import find_placement
+from multigpu.placements.resolve import dims_of, semantics_of
+from multigpu.placements.step_bytes import step_bytes
+from multigpu.records.record import HELD_FLAG, Measurement
+from multigpu.spec.errors import DidNotTrain
+from multigpu.spec.parallel import PARTITIONED
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of, workloads
+from multigpu.workloads.stages import graph_of
+
+Stage = Callable[[str], None]
+"""Told the name of each stage that begins: "build", "warm-up", "step", "timed"."""
+
+
+class Session(Protocol):
+    """One process's side of one Run, from its building (when it is made) to the numbers it
+    contributes to the Record.
+    """
+
+    def warm_up(self) -> None:
+        """The first step, whose bytes are counted, and the rest of the warm-up."""
+
+    def time(self) -> list[dict[str, Any]]:
+        """The timed steps; what this process knows of each of its replicas, as plain numbers, by
+        rank.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free what this Run holds; the process goes on to the next."""
+
+
+def open_session(
+    run: Run,
+    rank: int,
+    threads: int,
+    shared: Path,
+    timeout_s: float,
+    startup_s: float,
+    stage: Stage,
+    **hosts: Any,
+) -> Session:
+    """The session of the Run's framework, imported now and not before: two never meet in one
+    process. threads: of each replica.
+    """
+    # a process for each device of a TensorFlow Run is started by its session
+    module = (
+        "processes" if (run.framework, run.processes) == ("tensorflow", "per_device") else "session"
+    )
+    if workloads()[run.workload].checked:
+        module = "checked"
+    if find_placement(run.placement).compute == "stage":
+        module = "stages"
+    engine = import_for_good(f"multigpu.engines.{run.framework}.{module}")
+    return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
+
+
+def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
+    """The function that a plan's `hook` names, or one that does nothing."""
+    return pkgutil.resolve_name(path) if path else lambda stage, run, rank: None
+
+
+def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
+    """The loss of each step over all replicas: shares of the joined mean add up, means of their own
+    are averaged.
+    """
+    scale = 1.0 if find_placement(run.placement).semantics.facts.loss_is_shared else 1 / run.devices
+    return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
+
+
+def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
+    """How far each variable moved, by name; flat ones, which need not, are left out. Devices' own
+    variables of one name have an entry each, else one that moved would hide one that stood still.
+    """
+    row = find_placement(run.placement)
+    flat = {variable.name for variable in description_of(run).variables if variable.flat}
+    own = row.compute in PARTITIONED or not row.semantics.facts.replicas_agree
+    found: dict[str, float] = {}
+    for rank, part in enumerate(parts):
+        for name, distance in part["distance"].items():
+            if name not in flat:
+                called = f"{name} (device {rank})" if own else name
+                # pieces of one variable
+                found[called] = math.hypot(found.get(called, 0.0), distance)
+    return found
+
+
+def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
+    """Whether replicas, or copies of one part of a model, that must hold equal variables do; None:
+    there are none.
+    """
+    row = find_placement(run.placement)
+    if row.variables == "replica" and semantics_of(run).agree_after(
+        run.warmup_steps + run.timed_steps
+    ):
+        return all(part["prints"] == parts[0]["prints"] for part in parts)
+    if row.compute in PARTITIONED and dims_of(run).copies > 1:
+        return all(
+            part["prints"] == parts[rank % dims_of(run).degree]["prints"]
+            for rank, part in enumerate(parts)
+        )
+    return None
+
+
+HELD_GIB = (
+    0.05  # what a GPU may have allocated before a Run begins and still tell the Run's own peak
+)
+
+
+def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
+    """How far all variables moved over how far they were from zero; copies count once, by the
+    first.
+    """
+    row = find_placement(run.placement)
+    masters = (
+        parts[:1]
+        if row.variables == "replica"
+        else parts[: dims_of(run).degree]
+        if row.compute in PARTITIONED
+        else parts
+    )
+    start = sum(part["start_square"] for part in masters) ** 0.5
+    return sum(d**2 for part in masters for d in part["distance"].values()) ** 0.5 / start
+
+
+def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measurement:
+    """The Record's measurement from every replica's numbers; a DidNotTrain says why the steps were
+    no training.
+    """
+    first, losses, agree = parts[0], joined_losses(run, parts), _agree(run, parts)
+    # until the timed steps and until their end; the same on all replicas that merge
+    skipped = first.get("skipped")
+    left_out = max((part["skipped"][1] for part in parts if part.get("skipped")), default=0)
+    # stale variables are the first ones more than once
+    row = find_placement(run.placement)
+    stale = row.semantics.steps
+    if fault := training_fault(losses[stale:], distances_moved(run, parts), agree, left_out):
+        raise DidNotTrain(fault)
+    # of one step, or cycle of steps, over all replicas, by kind; uncounted: why there are none
+    counted, uncounted = (
+        dict(sum((Counter(part["moved"]) for part in parts), Counter[str]())),
+        first.get("uncounted"),
+    )
+    predicted = step_bytes(
+        run,
+        description_of(run),
+        first["lookups"],
+        first.get("gradient_rows"),
+        graph_of(run) if row.compute == "stage" else None,
+    )
+    wall_s, events = max(part["wall_s"] for part in parts), [part["event_s"] for part in parts]
+    flags = clock_flags(wall_s, events)
+    if uncounted:
+        flags.append(f"moved bytes were not counted: {uncounted}")
+    elif counted != predicted:
+        flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
+    if (
+        held := max(part.get("held_gib", 0.0) for part in parts)
+    ) > HELD_GIB:  # the peak counts what the process held before
+        flags.append(f"{held:.2f}{HELD_FLAG}")
+    flags += sorted({part["substituted"] for part in parts if part.get("substituted")})
+    if left_out:
+        flags.append(f"{left_out} of {len(losses)} steps left out: a gradient overflowed")
+    return Measurement(
+        wall_s=wall_s,
+        units=sum(part["units"] for part in parts),
+        padded_units=sum(part["padded_units"] for part in parts),
+        step_time_s=[part["steps"] for part in parts],
+        event_time_s=events,
+        loss=[float(f"{loss:.7g}") for loss in losses],
+        peak_memory_gib=[round(part["peak_memory_gib"], 4) for part in parts],
+        moved_bytes=None if uncounted else counted,
+        predicted_bytes=predicted,
+        parameter_change=parameter_change(run, parts),
+        replicas_agree=agree,
+        host_threads=first["threads"],
+        startup_s=round(max(part["startup_s"] for part in parts), 3),
+        build_s=max(part["build_s"] for part in parts),
+        warmup_s=max(part["warmup_s"] for part in parts),
+        total_s=total_s,
+        device_states=[part["state"] for part in parts if part["state"]],
+        step_clock=first.get("clock", "device"),
+        skipped_steps=(skipped[0], skipped[1] - skipped[0]) if skipped else None,
+        flags=flags,
+        input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],
+        ready_step_s=max((part["ready_s"] for part in parts if "ready_s" in part), default=None),
+        energy=[part["energy"] for part in parts if part.get("energy")],
+        equivalence=first.get("equivalence"),
+        trace=joined([part["trace"] for part in parts], run.traced_from)
+        if run.traced_steps
+        else None,
+    )

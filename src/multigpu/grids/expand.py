@@ -1,0 +1,336 @@
+"""Entries of a YAML file (`multigpu.grids` shows one) whose lists are crossed with each other,
+whatever `Kind` they are: Runs, trainings.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from multigpu.spec.schema import Data, refusal
+from multigpu.workloads import find_model
+
+FOLDER = Path(__file__).resolve().parents[1] / "grids"
+BUNDLES = ("job", "way")  # names of lists of fields that belong together
+# settings that are lists and not crossed
+PLAIN_LISTS = (
+    "launches",
+    "only",
+    "without",
+    "cases",
+    "when",
+)
+MOST_POINTS = 100_000  # of one entry: more would never be measured
+DEFAULT_BATCH = "default"  # what `batch_size` may say: the model's own
+
+Built = TypeVar("Built")
+Values = Callable[[Sequence[int]], Sequence[Any]]
+Condition = Callable[[Mapping[str, Any], Sequence[int]], bool]
+
+
+class Case(Data):
+    """What differs for the points that have these fields (a list: any of its values): seconds more,
+    or other launches.
+    """
+
+    where: dict[str, Any]
+    more_s: float = 0.0
+    launches: tuple[int, ...] | None = None
+
+
+class Settings(Data):
+    """What an entry says beside the fields of its points.
+
+    question, reason: what the points are to answer, and why these; for readers.
+    cost_s: what one measurement may cost, and what every device, variable of the model, and hundred
+        million of its parameters add to it; cost: what else does, by the name of an estimate of its
+        kind.
+    when: names of conditions of its kind that points must meet.
+    whatever_devices: points stay in a grid that is measured on other numbers of devices.
+    repeats: how often each point is measured, over launches as headline points are; or launches:
+        which launch measures each repeat.
+    first_repeat: the number of the first (`Planned`).
+    only, without: combinations that are kept, and left out: those that have all fields of one of
+        these.
+    trace: so many further steps of a twin of the point are traced (true: three). compare: whether a
+        batch sets committed Records beside it.
+    """
+
+    question: str = ""
+    reason: str = ""
+    cost_s: float = Field(default=10.0, ge=0)
+    cost_per_device_s: float = Field(default=0.0, ge=0)
+    cost_per_variable_s: float = Field(default=0.0, ge=0)
+    cost_per_100m_parameters_s: float = Field(default=0.0, ge=0)
+    cost: str = ""
+    when: tuple[str, ...] = ()
+    whatever_devices: bool = False
+    repeats: int = Field(default=1, ge=1, le=100, strict=True)
+    launches: tuple[int, ...] = ()
+    first_repeat: int = Field(default=0, ge=0, strict=True)
+    only: tuple[dict[str, Any], ...] = ()
+    without: tuple[dict[str, Any], ...] = ()
+    cases: tuple[Case, ...] = ()
+    trace: int = Field(default=0, ge=0, le=20, strict=True)
+    compare: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, values: Any) -> Any:
+        """`trace: true` is three steps, and one condition needs no list."""
+        if isinstance(values.get("trace"), bool):
+            values = {**values, "trace": 3 if values["trace"] else 0}
+        return (
+            {**values, "when": [values["when"]]} if isinstance(values.get("when"), str) else values
+        )
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Built]):
+    """What entries of one kind are made of.
+    fields: those that a point may have. build: a point of them, or a ValueError that says what
+        cannot be.
+    lists: field -> word -> the values that it stands for. conditions, costs: by name, see
+        `Settings`.
+    """
+
+    fields: Mapping[str, FieldInfo]
+    build: Callable[..., Built]
+    lists: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    costs: Mapping[str, Callable[[Built], float]] = field(default_factory=dict)
+
+    def filled(self, fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """These fields, or else their defaults."""
+        return {name: fields.get(name, self.fields[name].default) for name in names}
+
+    def has(self, fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+        """Whether the fields, or else their defaults, have these values; a list means any of
+        its.
+        """
+        own = self.filled(fields, wanted)
+        return all(
+            own[name] in (value if isinstance(value, list) else [value])
+            for name, value in wanted.items()
+        )
+
+
+@dataclass(frozen=True)
+class Expanded(Generic[Built]):
+    """One point of a file. launches: of its entry or its case; empty where neither says any. where:
+    its entry, for messages.
+    """
+
+    built: Built
+    launches: tuple[int, ...]
+    cost_s: float
+    settings: Settings
+    where: str
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a name that stands twice is an error and not the last one's value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{name!r} stands twice", problem_mark=node.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file of YAML holds; a ValueError that begins with its name if it cannot be read, or is
+    no YAML.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
+
+
+def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The question and the entries of a file, what they have in common filled in; a ValueError
+    names a file without any.
+    """
+    content = read_yaml(path)
+    if content is None:
+        raise ValueError(
+            f"{path} is empty: it needs a list of points, such as `- {{workload: nmt, model:"
+            " nmt_small, placement: ddp}`"
+        )
+    whole = content if isinstance(content, dict) else {"points": content}
+    points, common = whole.get("points"), whole.get("common", {})
+    for name in whole:
+        if name not in ("question", "common", "points"):
+            raise ValueError(
+                f"{path}: {name!r} stands beside question, common and points: put it into common or"
+                " into a point"
+            )
+    if not isinstance(points, list) or not points or not isinstance(common, dict):
+        raise ValueError(
+            f"{path} has no list of `points`: each starts with `- ` and holds fields such as"
+            " `workload: nmt`"
+        )
+    for number, entry in enumerate(points, 1):
+        if not isinstance(entry, dict):
+            raise ValueError(
+                f"{path}, point {number}: {entry!r} is no set of fields such as `workload: nmt`"
+            )
+    return str(whole.get("question", "")), [{**common, **entry} for entry in points]
+
+
+def expand(path: Path, kind: Kind[Built], counts: Sequence[int] = ()) -> Iterator[Expanded[Built]]:
+    """Every point of a file, in its order; a ValueError names an entry that cannot be, and what to
+    do.
+    counts: the numbers of devices that words such as `each` and `most` speak of.
+    """
+    question, entries = read_entries(path)
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}, point {number}"
+        for fields in _combinations(entry, kind, counts, where):
+            if point := _point({"question": question, **fields}, kind, counts, where):
+                yield point
+
+
+def _combinations(
+    entry: Mapping[str, Any], kind: Kind[Any], counts: Sequence[int], where: str
+) -> Iterator[dict[str, Any]]:
+    """Every choice of one value from each list; bundles are expanded first, and their fields go
+    before the entry's own.
+    """
+    axes: list[list[dict[str, Any]]] = []
+    for name, value in entry.items():
+        words = kind.lists.get(name, {})
+        if name in BUNDLES:
+            bundles = value if isinstance(value, list) else [value]
+            if not bundles or not all(isinstance(bundle, dict) for bundle in bundles):
+                raise ValueError(
+                    f"{where}: {name} = {value!r} is no list of fields such as `- {{batch_size:"
+                    " 64}`"
+                )
+            axes.append(
+                [flat for bundle in bundles for flat in _combinations(bundle, kind, counts, where)]
+            )
+        elif isinstance(value, str) and value in words:
+            axes.append([{name: one} for one in words[value](counts)])
+        elif name == "devices" and isinstance(value, str):
+            raise ValueError(
+                f"{where}: devices = {value!r} is no number: give one, a list, or one of"
+                f" {', '.join(words)}"
+            )
+        elif (
+            isinstance(value, list)
+            and name not in PLAIN_LISTS
+            and not (name == "data" and not any(isinstance(v, list) for v in value))
+        ):
+            if not value:
+                raise ValueError(
+                    f"{where}: {name} is an empty list, so there is no point: name a value"
+                )
+            axes.append([{name: one} for one in value])
+        else:
+            axes.append([{name: value}])
+    if (size := math.prod(map(len, axes))) > MOST_POINTS:
+        raise ValueError(
+            f"{where} makes {size} points of its lists: at most {MOST_POINTS} can be, in several"
+            " points or files"
+        )
+    for choice in product(*axes):
+        parts = sorted(zip(entry, choice, strict=True), key=lambda part: part[0] in BUNDLES)
+        yield {name: value for _, part in parts for name, value in part.items()}
+
+
+def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> Settings:
+    """What is said beside the fields of the point, every name in it known."""
+    for name in fields:
+        if name not in kind.fields and name not in Settings.model_fields:
+            known = [*kind.fields, *Settings.model_fields, *BUNDLES]
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(known)}"
+            raise ValueError(f"{where}: unknown field {name!r}: {hint}")
+    try:
+        settings = Settings(
+            **{name: value for name, value in fields.items() if name not in kind.fields}
+        )
+    except ValidationError as error:
+        raise ValueError(f"{where}: {refusal(error)}") from None
+    for wanted in (*settings.only, *settings.without, *(case.where for case in settings.cases)):
+        if unknown := sorted(str(name) for name in wanted.keys() - kind.fields.keys()):
+            raise ValueError(
+                f"{where}: {unknown[0]!r} of a filter is no field of a Run: choose among"
+                f" {', '.join(kind.fields)}"
+            )
+    for name, words, names in (
+        ("when", settings.when, kind.conditions),
+        ("cost", (settings.cost,) * bool(settings.cost), kind.costs),
+    ):
+        if strange := [word for word in words if word not in names]:
+            raise ValueError(
+                f"{where}: {name} = {strange[0]!r} is not known: choose among {', '.join(names)}"
+            )
+    return settings
+
+
+def _point(
+    fields: dict[str, Any], kind: Kind[Built], counts: Sequence[int], where: str
+) -> Expanded[Built] | None:
+    """The point with these fields; None where the entry leaves it out."""
+    settings = _settings(fields, kind, where)
+    own = {name: value for name, value in fields.items() if name in kind.fields}
+    if (settings.only and not any(kind.has(own, each) for each in settings.only)) or any(
+        kind.has(own, each) for each in settings.without
+    ):
+        return None
+    if not all(
+        kind.conditions[word](kind.filled(own, kind.fields), counts) for word in settings.when
+    ):
+        return None
+    if isinstance(own.get("data"), list):
+        own["data"] = tuple(own["data"])
+    try:
+        if own.get("batch_size") == DEFAULT_BATCH:
+            own["batch_size"] = getattr(
+                find_model(own["workload"], own["model"]).config, "default_batch", None
+            )
+            if own["batch_size"] is None:
+                raise ValueError(
+                    f"batch_size = {DEFAULT_BATCH!r}: model {own['model']!r} names no batch of its"
+                    " own: write a number"
+                )
+        built = kind.build(**own)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    launches = settings.launches
+    cost_s = _cost_s(settings, kind.filled(own, kind.fields)) + (
+        kind.costs[settings.cost](built) if settings.cost else 0.0
+    )
+    for case in settings.cases:
+        if kind.has(own, case.where):
+            cost_s, launches = cost_s + case.more_s, case.launches or launches
+    return Expanded(built, launches, round(cost_s, 2), settings, where)
+
+
+def _cost_s(settings: Settings, fields: Mapping[str, Any]) -> float:
+    """What the entry's own numbers say that a point with these fields may cost."""
+    cost_s = settings.cost_s
+    if settings.cost_per_device_s:
+        cost_s += settings.cost_per_device_s * fields["devices"]
+    if settings.cost_per_variable_s or settings.cost_per_100m_parameters_s:
+        model = find_model(fields["workload"], fields["model"])
+        cost_s += (
+            settings.cost_per_variable_s * len(model.variables)
+            + settings.cost_per_100m_parameters_s * model.parameters / 1e8
+        )
+    return cost_s

@@ -1,0 +1,1 @@
+"""Records: what they say, and the folders and archives that hold them."""

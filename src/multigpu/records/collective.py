@@ -1,0 +1,102 @@
+"""A CollectiveRecord: all that one CollectiveRun measured; written once, never edited."""
+
+from collections import Counter
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from multigpu.collectives import algorithms
+from multigpu.collectives.algorithm import Cost, counted_cost
+from multigpu.records.base import RecordBase
+from multigpu.records.store import Store
+from multigpu.spec.collective import ITEM_BYTES, CollectiveRun
+from multigpu.spec.schema import Data
+
+
+def bus_factor(devices: int) -> float:
+    """2(P-1)/P (nccl-tests, PERFORMANCE.md): of N bytes every process must send 2N(P-1)/P at least,
+    so bus bandwidth is what its link carries one way if no byte is wasted.
+    """
+    return 2 * (devices - 1) / devices
+
+
+class CollectiveMeasurement(Data):
+    """It exists only where every process held the exact sum before and after the samples.
+
+    time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample,
+        over their number.
+    counted, predicted: of one call, of algorithms written out here (None of a library's).
+    interface_bytes: by process, what its host's network interface sent and received during one
+        call, headers included (None: not read).
+    """
+
+    time_s: list[float]
+    counted: Cost | None = None
+    predicted: Cost | None = None
+    interface_bytes: list[tuple[int, int]] | None = None
+    total_s: float
+    flags: list[str] = []
+
+
+def joined(
+    run: CollectiveRun, parts: list[dict[str, Any]], total_s: float
+) -> CollectiveMeasurement:
+    """What all ranks' parts make."""
+    samples = [
+        max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)
+    ]
+    carried = [part["interface"] for part in parts if part.get("interface")]
+    found: dict[str, Any] = {
+        "time_s": [float(f"{seconds:.6g}") for seconds in samples],
+        "total_s": round(total_s, 3),
+        "interface_bytes": carried if len(carried) == len(parts) else None,
+    }
+    if run.method in algorithms():
+        links = Counter(
+            {
+                (rank, int(target)): count
+                for rank, part in enumerate(parts)
+                for target, count in part["counted"].items()
+            }
+        )
+        predicted = algorithms()[run.method].cost(run.elements, ITEM_BYTES, run.devices)
+        # messages' order is not observed here
+        counted = counted_cost(links, predicted.latency_terms)
+        found |= {"predicted": asdict(predicted), "counted": asdict(counted)}
+        if counted.total_bytes != predicted.total_bytes:
+            found["flags"] = [
+                f"{counted.total_bytes:.0f} bytes were sent and {predicted.total_bytes:.0f}"
+                " predicted"
+            ]
+    return CollectiveMeasurement.model_validate(found)
+
+
+class CollectiveRecord(RecordBase):
+    """One measured CollectiveRun, or the reason why there is no measurement."""
+
+    key_words = ("all_reduce",)
+    meaning = 1
+
+    run: CollectiveRun
+    timing_version: int = meaning
+    measurement: CollectiveMeasurement | None = None
+
+    @property
+    def time_s(self) -> float | None:
+        """The median sample, in seconds a call."""
+        return median(self.measurement.time_s) if self.measurement else None
+
+    @property
+    def bus_bandwidth(self) -> float | None:
+        """In bytes/s."""
+        return bus_factor(self.run.devices) * self.run.bytes / self.time_s if self.time_s else None
+
+    @property
+    def asked(self) -> CollectiveRun:
+        return self.run
+
+
+class CollectiveStore(Store[CollectiveRecord]):
+    """CollectiveRecords in `<root>/<machine>/`."""
+
+    kind = CollectiveRecord

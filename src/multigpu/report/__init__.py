@@ -1,0 +1,1 @@
+"""The report: notebooks, the pages they make, the site."""

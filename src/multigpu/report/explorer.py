@@ -1,0 +1,227 @@
+"""Every point and every other Record as data of the explorer and as a CSV; and charts that a reader
+moves, with nothing to be fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from multigpu import paths
+from multigpu.analysis.fields import FIELDS, POINT
+from multigpu.analysis.picture import DIGITS, FONTS, csv_link
+from multigpu.analysis.show import Shown
+from multigpu.records.base import Kept
+from multigpu.records.store import Held, Store
+from multigpu.spec.run import Run
+
+if TYPE_CHECKING:
+    import altair as alt
+
+FIGURES = ("rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib", "moved_bytes")
+TOLD = ("n", "launches", "tier", "status", "reason", "flags", "commits")
+NAME = "explorer.csv"
+FOLDERS = (
+    "runs",
+    "collectives",
+    "training",
+    "synchrony",
+    "stages",
+    "hosts",
+    "hosts/runs",
+    "interference",
+)
+
+
+def records_held(root: Path) -> dict[tuple[str, str], Held]:
+    """(folder's name, key) -> where its latest attempt lies, of Records of any kind; a ValueError
+    as of `Store`.
+    """
+    store: Store[Kept] = Store(root)
+    every = ((place, held) for place in store.places() for held in store.held(place).values())
+    return {
+        (place, held.key): held for place, held in sorted(every, key=lambda one: one[1].attempt)
+    }
+
+
+def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
+    """The points (rows of `points.points`) as columns, and all other Records below a data folder,
+    for JSON.
+
+    rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where
+        there are several} or {"numbers": by
+    row}; needed: fields that a command must name; files, and records: by row "key file member, ..."
+    with the file's index; others: [folder, machine, what was asked as "name=value ...", "key file
+    member"] of each Record of no point.
+    """
+    columns: dict[str, dict[str, Any]] = {}
+    for name in (*POINT, *TOLD):
+        at, values = pd.factorize(np.array([_text(value) for value in points[name]], dtype=object))
+        columns[name] = {"values": list(values)} | ({"at": at.tolist()} if len(values) > 1 else {})
+    for name in FIGURES:
+        columns[name] = {
+            "numbers": [None if pd.isna(value) else float(f"{value:.5g}") for value in points[name]]
+        }
+    files: dict[str, int] = {}
+
+    def place(held: Held) -> str:
+        path = (
+            held.path.relative_to(paths.REPOSITORY)
+            if held.path.is_relative_to(paths.REPOSITORY)
+            else held.path
+        )
+        member = "" if held.packed is None else f".{held.attempt}.json"
+        return f"{held.key} {files.setdefault(path.as_posix(), len(files))} {member}".strip()
+
+    lie = {folder: records_held(data / folder) for folder in FOLDERS}
+    named = [
+        [(machine, key) for key in keys.split(", ")]
+        for machine, keys in zip(points["machine"], points["keys"], strict=True)
+    ]
+    records = [
+        [place(lie["runs"].pop(one)) if one in lie["runs"] else one[1] for one in row]
+        for row in named
+    ]
+    others = [
+        (folder, machine, _asked(held), place(held))
+        for folder in FOLDERS
+        for (machine, _), held in lie[folder].items()
+    ]
+    fields = Run.model_fields
+    return {
+        "rows": len(points),
+        "columns": columns,
+        "fields": list(FIELDS),
+        "defaults": {
+            name: _text(fields[name].default) for name in FIELDS if not fields[name].is_required()
+        },
+        "needed": [*(name for name in FIELDS if fields[name].is_required()), "device_type"],
+        "files": list(files),
+        "records": records,
+        "others": others,
+    }
+
+
+def _asked(held: Held) -> str:
+    """What a Record's Run or experiment asks for, "name=value ...", without what every Run does
+    unless told otherwise.
+    """
+    try:
+        whole = json.loads(held.text())
+    except (OSError, EOFError, ValueError) as error:
+        return f"this file cannot be read: {error}"
+    asked = whole.get("run") or whole.get("training") or whole.get("experiment") or {}
+    asked = {**asked, **asked.get("run", {})}
+    usual = {
+        name: field.default for name, field in Run.model_fields.items() if not field.is_required()
+    }
+    kept = {
+        name: value.get("kind", "") if isinstance(value, dict) else value
+        for name, value in asked.items()
+        if name != "run"
+    }
+    return " ".join(
+        f"{name}={_text(value)}"
+        for name, value in kept.items()
+        if value not in (None, "", [], usual.get(name))
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    if value is None or (not isinstance(value, str) and pd.isna(value)):
+        return ""
+    return (
+        str(value).lower()
+        if isinstance(value, bool) or type(value).__name__ == "bool_"
+        else str(value)
+    )
+
+
+def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
+    """The table of all these points, which `_static/explorer.js` fills in the site; without a
+    script, a link to the CSV of all.
+    runs: the folder of their Records. repository: where the repository is browsed, a URL or a
+        folder relative to the page: links to
+    Records begin with it. A ValueError says that the CSV cannot be written, or which file below
+    `runs` is no Record.
+    """
+    if points.empty:
+        return Shown(
+            '<p class="explorer-none">There is no point yet: run <code>make study</code>.</p>'
+        )
+    folder = paths.figures()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        points.drop(columns=["log_mean", "log_variance", "log_freedom"]).to_csv(
+            folder / NAME, index=False, float_format=DIGITS
+        )
+    except OSError as error:
+        raise ValueError(
+            f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}"
+        ) from None
+    found = encoded(points, runs.parent) | {"repository": repository.rstrip("/")}
+    # nothing in it can end a script
+    data = json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
+    return Shown(
+        f'<p><a href="figures/{NAME}" download="{NAME}">All {len(points):,} points'
+        ' (CSV)</a></p>\n<div id="explorer"><noscript><p>Filtering needs JavaScript; the CSV holds'
+        ' the same points.</p></noscript></div>\n<script type="application/json"'
+        f' id="explorer-data">{data}</script>\n<script src="_static/explorer.js" defer></script>\n'
+    )
+
+
+_INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
+LOOK: dict[str, Any] = {
+    **{"background": None, "font": FONTS, "view": {"stroke": None}, "legend": _INK},
+    "axis": {**_INK, "gridOpacity": 0.3, "domain": False, "tickColor": "currentColor"},
+    "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
+}
+"""Colours of the page around it, in light and dark; a font by name, since Vega measures its words
+before it draws them.
+"""
+NARROW = """({ spec: { hconcat, ...rest }, view, embedOptions }) => {
+  const chart = view.container().closest(".vega-embed"), room = chart.parentElement;
+  if (hconcat && room.scrollWidth > room.clientWidth) {
+    return vegaEmbed(chart, { ...rest, vconcat: hconcat }, embedOptions);
+  }
+}"""
+"""Charts for which there is no room beside each other stand one below the other."""
+
+
+def explorable(
+    chart: alt.TopLevelMixin, name: str, finding: str, caption: str, data: pd.DataFrame
+) -> Shown:
+    """The chart as one HTML element: its title (the finding), controls and drawing, a caption, and
+    its data one click away.
+    name: of its element, and of the CSV; a ValueError if it is no plain one.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", name):
+        raise ValueError(
+            f"{name!r} is no name for a chart: use letters, digits and '-', a letter first"
+        )
+    program = re.findall(
+        r'<script type="text/javascript">(.*?)</script>', chart.to_html(inline=True), re.DOTALL
+    )[0]
+    spec = chart.to_dict() | {"config": LOOK, "usermeta": {"embedOptions": {"actions": False}}}
+    # in a function of its own: the program's names are as short as those of other scripts of the
+    # page
+    options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}
+    drawn = json.dumps(spec).replace("</", "<\\/")
+    return Shown(
+        f'<figure class="picture" id="{name}" style="margin:1.2rem 0">\n<p'
+        f' class="table-title">{escape(finding)}</p>\n'
+        f'<div style="overflow-x:auto"><div id="{name}-chart" role="img"'
+        f' aria-label="{escape(finding)}"></div></div>\n'
+        f"<script>(() => {{{program}}})();\n"
+        f'vegaEmbed("#{name}-chart", {drawn},'
+        f" {json.dumps(options)}).then({NARROW}).catch(console.error);</script>\n"
+        f"<figcaption>{escape(caption)}{csv_link(data, name)}</figcaption>\n</figure>\n"
+    )

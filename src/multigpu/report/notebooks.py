@@ -1,0 +1,219 @@
+"""Execute the numbered notebooks with papermill, in the interpreter that runs this."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from papermill.exceptions import PapermillException, PapermillExecutionError
+from papermill.execute import execute_notebook
+from tqdm.auto import tqdm
+
+from multigpu.grids.expand import read_yaml
+from multigpu.spec.parameters import ParameterError, assigned_names, check_known
+
+KERNEL = """from multigpu.machine.process import end_with_parent
+end_with_parent()
+from ipykernel.kernelapp import launch_new_instance
+launch_new_instance()
+"""  # it ends with whoever executes the notebook, also if that is killed
+
+
+class NotebookError(RuntimeError):
+    """A notebook that cannot be executed; its message is one sentence."""
+
+
+def numbered_notebooks(folder: Path, only: str = "") -> list[Path]:
+    """The notebooks of `folder` whose names start with a digit (or a NotebookError); or the one of
+    them that `only` names or begins.
+    """
+    every = sorted(path for path in folder.glob("[0-9]*.ipynb") if path.suffixes == [".ipynb"])
+    if not every:
+        raise NotebookError(f"no numbered notebook (such as 01-name.ipynb) lies in {folder}.")
+    found = [path for path in every if path.stem == only.removesuffix(".ipynb")] or [
+        path for path in every if path.stem.startswith(only)
+    ]
+    if only and len(found) != 1:
+        raise NotebookError(
+            f"{only!r} names {len(found) or 'no'} page: choose one of"
+            f" {', '.join(path.stem for path in every)}."
+        )
+    return found
+
+
+def load_parameters(path: Path) -> dict[str, Any]:
+    """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it; or a
+    ParameterError.
+    """
+    try:
+        content = read_yaml(path)
+    except ValueError as error:
+        raise ParameterError(f"the parameters file {error}.") from None
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ParameterError(f"the parameters file {path} must hold lines of `name: value`.")
+    return content
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """A notebook in the format of today, or a NotebookError."""
+    try:
+        return nbformat.read(path, as_version=4)
+    except (OSError, ValueError, nbformat.reader.NotJSONError) as error:
+        raise NotebookError(
+            f"{path} is no notebook: {' '.join(str(error).split())[:200]}"
+        ) from None
+
+
+def parameter_names(path: Path) -> list[str]:
+    """The names that a notebook's one parameters cell gives a value; without such a cell a
+    NotebookError.
+    """
+    cells = [
+        cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])
+    ]
+    if len(cells) != 1:
+        raise NotebookError(
+            f"{path.name} has {len(cells)} cells tagged `parameters`: it must have one."
+        )
+    return assigned_names(cells[0].source)
+
+
+@contextlib.contextmanager
+def this_interpreter() -> Iterator[None]:
+    """Make the kernel `python3` mean this interpreter with this package, whatever kernels the user
+    or the machine has.
+    """
+    with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
+        spec = Path(folder, "kernels", "python3", "kernel.json")
+        spec.parent.mkdir(parents=True)
+        argv = [sys.executable, "-c", KERNEL, "--log-level=CRITICAL", "-f", "{connection_file}"]
+        # absolute, since a relative PYTHONPATH means something else in the notebook's folder
+        path = os.pathsep.join(
+            filter(None, [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")])
+        )
+        content = {
+            "argv": argv,
+            "display_name": "Python 3",
+            "language": "python",
+            "env": {"PYTHONPATH": path},
+        }
+        spec.write_text(json.dumps(content), encoding="utf-8")
+        before = os.environ.get("JUPYTER_PATH")
+        os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [folder, before]))
+        try:
+            yield
+        finally:
+            del os.environ["JUPYTER_PATH"]
+            os.environ |= {"JUPYTER_PATH": before} if before else {}
+
+
+def execute_notebooks(
+    folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, only: str = ""
+) -> list[Path]:
+    """Execute every numbered notebook of `folder`, or the one that `only` names, and return the
+    executed copies in `output`. Each gets those of the parameters that it has; a ParameterError if
+    none has one of them. Earlier copies are removed first.
+    """
+    given = parameters or {}
+    folder, output = folder.resolve(), output.resolve()
+    names = {path: parameter_names(path) for path in numbered_notebooks(folder, only)}
+    check_known(given, {name for has in names.values() for name in has}, "any notebook")
+    if output == folder:
+        raise NotebookError(
+            f"executed notebooks cannot be written over their own sources in {folder}: choose"
+            " another folder."
+        )
+    _make_folder(output)
+    for old in output.glob("[0-9]*.ipynb"):  # of notebooks with other names, or failed
+        if (
+            not only
+            or old.name.startswith(next(iter(names)).stem)
+            or not (folder / old.name).exists()
+        ):
+            old.unlink()
+    # a kernel starts and draws on one; all are heard before one that stopped is told
+    cores = min(4, os.cpu_count() or 1)
+    with (
+        this_interpreter(),
+        tqdm(total=len(names), unit="notebook") as bar,
+        ThreadPoolExecutor(cores) as pool,
+    ):
+        started = []
+        for path, has in names.items():
+            started.append(
+                pool.submit(
+                    _execute,
+                    path,
+                    output / path.name,
+                    {name: given[name] for name in given if name in has},
+                )
+            )
+            started[-1].add_done_callback(lambda _: bar.update())
+    return [future.result() for future in started]
+
+
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any]) -> None:
+    """Execute one notebook; a ParameterError if it has not all of these parameters, or a
+    NotebookError as of `_execute`.
+    """
+    check_known(parameters, parameter_names(notebook), notebook.name)
+    _make_folder(output.parent)
+    with this_interpreter():
+        _execute(notebook.resolve(), output, parameters)
+
+
+def page_command(arguments: argparse.Namespace) -> int:
+    """Execute one notebook, a job of the workflow."""
+    if strange := [text for text in arguments.parameters if "=" not in text]:
+        raise ValueError(f"parameters {' '.join(strange)!r} are not of the form name=value")
+    execute_one(
+        arguments.notebook,
+        arguments.output,
+        dict(text.split("=", 1) for text in arguments.parameters),
+    )
+    return 0
+
+
+def _make_folder(folder: Path) -> None:
+    """Make it, or say why not (NotebookError)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotebookError(
+            f"executed notebooks cannot be written to {folder}: {error.strerror}."
+        ) from None
+
+
+def _execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
+    """Run a notebook to its end; its copy has its name only then, and before, or if it stops
+    (NotebookError), `NAME.failed.ipynb`.
+    """
+    unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
+    try:
+        execute_notebook(
+            path,
+            unfinished,
+            dict(parameters),
+            kernel_name="python3",
+            language="python",
+            progress_bar=False,
+            cwd=path.parent,
+        )
+    except PapermillExecutionError as error:
+        reason = " ".join(str(error.evalue).split())
+        raise NotebookError(
+            f"{path.name} stopped in cell {error.exec_count} with {error.ename}: {reason}"
+        ) from None
+    except (PapermillException, RuntimeError, TimeoutError, OSError) as error:
+        reason = " ".join(str(error).split()) or "no reason was given"
+        raise NotebookError(
+            f"{path.name} could not be executed: {type(error).__name__}: {reason}"
+        ) from None
+    return unfinished.replace(copy)

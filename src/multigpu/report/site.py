@@ -1,0 +1,330 @@
+"""Build the HTML report, which opens from a file path and requests nothing: `report/`, executed
+notebooks, and fragments from Records.
+"""
+
+import argparse
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import FunctionType
+
+import nbformat
+import pandas as pd
+
+from multigpu import paths
+from multigpu.lazy import LazyMapping
+from multigpu.placements.pictures import placements_page
+from multigpu.plugins import PluginRegistry
+from multigpu.records.cache import cached_on_disk
+from multigpu.records.record import Record, RecordStore
+from multigpu.report.notebooks import (
+    NotebookError,
+    execute_notebooks,
+    load_parameters,
+    numbered_notebooks,
+    read_notebook,
+)
+
+PAGES = paths.REPOSITORY / "report"
+NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
+FRONT = "00-front"  # the notebook that is the report's first page
+# a topic -> the numbers of its notebooks
+TOPICS = {
+    "Decide": range(0, 2),
+    "Understand": range(2, 20),
+    "Evidence": range(20, 100),
+}
+# pages of `report/` that the navigation lists under the evidence, behind notebooks
+REFERENCE = (
+    "claims",
+    "method",
+    "glossary",
+)
+SOAK = paths.DATA / "faults" / "soak.csv"  # a row a kill, as `make soak` writes it
+# a row a fault planted on GPUs, as `benchmarks/faults_on_gpus.py` writes it
+PLANTED = paths.DATA / "faults" / "gpus.csv"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+class ReportError(RuntimeError):
+    """A report that cannot be built; its message is one sentence."""
+
+
+def failures(records: Iterable[Record]) -> pd.DataFrame:
+    """A row for each Run on GPUs that is not ok: its status, and seconds until its launch had the
+    next Record (nan: it was the last).
+    """
+    rows = [
+        (one.launch_id.partition(".")[0], one.measured_at, one.status)
+        for one in records
+        if one.run.device_type == "cuda"
+    ]
+    table = pd.DataFrame(rows, columns=["launch", "at", "status"]).sort_values("at", kind="stable")
+    at = pd.to_datetime(table["at"], utc=True)
+    table = table.assign(
+        fault="GPU: " + table["status"],
+        recovered_s=(at.groupby(table["launch"]).shift(-1) - at).dt.total_seconds(),
+    )
+    return table.loc[table["status"].ne("ok"), ["fault", "recovered_s"]]
+
+
+def fault_table(kills: pd.DataFrame, failed: pd.DataFrame, planted: pd.DataFrame) -> pd.DataFrame:
+    """A row a kind of fault: how often, after how many a Record followed in that sweep, and the
+    seconds until it did.
+    """
+    killed = kills.assign(fault="CPU: a killed " + kills["victim"])
+    tried = planted.assign(fault="GPU, planted: " + planted["fault"])
+    every = pd.concat(
+        [one[["fault", "recovered_s"]] for one in (killed, tried, failed)], ignore_index=True
+    ).astype({"recovered_s": float})
+    found = (
+        every.groupby("fault")["recovered_s"]
+        .agg(tried="size", survived="count", median_s="median", most_s="max")
+        .reset_index()
+    )
+    found.insert(3, "last", found["tried"] - found["survived"])
+    return found
+
+
+def faults_page() -> str:
+    """What became of launches in which something went wrong, as a table: killed on CPUs, failed on
+    GPUs, planted there.
+    """
+    failed = cached_on_disk("failures", [paths.RUNS], lambda: failures(RecordStore(paths.RUNS)))
+    table = fault_table(pd.read_csv(SOAK), failed, pd.read_csv(PLANTED))
+    heads = [
+        "fault",
+        "times",
+        "a Record followed",
+        "none followed",
+        "median s until then",
+        "most s",
+    ]
+    cells = table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else str(value))
+    return "\n".join(
+        f"| {' | '.join(line)} |"
+        for line in [heads, ["---"] * len(heads), *cells.to_numpy().tolist()]
+    )
+
+
+FRAGMENTS: Mapping[str, Callable[[], str]] = LazyMapping(
+    {"placements": lambda: placements_page, "faults": lambda: faults_page},
+    PluginRegistry("fragments", FunctionType),
+)
+"""By name, what pages of `report/` include; other packages add some."""
+
+
+def write_generated(folder: Path) -> None:
+    """Write what pages of `report/` include, `folder/NAME.md` (MyST); a ReportError names a
+    fragment that cannot be computed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, function in FRAGMENTS.items():
+        try:
+            text = function()
+        except Exception as error:
+            raise ReportError(
+                f"the report's {name} cannot be computed: {type(error).__name__}:"
+                f" {' '.join(str(error).split())}"
+            ) from error
+        (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+
+
+def by_topic(notebooks: Iterable[Path]) -> dict[str, list[Path]]:
+    """The numbered notebooks of every topic that has any; the front page, which lists them, is in
+    none.
+    """
+    pages = [path for path in sorted(notebooks) if path.stem != FRONT]
+    found = {
+        topic: [path for path in pages if int(re.findall(r"\d+", path.stem)[0]) in numbers]
+        for topic, numbers in TOPICS.items()
+    }
+    return {topic: paths for topic, paths in found.items() if paths}
+
+
+def navigation(notebooks: list[Path]) -> str:
+    """The tree of pages, topic by topic, as the front page holds it out of sight."""
+    trees = {topic: [path.stem for path in own] for topic, own in by_topic(notebooks).items()}
+    trees["Evidence"] = [*trees.get("Evidence", []), *REFERENCE]
+    return "\n\n".join(
+        f"```{{toctree}}\n:hidden:\n:caption: {topic}\n\n" + "\n".join(pages) + "\n```"
+        for topic, pages in trees.items()
+    )
+
+
+def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """An executed notebook as its page shows it: code folded, a cell that shows nothing with the
+    next one; progress bars left out.
+    """
+    for key in ("papermill", "widgets"):
+        notebook.metadata.pop(key, None)
+    cells: list[nbformat.NotebookNode] = []
+    for cell in notebook.cells:
+        for key in ("papermill", "execution"):
+            cell.metadata.pop(key, None)
+        if cell.cell_type == "code":
+            cell.outputs = [
+                output
+                for output in cell.outputs
+                if output.get("name") != "stderr" and WIDGET not in output.get("data", {})
+            ]
+            cell.metadata["tags"] = ["hide-input"]
+            if cells and cells[-1].cell_type == "code" and not cells[-1].outputs:
+                cell.source = f"{cells.pop().source}\n\n{cell.source}"
+        cells.append(cell)
+    notebook.cells = cells
+    return notebook
+
+
+def in_the_site(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook with links as they are in the site, where all pages and figures lie in one
+    folder, the front page as `index`.
+    """
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\]\((?:\.\./)+(?:report/)?", "](", cell.source).replace(
+                f"]({FRONT}.ipynb", "](index.ipynb"
+            )
+        # whose links Sphinx does not follow
+        for data in (output.get("data", {}) for output in cell.get("outputs", [])):
+            if "text/markdown" in data:
+                data["text/markdown"] = re.sub(
+                    r"\]\(([\w-]+)\.ipynb", r"](\1.html", data["text/markdown"]
+                )
+    return notebook
+
+
+# of a notebook's cell or this package, not of libraries
+OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu(?:_study)?/)\S*: (\w*Warning: .+)")
+
+
+def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
+    """What Python warned of while the notebook was executed: its page leaves stderr out, and a
+    warning of ours tells of a mistake.
+    """
+    said = (
+        "".join(output["text"])
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.get("name") == "stderr"
+    )
+    return [found[1] for text in said for found in OWN_WARNING.finditer(text)]
+
+
+def prepare_sources(source: Path, notebooks: list[Path]) -> None:
+    """Gather everything that Sphinx reads under `source`; a file that is as it was stays as old as
+    it was.
+    """
+    last, source = source, source.with_name(f"{source.name}_new")
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+    tree = navigation(notebooks)
+    for path in notebooks:
+        notebook = read_notebook(path)
+        for warning in warnings_of(notebook):
+            print(f"report: {path.name}: {warning}", file=sys.stderr)
+        page = in_the_site(publishable(notebook))
+        if path.stem == FRONT:
+            page.cells.append(nbformat.v4.new_markdown_cell(tree))
+        nbformat.write(page, source / ("index.ipynb" if path.stem == FRONT else path.name))
+    if not (source / "index.ipynb").exists():
+        (source / "index.md").write_text(
+            f"# multigpu\n\n{NO_NOTEBOOK}\n\n{tree}\n", encoding="utf-8"
+        )
+    copy_figures(source)
+    write_generated(source / "generated")
+    for path in source.rglob("*"):
+        before = last / path.relative_to(source)
+        if path.is_file() and before.is_file() and filecmp.cmp(path, before, shallow=False):
+            shutil.copystat(before, path)
+    shutil.rmtree(last, ignore_errors=True)
+    source.rename(last)
+
+
+def copy_figures(folder: Path) -> None:
+    """Put the figures, and the CSV files of their data, where pages refer to them."""
+    if paths.figures().is_dir():
+        shutil.copytree(
+            paths.figures(),
+            folder / "figures",
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns(".*", "README*"),
+        )
+
+
+def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> Path:
+    """Build the site in `output` from the executed notebooks in the folder `notebooks` and return
+    its first page; or a ReportError.
+    changed_only: leave pages as the last build wrote them where nothing that they show has changed
+        since.
+    """
+    output = output.resolve()
+    if (
+        output.exists()
+        and not (output / ".buildinfo").exists()
+        and (not output.is_dir() or any(output.iterdir()))
+    ):
+        raise ReportError(f"{output} holds something that is no report: choose an empty folder")
+    try:
+        executed = numbered_notebooks(notebooks)
+    except NotebookError:
+        executed = []
+    source = output.parent / "report_source"
+    try:
+        prepare_sources(source, executed)
+        if not changed_only:
+            shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(
+            f"the report cannot be written to {output}: {error.strerror or error}"
+        ) from None
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--builder",
+        "html",
+        "--quiet",
+        "--jobs",
+        "auto",
+        "--keep-going",
+    ]
+    command += [
+        *([] if changed_only else ["--fresh-env"]),
+        "--doctree-dir",
+        str(output.parent / "doctrees"),
+        str(source),
+        str(output),
+    ]
+    result = subprocess.run(command, capture_output=True, text=True)
+    said = [
+        line.replace(str(source) + "/", "").strip()
+        for line in result.stderr.splitlines()
+        if line.strip()
+    ]
+    if result.returncode or not (output / "index.html").exists():
+        reason = next((line for line in reversed(said) if "rror" in line), "Sphinx gave no reason")
+        raise ReportError(f"the report could not be built: {reason}")
+    for line in said:
+        print(f"report: {line}", file=sys.stderr)
+    copy_figures(output)
+    return output / "index.html"
+
+
+def report_command(arguments: argparse.Namespace) -> int:
+    """Execute the notebooks and build the site from them."""
+    executed, home = paths.REPOSITORY / "build" / "notebooks", paths.REPOSITORY
+    given = load_parameters(arguments.parameters) if arguments.parameters else {}
+    if arguments.publish:
+        os.environ[paths.PUBLISH] = "1"  # kernels inherit it
+    execute_notebooks(home / "notebooks", executed, given, only=arguments.only)
+    print(
+        f"the report is at {build_report(home / 'build' / 'html', executed, bool(arguments.only))}"
+    )
+    return 0

@@ -1,0 +1,81 @@
+"""What one measurement is, which of them one launch can make, and which this machine has made
+already. Imports no framework.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from multigpu.machine.machine import framework_version, this_machine
+from multigpu.placements import find_placement
+from multigpu.records.record import Record, RecordStore
+from multigpu.runner.experiment import Trial
+from multigpu.spec.run import Run
+
+START_S = 10.0  # what starting a launch takes on a host of GPUs: its processes, CUDA and NCCL
+
+
+@dataclass(frozen=True)
+class Point:
+    """A Run to be measured, its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it."""
+
+    run: Run
+    repeat: int = 0
+    launch: int = 0
+    timeout_s: float = 300.0
+
+
+def launch_of(
+    point: Point | Trial,
+) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
+    """What points must share to be measured by one launch: what is settled when its processes
+    start. A profiler may leave one slower.
+    """
+    run = point.run
+    return (
+        point.launch,
+        run.framework,
+        run.processes,
+        *_fixed_devices(run),
+        run.host_cores or 0,
+        run.traced_steps > 0,
+        tuple(sorted(run.environment.items())),
+    )
+
+
+def _fixed_devices(run: Run) -> tuple[str, int]:
+    """The kind and number of devices that a process of the Run keeps until it ends; 0: any number.
+    One of TensorFlow fixes its stand-ins for GPUs when it starts; GPUs it sees all, but a second
+    group of collectives of another size aborts it, which tf.distribute may make.
+    """
+    if run.framework != "tensorflow":
+        return "", 0
+    row = find_placement(run.placement)
+    groups = row.merge == "all_reduce" or any(engine.strategy for engine in row.engines)
+    free = run.device_type == "cuda" and run.processes == "one" and not groups
+    return run.device_type, 0 if free else run.devices
+
+
+def key_here(run: Run, repeat: int) -> str:
+    """The key under which measuring this on this machine finds its Record or writes it, by the
+    framework and the timer that are here.
+    """
+    return Record.key_for(run, repeat, this_machine().name, framework_version(run.framework))
+
+
+def records_here(points: Iterable[Point], store: RecordStore) -> list[Record]:
+    """The Records of these points on this machine, of each the latest attempt."""
+    found = (store.find(this_machine().name, key_here(point.run, point.repeat)) for point in points)
+    return [record for record in found if record is not None]
+
+
+def known_points(
+    points: Iterable[Point], store: RecordStore, retry: Sequence[str] = ()
+) -> set[tuple[str, int]]:
+    """(digest, repeat) of the points that have a Record already and are not to be measured
+    again.
+    """
+    return {
+        (record.run.digest, record.repeat)
+        for record in records_here(points, store)
+        if record.status not in retry
+    }

@@ -1,0 +1,90 @@
+"""Training to the end of a budget as an experiment: a process that is killed is started again, from
+its checkpoint. No framework.
+"""
+
+import importlib
+import shutil
+from pathlib import Path
+from typing import Any, Self
+
+from multigpu.engines.common.session import Session
+from multigpu.engines.torch.training.checkpoint import checkpoint_path, open_checkpoint
+from multigpu.machine.machine import threads_for
+from multigpu.records.base import Status
+from multigpu.records.training import TrainingMeasurement, TrainingStore
+from multigpu.runner.experiment import Experiment, Trial, WorkerContext, input_fields
+from multigpu.runner.hosts.launching import HostGroup
+from multigpu.runner.hosts.namespaces import SimulatedHosts
+from multigpu.runner.timed import check_there
+from multigpu.runner.training.history import measurement
+from multigpu.spec.run import Run
+from multigpu.spec.training import TrainingRun
+from multigpu.workloads import description_of
+
+
+class TrainingItem(Trial):
+    """One TrainingRun to train; `run` is its Run. folder: where it checkpoints and logs; keep:
+    whether a finished run leaves that there.
+    """
+
+    run: Run
+    training: TrainingRun
+    timeout_s: float = 1800.0
+    folder: Path = Path()
+    keep: bool = False
+
+    @classmethod
+    def of(cls, training: TrainingRun, repeat: int = 0, **more: Any) -> Self:
+        return cls(run=training.run, training=training, repeat=repeat, **more)
+
+    @property
+    def asked(self) -> TrainingRun:
+        return self.training
+
+
+class Training(Experiment[TrainingItem]):
+    """Runs that are trained; a checkpoint that is there is gone on from."""
+
+    path = "multigpu.runner.training.experiment:TRAINING"
+    item, store, modules = (
+        TrainingItem,
+        TrainingStore,
+        ("multigpu.runner.training.session", "torch._dynamo"),
+    )
+
+    def open(self, item: TrainingItem, seat: WorkerContext) -> Session:
+        threads = threads_for(1 if item.run.processes == "one" else item.run.devices)
+        engine = importlib.import_module("multigpu.runner.training.session")
+        session: Session = engine.TrainingSession(item, seat, threads, engine.Duties())
+        return session
+
+    def measure(
+        self, item: TrainingItem, parts: list[dict[str, Any]], total_s: float
+    ) -> TrainingMeasurement:
+        return measurement(item.training, parts, total_s)
+
+    def fields(self, item: TrainingItem, status: Status) -> dict[str, Any]:
+        return {"training": item.training} | input_fields(item.run, status)
+
+    def told(self, item: TrainingItem, measured: TrainingMeasurement) -> str:
+        return f"{measured.units / measured.train_s:,.0f} {description_of(item.run).unit}/s"
+
+    def finished(self, item: TrainingItem) -> None:
+        if not item.keep:
+            shutil.rmtree(item.folder, ignore_errors=True)
+
+    def check(self, item: TrainingItem, company: HostGroup | SimulatedHosts | None) -> None:
+        check_there(item.run, company)
+        if (found := checkpoint_path(item.folder)).exists():
+            open_checkpoint(found, item.training)
+
+    def launch_of(self, item: TrainingItem) -> tuple[int, bool]:
+        return item.launch, item.run.processes == "one"
+
+
+TRAINING = Training()
+
+
+def folder_of(checkpoints: Path, training: TrainingRun, repeat: int) -> Path:
+    """Named by what is trained and not by the machine, so that another machine can go on."""
+    return checkpoints / f"{training.digest}.{repeat}"

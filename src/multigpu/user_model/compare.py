@@ -1,0 +1,244 @@
+"""`compare`: a user's job under the study's placements, within a budget of time."""
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Literal
+
+from multigpu.analysis.read import read_study
+from multigpu.grids import traced
+from multigpu.machine.lock import machine_lock, memory_folder, scratch_folder
+from multigpu.machine.machine import gpu_count, this_machine
+from multigpu.machine.process import WITH_KERAS
+from multigpu.records.base import STATUSES
+from multigpu.records.record import RecordStore
+from multigpu.runner.point import Point, launch_of, records_here
+from multigpu.runner.summary import Summary
+from multigpu.runner.sweep import launch_plan, make_plan
+from multigpu.runner.timed import TIMED, check_devices, item_of
+from multigpu.user_model.asked import OF_PASSES, STEPS, asked_runs, check_count
+from multigpu.user_model.budget import CUT_S, LAUNCH_S, LEAVING_S, Budget, patience_for
+from multigpu.user_model.examining import examine_apart as examine
+from multigpu.user_model.lookout import Lookout, OutOfTime
+from multigpu.user_model.page import lines
+from multigpu.user_model.placed import called
+from multigpu.user_model.result import Result, keep
+from multigpu.workloads.own.description import know
+from multigpu.workloads.own.job import Job, JobError
+
+TRACED_STEPS = 3
+AHEAD_S = 2.0  # that reading ahead may keep a comparison from its first launch
+# of a budget of so many seconds or more, what is kept for a trace of the fastest placement
+TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0
+# what ended so is tried again when it is compared again
+AGAIN = tuple(status for status in STATUSES if status != "ok")
+
+
+def measured_within(
+    points: Sequence[Point], store: RecordStore, bar: Budget, lookout: Lookout | None = None
+) -> list[str]:
+    """Measure the points in order, in as few launches as can be, until the budget ends; first a few
+    steps, since a launch begins cold. Gives a sentence for each launch that died; the others go on.
+    """
+    troubles = list[str]()
+    order = {(point.run, point.repeat): place for place, point in enumerate(points)}
+    launches = list(dict.fromkeys(map(launch_of, points)))
+    for place, launch in enumerate(launches):
+        with (
+            scratch_folder("multigpu-compare-") as scratch,
+            memory_folder() as memory,
+            contextlib.suppress(OutOfTime),
+        ):
+            own = [item_of(point) for point in points if launch_of(point) == launch]
+            plan, known = make_plan(
+                TIMED, own, store.root, scratch, memory, AGAIN, environment=WITH_KERAS
+            )
+            items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
+            bar.label = ""
+            bar.update(known)
+            if items:
+                bar.begin(len(launches) - place)
+                cold = items[0].model_copy(
+                    update={
+                        "run": items[0].run.model_copy(update={"timed_steps": STEPS[0]}),
+                        "repeat": 0,
+                    }
+                )
+                attempt = store.next_attempt(plan.machine, plan.key(cold))
+                items = [cold.model_copy(update={"attempt": attempt}), *items]
+                try:
+                    launch_plan(
+                        plan.model_copy(update={"items": items}), bar, Summary(), look=lookout
+                    )
+                except RuntimeError as error:
+                    troubles.append(str(error))
+    return troubles
+
+
+@contextlib.contextmanager
+def read_ahead() -> Iterator[None]:
+    """While this process waits for another: read the published Records that a page shows a
+    comparison beside, which takes seconds.
+    """
+
+    def read() -> None:
+        with contextlib.suppress(Exception):  # the page says what is missing
+            _ = read_study().everywhere
+
+    reading = Thread(target=read, daemon=True)
+    reading.start()
+    yield
+    reading.join(AHEAD_S)  # the rest may be read while processes start
+
+
+def compare(
+    job: Job | str,
+    devices: int | None = None,
+    placements: Sequence[str] | Literal["all"] = "all",
+    budget_s: float = 120.0,
+    out: str | Path = "multigpu-compare",
+    device_type: Literal["auto", "cuda", "cpu"] = "auto",
+    repeats: int = 5,
+    progress: bool = True,
+) -> Result:
+    """Train a job under placements and say which is fastest, by how much, and why it is no faster;
+    a ValueError says why it cannot be done.
+
+    Every placement is first compared with one process on the joined batch. The same call goes on
+    where it was stopped. The job is examined and trained in processes of its own: where its code
+    hangs, crashes or ends its process, a sentence says which rank did and in which of its lines,
+    and the other placements go on.
+
+    Args:
+        job: a `Job`, or "FILE.py:NAME" of one. devices: GPUs, or processes where there are none
+            (None: all GPUs, or 2 processes). On one GPU steps that the host launches are compared
+                with steps that are captured as a CUDA graph, and more GPUs are forecast.
+        budget_s: seconds for all of it, the examination and the page included, held within 10% or 5
+            s; what did not fit in is said. repeats: of each placement, all once before any again.
+        out: a folder for the Records and the page, index.html.
+
+    Raises:
+        JobError: a ValueError: the job cannot be trained, or nothing was measured in time. Where it
+            trains on one device and under no placement, the page is written all the same.
+    """
+    began_s = time.monotonic()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ValueError(
+            "compare starts processes of its own: call it without torchrun, and under it"
+            " multigpu.compared(folder)"
+        )
+    if not isinstance(job, Job | str):
+        raise ValueError(f"job = {job!r}: give a multigpu.Job, or FILE.py:NAME of one")
+    kind = ("cuda" if gpu_count() else "cpu") if device_type == "auto" else device_type
+    count = devices or (gpu_count() if kind == "cuda" else 2)
+    if count < (2 if kind == "cpu" else 1):
+        raise ValueError(
+            f"devices = {count}: placements are compared on 2 processes or more, and on GPUs"
+        )
+    check_count(kind, count)
+    if budget_s <= LAUNCH_S:
+        raise ValueError(
+            f"budget_s = {budget_s:g} is too short for one placement: processes alone take"
+            f" {LAUNCH_S:g} s to start"
+        )
+    folder = Path(out).resolve()
+    know(folder / "jobs")
+    kept_s = time.monotonic() - began_s + LAUNCH_S + LEAVING_S
+    with read_ahead():
+        examined = examine(
+            job, folder / "jobs", count, kind == "cpu", max(LAUNCH_S, budget_s - kept_s)
+        )
+    described = examined.described
+    runs, refused = asked_runs(
+        examined, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats)
+    )
+    for run in runs:
+        check_devices(run)
+    needed_s = time.monotonic() - began_s + LAUNCH_S + LEAVING_S + described.step_here_s * STEPS[0]
+    if needed_s > budget_s:
+        raise ValueError(
+            f"budget_s = {budget_s:g} is too short for one placement of this job, which takes"
+            f" {needed_s:.0f} s or more"
+        )
+    store = RecordStore(folder / "records")
+    store.check_writable(this_machine().name)
+    keep(folder, described, runs, refused, budget_s)
+    points = [
+        Point(run, repeat, timeout_s=max(30.0, budget_s))
+        for repeat in range(repeats)
+        for run in runs
+    ]
+
+    def result_of() -> Result:
+        return Result.of(described, runs, refused, records_here(points, store), folder, budget_s)
+
+    share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
+    bar = Budget(len(points) + len(set(map(launch_of, points))) + 2, progress)
+    asked_s = time.monotonic()
+    with machine_lock():
+        began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
+        lookout = Lookout(
+            began_s + budget_s - CUT_S,
+            patience_for(kind, budget_s, described.step_here_s * count * OF_PASSES),
+        )
+        bar.ends_s = began_s + share * budget_s - LEAVING_S
+        troubles = measured_within(points, store, bar, lookout)
+        found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
+        if found.names:
+            slow = found.asked(None).run
+            points.append(Point(traced(slow, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
+            troubles += measured_within(points[-1:], store, bar, lookout)
+    bar.close()
+    result = result_of()
+    if not result.names:
+        ended = f"budget_s = {budget_s:g} ended before one placement was measured"
+        failed = [f"{name} failed: {why}" for name, why in result.failed.items()]
+        raise JobError(
+            next(iter([*failed, *troubles]), f"{ended}: {lookout.trouble or 'give more'}")
+        )
+    for trouble in troubles:
+        print(f"multigpu: {trouble}", file=sys.stderr)
+    page = result.write_page()
+    if why := broken(result):
+        raise JobError(f"no placement on {count} devices can train it: {why}; see {page}")
+    return result
+
+
+def broken(result: Result) -> str:
+    """Why a job that trains on one device trains under no placement on several; "": it does, or
+    what kept it from that is memory, the budget or a placement's own limits.
+    """
+    several = [run for run in result.runs if run.devices > 1]
+    if any(called(run) in result.names for run in several):
+        return ""
+    faults = [
+        f"{called(record.run)} failed: {record.reason.removeprefix('JobError: ')}"
+        for record in result.records
+        if record.run.devices > 1 and record.status in ("failed", "timeout")
+    ]
+    return next(iter(faults), "")
+
+
+def compare_command(arguments: argparse.Namespace) -> int:
+    """Compare the placements of a user's job; the exit code: 2 for a job that cannot be trained,
+    130 where somebody pressed Ctrl-C.
+    """
+    names = "all" if arguments.placements == "all" else arguments.placements.split(",")
+    same = ("job", "devices", "budget_s", "out", "device_type", "repeats")
+    try:
+        result = compare(
+            **{name: getattr(arguments, name) for name in same},
+            placements=names,
+            progress=not arguments.quiet,
+        )
+    except KeyboardInterrupt:
+        kept = f"what was measured is kept in {arguments.out}, and the same command goes on there"
+        print(f"multigpu: stopped; {kept}", file=sys.stderr)
+        return 130
+    print("\n".join(lines(result)))
+    return 0

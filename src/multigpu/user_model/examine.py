@@ -1,0 +1,359 @@
+"""What the study must know of a user's job, found by training one step of it here, on the CPU and
+on few samples.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from multigpu.user_model.drawn import several
+from multigpu.user_model.examined import Reached, Tried, largest, notes_of, shortest
+from multigpu.user_model.feeding import making_of
+from multigpu.user_model.joined import Gradients, note_of
+from multigpu.workloads.own.batches import arrays_of_step, batches_of
+from multigpu.workloads.own.description import Described, Leaves, Table
+from multigpu.workloads.own.job import Job, JobError, pack, telling
+from multigpu.workloads.own.seeding import undisturbed
+
+# with which a model is tried where it takes them: few, since this is a CPU, and more than one,
+# which batch norm wants
+SAMPLES = 4
+FLAT = 1e-12  # of the largest gradient in fp64: a smaller one is zero but for rounding
+# how far two losses of one computation may be apart, relative to them
+EQUAL = {
+    "fp64": 1e-9,
+    "fp32": 1e-5,
+}
+
+Precision = Literal["fp32", "fp64"]
+
+LONGEST_TITLE = 60
+"""Letters of a job's name that names of files take over."""
+
+
+class Examination:
+    """A job on its way to a description. Each framework says how its models are made, trained for
+    one step, and stored.
+    shapes: variable -> its shape, of those that are trained; tied: further names of one variable ->
+        its first; frozen: all others.
+    """
+
+    framework: Literal["torch", "tensorflow"]
+    shapes: dict[str, tuple[int, ...]]
+    tied: dict[str, str]
+    frozen: list[str]
+    stored: dict[str, Any]
+
+    def __init__(self, job: Job, replicas: int) -> None:
+        self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
+        self.divides = True  # whether a part of a batch can be computed by itself
+        self.structure, self.arrays = arrays_of_step(
+            batches_of(self.framework, job, job.batch_size, replicas, 0, 0), 0
+        )
+        self.leaves: Leaves = [(array.shape[1:], array.dtype.name) for array in self.arrays]
+
+    def plain(self, precision: Precision) -> Any:
+        """The user's model anew, without dropout, in this precision; a JobError where it does not
+        compute in it.
+        """
+        raise NotImplementedError
+
+    def step(
+        self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32"
+    ) -> Tried:
+        """Forward and backward of the model, or of another of its kind; a JobError where nothing
+        can be learned.
+        """
+        raise NotImplementedError
+
+    def flops(self, arrays: list[np.ndarray]) -> int:
+        """Operations of the forward pass on this batch."""
+        raise NotImplementedError
+
+    def store(self, path: Path) -> None:
+        """Write what variables start with."""
+        raise NotImplementedError
+
+    def tables(self, tried: Tried, arrays: list[np.ndarray]) -> dict[str, Table]:
+        """Embeddings whose ids stand in the batch as they are."""
+        return {}
+
+    def checked(self, loss: float) -> float:
+        if not np.isfinite(loss):
+            raise JobError(
+                f"the loss of the first batch is {loss}: no step can follow it ({self.job.made_at})"
+            )
+        return loss
+
+    def cut(self, rows: int | None) -> list[np.ndarray]:
+        return [array[:rows] for array in self.arrays]
+
+    def tried(self) -> tuple[Tried, int | None]:
+        """A step on few samples, or on a whole batch where the model takes no other (then the
+        second is None).
+        """
+        rows = min(SAMPLES, self.job.batch_size)
+        try:
+            return self.step(self.cut(rows)), rows
+        except JobError:
+            if rows == self.job.batch_size:
+                raise
+            return self.step(self.cut(None)), None
+
+    def comparability(self, rows: int | None, left_out: bool) -> tuple[Precision | None, str]:
+        """The precision in which placements of this model can be compared, or None and why not.
+        left_out: whether it drew at random.
+        """
+        precision: Precision = "fp64"
+        self.precision = precision
+        try:
+            first = self.step(self.cut(rows), model := self.plain(precision), precision)
+            sizes = {
+                name: largest(gradient)
+                for name, gradient in first.gradients.items()
+                if gradient is not None
+            }
+            self.flat = [
+                name
+                for name, size in sizes.items()
+                if size <= FLAT * max(sizes.values(), default=0.0)
+            ]
+        except JobError:
+            self.precision = precision = "fp32"
+            first = self.step(self.cut(rows), model := self.plain(precision), precision)
+            self.notes.append(
+                "it does not compute in fp64, so placements are compared in fp32, less exactly"
+            )
+        if first.random:
+            drawn = (
+                "it draws random numbers in its forward pass outside of the library's dropout"
+                " layers"
+            )
+            return None, f"{drawn}: no two processes draw the same"
+        if left_out:
+            self.notes.append("placements are compared with dropout set to 0, and timed with it")
+        second = self.step(self.cut(rows), model, precision)
+        if abs(first.loss - second.loss) > EQUAL[precision] * max(1e-12, abs(first.loss)):
+            return (
+                None,
+                (
+                    "a second pass over one batch gives another loss: it keeps a state outside of"
+                    " its parameters"
+                ),
+            )
+        if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
+            try:
+                self._joined(rows, model)
+            except JobError:
+                self.divides = False
+                self.notes.append(
+                    "half of a batch cannot be computed by itself (the model or the loss looks at"
+                    " all of its samples): placements are compared on whole batches"
+                )
+        return precision, ""
+
+    def _joined(self, rows: int, model: Any) -> None:
+        """Note where the mean of two halves' gradients is not the whole's: what then is trained
+        depends on how a batch is shared out.
+        """
+
+        def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:
+            tried = self.step(arrays, model, "fp64")
+            return tried.loss, tried.gradients
+
+        if note := note_of(step, self.arrays, rows, self.without_norms(model)):
+            self.notes.append(note)
+
+    @contextlib.contextmanager
+    def without_norms(self, model: Any) -> Iterator[bool]:
+        """Have batch norm use what it has learned inside, and tell whether there is any."""
+        yield False
+
+    def step_s(self) -> float:
+        return shortest(lambda: self.step(self.arrays))
+
+    def reached(self, tried: Tried, rows: int | None, precision: Precision) -> Reached:
+        """Which variables get gradients, from as many whole batches as there is time for."""
+        counts = {name: int(tried.gradients[name] is not None) for name in self.shapes}
+        return Reached(1, counts, self.flat)
+
+    def confirmed(self, told: dict[str, Any], rows: int | None, precision: Precision) -> None:
+        """Compare what engines would train with the user's own model on whole batches, and change
+        the fields of the description that are told so that they do not differ; a JobError where
+        they do all the same.
+        """
+
+    def counted_flops(self, arrays: list[np.ndarray]) -> int:
+        """As `flops`; 0, which is noted, where they cannot be counted."""
+        try:
+            return self.flops(arrays)
+        except MemoryError:
+            raise
+        except Exception as error:
+            cause = error.__cause__ or error
+            why = " ".join(str(cause).split())[:80]
+            self.notes.append(
+                f"its operations cannot be counted ({type(cause).__name__}: {why}): how near a step"
+                " is to the arithmetic's bound is unknown"
+            )
+            return 0
+
+    def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
+        """What was found out. timed: whether this CPU is what will train."""
+        tried, rows = self.tried()
+        arrays = self.cut(rows)
+        if wrong := [
+            name
+            for name, gradient in tried.gradients.items()
+            if gradient is not None and not np.isfinite(gradient).all()
+        ]:
+            raise JobError(
+                f"the first batch gives {wrong[0].removeprefix('model.')} a gradient that is not"
+                f" finite ({self.job.made_at})"
+            )
+        checked_in, unchecked = self.comparability(rows, tried.random)
+        precision = self.precision
+        reached = self.reached(tried, rows, precision)
+        fixed = [*self.frozen, *reached.idle]
+        tables = self.tables(tried, arrays)
+        self.notes += notes_of(reached, fixed, self.job.optimizer)
+        count = len(arrays[0])
+        rest: dict[str, Any] = {
+            "variables": [
+                (name, shape) for name, shape in self.shapes.items() if name not in fixed
+            ],
+            "tables": {name: table for name, table in tables.items() if name not in fixed},
+            "flat": [name for name in reached.flat if name not in fixed],
+            "tied": self.tied,
+            "fixed": fixed,
+            "idle": reached.idle,
+            "seldom": reached.seldom,
+            "optimizer": asdict(self.job.optimizer),
+            "structure": self.structure,
+            "framework": self.framework,
+            "leaves": self.leaves,
+            "any_rows": rows is not None and self.divides,
+            "forward_flops": max(1.0, self.counted_flops(arrays) / count),
+            # what is kept is written once and read once at least
+            "memory_passes": max(1.0, 2 * tried.kept / count),
+            "checked_in": checked_in,
+            "unchecked": unchecked,
+        }
+        self.confirmed(rest, rows, precision)
+        rest["notes"] = list(dict.fromkeys(self.notes))
+        told = json.dumps(
+            {
+                **rest,
+                "forward_flops": 0,
+                "tables": sorted(rest["tables"]),
+                "loss": f"{tried.loss:.5g}",
+            },
+            default=str,
+        ).encode()
+        title = re.sub(r"[^A-Za-z0-9_]+", "-", self.job.title)[:LONGEST_TITLE]
+        name = f"{title}-{hashlib.sha256(told + code).hexdigest()[:8]}"
+        rest["step_here_s"] = self.step_s() if timed else 0.0
+        return Described(
+            name=name, job=packed or f"{name}.job", file=file, values=f"{name}.values", **rest
+        )
+
+
+def code_of(job: Job) -> bytes:
+    """The text of what the job is made of, as far as it has one: whether it is the one that was
+    measured before.
+    """
+    texts = [repr((job.batch_size, job.precision))]
+    for part in (job.model, job.batch, job.loss):
+        try:
+            texts.append(
+                inspect.getsource(
+                    part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
+                )
+            )
+        except (OSError, TypeError):
+            texts.append(repr(type(part)))
+    return "\n".join(texts).encode()
+
+
+def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
+    """Which framework the job's model is of: a model, its class, or what makes one (else a
+    JobError); Keras' run on TensorFlow here.
+    """
+    made = job.model
+    if inspect.isroutine(made):
+        with telling(f"model {job.title!r}", job.made_at):
+            made = made()
+    # nobody has made a model of Keras who has not imported it by now
+    keras = sys.modules.get("keras")
+    found = made if isinstance(made, type) else type(made)
+    return (
+        "tensorflow"
+        if keras and issubclass(found, keras.Model) and keras.backend.backend() != "torch"
+        else "torch"
+    )
+
+
+def describe(
+    job: Job,
+    folder: Path,
+    replicas: int,
+    named: str = "",
+    timed: bool = True,
+    packed: bytes = b"",
+    code: bytes = b"",
+    twice_s: float = 0.0,
+) -> Described:
+    """The job's description, written into a folder with its values; a JobError names what failed.
+    named: "FILE.py:NAME" of a file's. packed, code: of any other job, as the process that made it
+    has them. twice_s: so long it may take to make batches and model again, in new processes (0:
+    they are not).
+    """
+    file, _, called = named.rpartition(":")
+    code = code or (Path(file).read_bytes() + called.encode() if named else code_of(job))
+    packed = packed or (b"" if named else pack(job))
+    framework = framework_of(job)
+    with contextlib.ExitStack() as ending:
+        ending.enter_context(undisturbed())
+        again = None
+        if twice_s and framework == "torch":
+            from multigpu.user_model.reproducible import Twice
+
+            again = ending.enter_context(Twice(named, packed))
+        examination: Examination = importlib.import_module(
+            f"multigpu.user_model.examine_{framework}"
+        ).Examined(job, replicas)
+        structure, arrays = examination.structure, examination.arrays
+        few = min(SAMPLES, job.batch_size)
+        drawn = several(framework, job, replicas, structure, arrays, few)
+        if again is not None:
+            rows = few if drawn.few else job.batch_size
+            again.give(examination.stored, structure, arrays, rows, replicas)
+        described = examination.described(named, bool(named), code, timed)
+        described = described.model_copy(
+            update={
+                "ragged": drawn.ragged,
+                "any_rows": described.any_rows and drawn.few,
+                "notes": [*described.notes, *drawn.notes],
+            }
+        )
+        described = described.model_copy(update=making_of(job, framework, replicas))
+        if again is not None:
+            from multigpu.user_model.reproducible import told_of
+
+            described = told_of(described, job.title, again.found(twice_s), drawn.small)
+    folder.mkdir(parents=True, exist_ok=True)
+    examination.store(folder / described.values)
+    if packed:
+        (folder / described.job).write_bytes(packed)
+    (folder / f"{described.name}.json").write_text(described.model_dump_json(indent=1))
+    return described

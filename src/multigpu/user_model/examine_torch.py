@@ -1,0 +1,338 @@
+"""A user's PyTorch job, examined."""
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.flop_counter import FlopCounterMode
+
+from multigpu.machine.machine import cores_here
+from multigpu.user_model.examine import FLAT, Examination, Precision
+from multigpu.user_model.examined import Reached, Tried
+from multigpu.user_model.lookups_torch import is_plain, located, watched_embeddings
+from multigpu.user_model.plain_torch import PlacedStep, PlainStep, first_difference, largest
+from multigpu.workloads.own.batches import arrays_of_step, batches_of, put_together
+from multigpu.workloads.own.description import Described, Table
+from multigpu.workloads.own.job import Job, JobError, telling
+from multigpu.workloads.own.modules import cast, checked_parameters, without_dropout
+from multigpu.workloads.own.torch import loss_of, own_module, tensors_of, variables_of
+
+KINDS = {"fp32": torch.float32, "fp64": torch.float64}
+
+
+WHOLE_S = 10.0  # that a pass of a whole batch may take; if longer, few samples are examined
+REACHED_S = 5.0  # after which no further batch is looked through for gradients
+CONFIRMED_S = 5.0  # after which no further step is compared with plain PyTorch
+BATCHES, MOST_BATCHES = 4, 24  # looked through; the more where a parameter has no gradient yet
+PARTS = 32  # of few samples each, that are looked through for gradients besides
+CONFIRMED = 3  # steps compared with plain PyTorch
+
+
+class Examined(Examination):
+    """Of an `nn.Module`. drawn: arrays of batches, by number; few: how many samples of them are
+    examined, None: all.
+    """
+
+    framework: Literal["torch"] = "torch"
+    few: int | None = None
+
+    def __init__(self, job: Job, replicas: int) -> None:
+        left_out: list[str] = []
+        self.module = self._made(job, left_out)
+        checked_parameters(job, self.module)
+        self.drawn: dict[int, list[np.ndarray]] = {}
+        super().__init__(job, replicas)
+        self.notes += left_out
+        self.parameters, self.tied = variables_of(self.module)
+        self.shapes = {
+            name: tuple(parameter.shape)
+            for name, parameter in self.parameters.items()
+            if parameter.requires_grad and parameter.numel()
+        }
+        if empty := [name for name, parameter in self.parameters.items() if not parameter.numel()]:
+            named = empty[0].removeprefix("model.")
+            self.notes.append(f"{named} has no elements: nothing of it is trained")
+        self.frozen = [name for name in self.parameters if name not in self.shapes]
+        self.stored = {name: value.detach().clone() for name, value in self.parameters.items()}
+        self.stored |= {
+            f"model.{name}": value.detach().clone()
+            for name, value in self.module.named_buffers(remove_duplicate=False)
+            if value is not None
+        }
+
+    @staticmethod
+    def _made(job: Job, notes: list[str] | None = None) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return own_module(job, notes)
+
+    def plain(self, precision: Precision) -> nn.Module:
+        module = self._made(self.job)
+        without_dropout(module)
+        return cast(module, KINDS[precision])
+
+    @contextmanager
+    def without_norms(self, model: Any) -> Iterator[bool]:
+        norms = [part for part in model.modules() if isinstance(part, _BatchNorm) and part.training]
+        for norm in norms:
+            norm.eval()
+        try:
+            yield bool(norms)
+        finally:
+            for norm in norms:
+                norm.train()
+
+    def store(self, path: Path) -> None:
+        torch.save(self.stored, path)
+
+    def step(
+        self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32"
+    ) -> Tried:
+        usual = torch.get_default_dtype()
+        if precision == "fp64":
+            torch.set_default_dtype(torch.float64)
+        try:
+            return self._step(
+                tensors_of(arrays, KINDS[precision]), self.module if model is None else model
+            )
+        finally:
+            torch.set_default_dtype(usual)
+
+    def _step(self, batch: dict[str, Tensor], module: nn.Module) -> Tried:
+        parameters, _ = variables_of(module)
+        kept: dict[int, int] = {}
+        fixed = {value.untyped_storage().data_ptr() for value in parameters.values()}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if (place := tensor.untyped_storage().data_ptr()) not in fixed:
+                kept[place] = max(kept.get(place, 0), tensor.numel())
+            return tensor
+
+        with torch.random.fork_rng(devices=[]), watched_embeddings(module) as asked:
+            torch.manual_seed(1)
+            before = torch.get_rng_state()
+            with saved_tensors_hooks(keep, lambda tensor: tensor):
+                loss = loss_of(self.job, module, put_together(self.structure, batch))
+            random = not torch.equal(before, torch.get_rng_state())
+            if not loss.requires_grad:
+                raise JobError(
+                    "the loss depends on no parameter that is trained: nothing can be learned"
+                    f" ({self.job.made_at})"
+                )
+            value = self.checked(float(loss.detach()))
+            with telling("backward", self.job.made_at):
+                loss.backward()
+        gradients = {
+            name: (
+                None
+                if p.grad is None
+                else (p.grad.to_dense() if p.grad.is_sparse else p.grad).numpy()
+            )
+            for name, p in parameters.items()
+        }
+        module.zero_grad()
+        return Tried(value, sum(kept.values()), asked, gradients, random)
+
+    def flops(self, arrays: list[np.ndarray]) -> int:
+        found = list[int]()
+
+        def recurrent(layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
+            first = inputs[0]
+            positions = (
+                len(first.data)
+                if isinstance(first, PackedSequence)
+                else first.numel() // first.shape[-1]
+            )
+            found.append(
+                2
+                * positions
+                * sum(weight.numel() for weight in layer.parameters() if weight.ndim == 2)
+            )
+
+        with (
+            torch.random.fork_rng(devices=[]),
+            FlopCounterMode(display=False) as counter,
+            ExitStack() as hooks,
+        ):
+            for layer in self.module.modules():
+                if isinstance(layer, nn.RNNBase):
+                    hooks.enter_context(layer.register_forward_pre_hook(recurrent))
+            loss_of(
+                self.job,
+                self.module,
+                put_together(self.structure, tensors_of(arrays, torch.float32)),
+            )
+        return counter.get_total_flops() + sum(found)
+
+    def tables(self, tried: Tried, arrays: list[np.ndarray]) -> dict[str, Table]:
+        found, batch = {}, tensors_of(arrays, torch.float32)
+        if any(isinstance(part, nn.Embedding) and part.sparse for part in self.module.modules()):
+            self.notes.append("gradients of sparse embeddings are merged as arrays here")
+        for name, asked in tried.asked.items():
+            layer = self.module.get_submodule(name.removeprefix("model.").removesuffix(".weight"))
+            assert isinstance(layer, nn.Embedding)
+            plain = is_plain(layer) and re.fullmatch(r"[\w.]{1,150}", name)
+            if (
+                len(asked) == 1
+                and plain
+                and name in self.parameters
+                and name not in self.tied.values()
+            ):
+                table = located(asked[0], batch, layer.padding_idx)
+                if table is not None:
+                    found[name] = table
+                    continue
+            self.notes.append(
+                f"the rows that {name.removeprefix('model.')} is asked for are not known before the"
+                " model runs: it travels whole"
+            )
+        return found
+
+    def whole_batch(self, number: int, rows: int | None) -> list[np.ndarray]:
+        """The arrays of a batch: of every replica in step 0, then in step 1, and so on. rows: of
+        it; None: all.
+        """
+        if number not in self.drawn:
+            step, rank = divmod(number, self.replicas)
+            source = batches_of(
+                self.framework, self.job, self.job.batch_size, self.replicas, rank, 0
+            )
+            structure, arrays = arrays_of_step(source, step)
+            if structure != self.structure:
+                raise JobError(
+                    f"batch gave {structure} in step {step} and {self.structure} at first: every"
+                    f" batch must be built alike ({self.job.made_at})"
+                )
+            self.drawn[number] = arrays
+        return [array[:rows] for array in self.drawn[number]]
+
+    def examined_rows(self, rows: int | None) -> int | None:
+        """How many samples of a batch are examined; None: all, unless that takes too long."""
+        if rows is None:
+            return None
+        began = time.monotonic()
+        self.step(self.cut(rows))
+        sample_s = (time.monotonic() - began) / rows
+        return None if sample_s * self.job.batch_size <= WHOLE_S else rows
+
+    def reached(self, tried: Tried, rows: int | None, precision: Precision) -> Reached:
+        kind = KINDS[precision]
+        self.few = self.examined_rows(rows)
+        plain = PlainStep(self.job, self.plain(precision), self.structure, kind)
+        counts = dict.fromkeys(self.shapes, 0)
+        sizes = dict.fromkeys(self.shapes, 0.0)
+        ends, batches = time.monotonic() + REACHED_S, 0
+        while batches < BATCHES or (batches < MOST_BATCHES and not all(counts.values())):
+            if batches and time.monotonic() > ends:
+                break
+            passed = plain.passed(tensors_of(self.whole_batch(batches, self.few), kind))
+            if not batches and (name := plain.changed(self.stored)):
+                raise JobError(
+                    f"forward itself changes the parameter {name.removeprefix('model.')} (as"
+                    " max_norm does): replicas would change their own copies apart, so no placement"
+                    f" trains what one process does ({self.job.made_at})"
+                )
+            most = max(map(largest, passed.gradients.values()), default=0.0)
+            for name in counts:
+                gradient = passed.gradients[name]
+                counts[name] += gradient is not None
+                if gradient is not None:
+                    sizes[name] = max(sizes[name], largest(gradient) / max(most, 1e-300))
+            batches += 1
+        flat = [name for name, size in sizes.items() if counts[name] and size <= FLAT]
+        missed = self._missed(plain, rows, ends) if rows is not None and self.divides else set()
+        return Reached(batches, counts, flat if precision == "fp64" else [], missed)
+
+    def _missed(self, plain: PlainStep, rows: int, ends: float) -> set[str]:
+        """Variables that few samples of a batch give no gradient, as many as there is time for."""
+        missed: set[str] = set()
+        for part in range(PARTS):
+            number, first = part % len(self.drawn), part // len(self.drawn) * rows
+            arrays = [array[first : first + rows] for array in self.drawn[number]]
+            if len(arrays[0]) < rows or time.monotonic() > ends:
+                break
+            with contextlib.suppress(JobError):
+                passed = plain.passed(tensors_of(arrays, plain.kind))
+                missed |= {name for name, value in passed.gradients.items() if value is None}
+        return missed
+
+    def confirmed(self, told: dict[str, Any], rows: int | None, precision: Precision) -> None:
+        every = told["tables"]
+        sets = [{}, every] if every else [{}]
+        whole, *looked_up = self._differences(told, precision, sets)
+        if whole and not self._makes_the_same(precision):
+            told["checked_in"] = None
+            told["unchecked"] = "two models made one after the other compute different losses"
+        elif whole and told["checked_in"]:
+            raise JobError(
+                f"model {self.job.title!r} is not what placements would train, since its parameters"
+                f" must lie where they say: {whole} ({self.job.made_at})"
+            )
+        if every and looked_up[0]:
+            each = self._differences(told, precision, [{name: every[name]} for name in every])
+            kept = {
+                name: table
+                for (name, table), wrong in zip(every.items(), each, strict=True)
+                if wrong is None
+            }
+            if len(kept) == len(every) or (
+                len(kept) > 1 and self._differences(told, precision, [kept])[0]
+            ):
+                kept = {}
+            for name in every:
+                if name not in kept:
+                    own = name.removeprefix("model.")
+                    self.notes.append(
+                        f"{own} is used otherwise than by looking rows up once: it travels whole"
+                    )
+            told["tables"] = kept
+
+    def _differences(
+        self, told: dict[str, Any], precision: Precision, sets: list[dict[str, Table]]
+    ) -> list[str | None]:
+        """In which the engines' steps differ from plain PyTorch, for each set of tables."""
+        kind = KINDS[precision]
+        given = {**told, "name": "examined", "job": "", "file": False, "values": ""}
+        placed = [
+            PlacedStep(self.job, Described(**{**given, "tables": tables}), self.stored, kind)
+            for tables in sets
+        ]
+        plain = PlainStep(self.job, self.plain(precision), self.structure, kind)
+        ends = time.monotonic() + CONFIRMED_S
+        return first_difference(
+            plain,
+            placed,
+            lambda step: tensors_of(self.whole_batch(step, self.few), kind),
+            CONFIRMED,
+            lambda step: time.monotonic() < ends,
+        )
+
+    def _makes_the_same(self, precision: Precision) -> bool:
+        """Whether two models, made one after the other, have one loss."""
+        batch = tensors_of(self.whole_batch(0, self.few), KINDS[precision])
+        losses = [
+            PlainStep(self.job, self.plain(precision), self.structure, KINDS[precision])
+            .passed(batch)
+            .loss
+            for _ in range(2)
+        ]
+        return losses[0] == losses[1]
+
+    def step_s(self) -> float:
+        threads = torch.get_num_threads()
+        # this process's share of the cores
+        torch.set_num_threads(max(1, cores_here() // self.replicas))
+        try:
+            return super().step_s()
+        finally:
+            torch.set_num_threads(threads)

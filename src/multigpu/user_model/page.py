@@ -1,0 +1,342 @@
+"""The page of a comparison: what is fastest, the table, where a step goes, the nearest published
+job, what was not measured and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader
+
+from multigpu.analysis.compare import scaling
+from multigpu.analysis.estimate import estimate
+from multigpu.analysis.points import Missing, where
+from multigpu.analysis.read import read_study
+from multigpu.analysis.show import table, text
+from multigpu.analysis.words import devices_text, plural
+from multigpu.spec.model import Model
+from multigpu.user_model.parts import input_of
+from multigpu.user_model.placed import USUAL, called
+from multigpu.user_model.trust import DISTURBED, figure_text
+from multigpu.user_model.verdict import answer, titled
+from multigpu.workloads import description_of, find_model, optimizer_of
+
+if TYPE_CHECKING:
+    from multigpu.user_model.result import Result
+
+CLOCKS = "clocks disagree"
+"""So begins a flag that short windows of a busy machine often have; its figures stand."""
+
+NEAR = 4.0
+"""A published job is near whose parameters, and operations of a sample, are within so many times
+the user's.
+"""
+
+
+def apart(own: Model, row: pd.Series) -> tuple[float, float]:
+    """How far a published row's model is in parameters and in operations of a sample, as logarithms
+    of ratios.
+    """
+    model = find_model(row["workload"], row["model"])
+    operations = model.forward_flops_per_unit * (
+        1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"])
+    )
+    return abs(math.log(model.parameters / own.parameters)), abs(
+        math.log(operations / own.forward_flops_per_unit)
+    )
+
+
+def beside(result: Result) -> pd.DataFrame:
+    """Each placement's share of perfect scaling, here and of the nearest published job on as many
+    GPUs: a row a placement and a place.
+
+    Columns: name, place ("here", or model, precision, batch and machine of the job), efficiency
+        with _low and _high, n. The nearest job
+    differs least in parameters and operations, both within `NEAR` times; of several, that of most
+    placements. Missing: there is none.
+    """
+    run = next((run for run in result.runs if run.devices > 1), result.runs[0])
+    study = scaling(
+        where(read_study().everywhere, framework=run.framework, devices=[1, run.devices])
+    )
+    rows = study[
+        study["devices"].eq(run.devices)
+        & study["execution"].isin(USUAL)
+        & study["efficiency_best"].notna()
+        & study["n"].gt(1)
+    ]
+    rows = rows[rows["placement"].isin(result.names)].reset_index(drop=True)
+    far = pd.DataFrame(
+        [apart(description_of(run), row) for _, row in rows.iterrows()],
+        columns=["parameters", "operations"],
+    )
+    rows = rows.assign(apart=far.sum(axis=1))[(far <= math.log(NEAR)).all(axis=1)]
+    if rows.empty:
+        raise Missing(
+            f"no published job on {run.devices} GPUs has about as many parameters and operations a"
+            " sample as this model"
+        )
+    job = [
+        "apart",
+        "machine",
+        "model",
+        "batch_size",
+        "precision",
+        "layout",
+        "optimizer",
+        "inputs",
+        "scaling",
+        "framework_version",
+    ]
+    rows["met"] = rows.groupby(job, dropna=False)["placement"].transform("nunique")
+    rows = rows.sort_values(["apart", "met", "n"], ascending=[True, False, False], kind="stable")
+    there = rows.merge(rows.iloc[[0]][job], on=job).drop_duplicates("placement")
+    place = "{model}, {precision}, {batch_size} per GPU, {machine}".format(**there.iloc[0])
+    ends = ("", "_low", "_high")
+    there = there.assign(
+        name=there["placement"],
+        place=place,
+        **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends},
+    )
+    here = result.frame[result.frame["name"].isin(there["name"])]
+    here = here.assign(
+        place="here", **{f"efficiency{end}": here[f"speedup{end}"] / run.devices for end in ends}
+    )
+    return pd.concat([here, there])[
+        ["name", "place", *(f"efficiency{end}" for end in ends), "n"]
+    ].reset_index(drop=True)
+
+
+TEMPLATE = Environment(
+    loader=PackageLoader("multigpu.user_model", "."), autoescape=True
+).get_template("own.html.j2")
+NOTE = (
+    "Samples/s of all devices; in brackets the 95% interval over repeats. Times of one device, and"
+    " steps, are on batches that are on the devices already."
+)
+
+COLUMNS = (
+    "placement = name | {rates} | times one device = speedup_text | step = step_s:ms |"
+    " peak_memory_gib | moved a step = moved_bytes | beside one process = equal |"
+    " measured = measured | which = title"
+)
+"""The table on a page. {rates}: `READY` where input takes a share of a step, else `ALIKE`."""
+
+ALIKE = "samples/s = rate_text"
+READY = "samples/s, batches ready = rate_text | samples/s with its input = fed_text"
+
+PRINTED = {
+    "placement": "{name}",
+    "samples/s": "{rate_text}",
+    "with its input": "{fed_text}",
+    "times one device": "{speedup_text}",
+    "step": "{step_s:ms}",
+    "moved": "{moved_bytes:bytes}",
+    "beside one process": "{equal}",
+    "measured": "{measured}",
+}
+"""The table on a terminal: heading -> a row's text."""
+
+
+def remarks(result: Result) -> list[str]:
+    """What a reader should know of the comparison: of the job, of what failed, and of what was left
+    out.
+    """
+    found = [f"{name}: {doubt.sentence}." for name, own in result.doubts.items() for doubt in own]
+    found += [
+        f"{name}: {left} of {every} repeats were disturbed and are left out."
+        for name, left, every in _left_out(result)
+    ]
+    found += [f"{name}: {flag}." for name, flag in _flags(result)]
+    if result.described.unchecked:
+        found.append(f"Not compared with one process: {result.described.unchecked}.")
+    if result.left_out:
+        found.append(
+            f"{result.budget_s:g} s did not reach {', '.join(result.left_out)}: give a larger"
+            " budget, what was measured stays."
+        )
+    found += [f"{name} failed: {why}." for name, why in result.failed.items()]
+    if result.runs[0].device_type == "cpu":
+        cores = f"{result.runs[0].host_cores} of this computer's cores"
+        what = (
+            "processes on a CPU"
+            if result.described.framework == "torch"
+            else "parts of one process on a CPU"
+        )
+        found.append(
+            f"Devices here are {what}: one device alone has {cores}, several share all of them."
+        )
+    return found
+
+
+def noted(result: Result) -> list[str]:
+    """What a reader should know of "equal": how the job was understood."""
+    return [f"{note[:1].upper()}{note[1:]}." for note in result.described.notes]
+
+
+def _left_out(result: Result) -> Iterator[tuple[str, int, int]]:
+    """Placements of which disturbed repeats are left out: how many, of how many."""
+    for name in result.names:
+        every = [
+            record
+            for record in result.records
+            if record.status == "ok" and not record.run.traced_steps and called(record.run) == name
+        ]
+        if left := len(every) - len(result.measured(name)):
+            yield name, left, len(every)
+
+
+def _flags(result: Result) -> list[tuple[str, str]]:
+    """What else is flagged of the Records that count, each once: placement and flag."""
+    return list(
+        dict.fromkeys(
+            (name, flag)
+            for name in result.names
+            for record in result.measured(name)
+            if record.measurement
+            for flag in record.measurement.flags
+            if not flag.startswith((*DISTURBED, CLOCKS))
+        )
+    )
+
+
+def measured(result: Result) -> pd.DataFrame:
+    """The table of placements, in seconds, with titles, and with figures as text, beside which it
+    is said why they are doubted.
+    """
+    rows = result.table()
+    texts = {"rate": "rate", "fed_rate": "rate", "speedup": "times"}
+    told = {
+        name: [
+            figure_text(estimate(row, name), form) if not pd.isna(row[name]) else "–"
+            for _, row in rows.iterrows()
+        ]
+        for name, form in texts.items()
+    }
+    doubts = [
+        ", ".join(short for short in row["doubts"].split(", ") if short and short not in figure)
+        for (_, row), figure in zip(rows.iterrows(), told["rate"], strict=True)
+    ]
+    beside = [f": {doubt}" if doubt else "" for doubt in doubts]
+    return rows.assign(
+        step_s=rows["step_ms"] / 1e3,
+        title=[titled(name) for name in rows["name"]],
+        rate_text=told["rate"],
+        fed_text=told["fed_rate"],
+        speedup_text=[f"{text}{more}" for text, more in zip(told["speedup"], beside, strict=True)],
+        measured=[
+            f"{plural(row['repeats'], 'repeat')}, {plural(row['launches'], 'launch', 'launches')}"
+            for _, row in rows.iterrows()
+        ],
+    )
+
+
+def has_input(result: Result) -> bool:
+    """Whether making batches takes a share of any placement's step."""
+    return any(input_of(result, name) is not None for name in result.names)
+
+
+def causes(result: Result) -> pd.DataFrame:
+    """Where a step goes, in seconds: cause, time, time_low, time_high, known_by (Missing where that
+    is not known).
+    """
+    found = result.why_not_scaling()
+    return found.assign(**{f"time{end}": found[f"ms{end}"] / 1e3 for end in ("", "_low", "_high")})
+
+
+def lines(result: Result) -> list[str]:
+    """The comparison as text: the answer, the table, where a step goes, and what to know of it."""
+    rows = measured(result)
+    shown = {
+        heading: form
+        for heading, form in PRINTED.items()
+        if heading != "with its input" or has_input(result)
+    }
+    printed = pd.DataFrame({heading: text(rows, form) for heading, form in shown.items()})
+    try:
+        parts = list(text(causes(result), "{time:ms interval}  {cause}"))
+    except Missing as missing:
+        parts = [str(missing)]
+    return [
+        *answer(result),
+        "",
+        printed.to_string(index=False),
+        "",
+        *parts,
+        "",
+        *noted(result),
+        *remarks(result),
+        f"Page: {result.folder / 'index.html'}",
+    ]
+
+
+def shown_causes(result: Result) -> str:
+    """Where a step goes, as HTML, or why that is not known."""
+    try:
+        return str(table(causes(result), "cause | of a step = time:ms interval | known_by"))
+    except Missing as missing:
+        return f"<p>{escape(str(missing))}</p>"
+
+
+def shown_beside(result: Result) -> str:
+    """This machine beside the published job nearest to this model, as HTML: a figure and a table;
+    nothing where none is near.
+    """
+    try:
+        rows = beside(result)
+    except Missing:
+        return ""
+    # whatever draws takes seconds to load, and few models are near
+    from multigpu.analysis.picture import shown
+    from multigpu.analysis.plots import dots
+
+    title, caption = (
+        "Of perfect scaling, here and on a published machine",
+        "From one device at its best; 95% intervals over repeats.",
+    )
+    picture = dots(
+        rows,
+        "efficiency",
+        "name",
+        title,
+        caption,
+        hue="place",
+        form="percent",
+        xlabel="of perfect scaling",
+        line_at=1,
+    )
+    columns = "placement = name | of perfect scaling = efficiency:percent interval | n"
+    nearest = f"Nearest in parameters and operations of a sample: {rows['place'].iloc[-1]}."
+    return (
+        "<h2>Your machine beside"
+        f" ours</h2>{shown(picture, 'beside')}{table(rows, columns, by='place', note=nearest)}"
+    )
+
+
+def page(result: Result, whole: bool = True) -> str:
+    """The page, or what stands on it."""
+    run = result.runs[-1]
+    return TEMPLATE.render(
+        whole=whole,
+        title=f"{result.described.name} on {devices_text(run.devices, run.device_type)}",
+        answer=answer(result),
+        machine=result.records[0].machine.name,
+        run=run,
+        optimizer=optimizer_of(run).name,
+        table=str(
+            table(
+                measured(result),
+                COLUMNS.format(rates=READY if has_input(result) else ALIKE),
+                note=NOTE,
+            )
+        ),
+        causes=shown_causes(result),
+        beside=shown_beside(result),
+        notes=noted(result),
+        remarks=remarks(result),
+        refused=result.refused,
+    )

@@ -1,0 +1,149 @@
+"""Where a step of a comparison goes: for its batch, for what one device takes, for others that
+share the machine or are slow, and for what the placement adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.explain import step_parts
+from multigpu.analysis.explain_text import PART_NAMES
+from multigpu.analysis.points import Missing
+from multigpu.analysis.statistics import mean_interval
+from multigpu.analysis.traces import causes_frame
+from multigpu.placements import find_placement
+from multigpu.user_model.placed import USUAL, Placed, called, less, no_more
+from multigpu.user_model.rates import input_s
+from multigpu.user_model.slow import SlowRank, by_replicas, by_trace
+from multigpu.user_model.trust import NEAR
+
+if TYPE_CHECKING:
+    from multigpu.user_model.result import Result
+
+INPUT = PART_NAMES["input"]
+COMPUTING = "computing, as on one device"
+SHARED = "devices share this machine"
+MERGING = "gradients and variables travel and merge"
+REST = "rest"
+SLOW = "waiting for rank {rank}, which is slower"
+
+Part = tuple[str, Estimate, str]
+"""A part of a step: its cause, its seconds, and what it is known by."""
+
+
+def mean_of(values: Sequence[float]) -> Estimate:
+    """The mean of some Records' figures with its 95% interval; of one Record without."""
+    return Estimate(fmean(values), *mean_interval(values))
+
+
+def step_of(result: Result, name: str) -> Estimate:
+    """A step on batches that are on the device already, s."""
+    rate, step_s = result[name].rate, float(result[name].row["step_time_s"])
+    return Estimate(
+        step_s, step_s * rate.value / rate.high, step_s * rate.value / rate.low, rate.keys
+    )
+
+
+def input_of(result: Result, name: str) -> Estimate | None:
+    """What a step as given takes longer than one on batches that are on the device already, s; None
+    where that was not measured, since it is next to nothing.
+    """
+    batch_s = result.described.batch_s
+    paid = [input_s(record, batch_s) for record in result.measured(name)]
+    known = [seconds for seconds in paid if seconds is not None]
+    if not known:
+        return None
+    told = mean_of(known)
+    return Estimate(told.value, max(0.0, told.low), told.high)
+
+
+def slow_rank(result: Result, placed: Placed) -> SlowRank | None:
+    """The rank that others wait for: of independent replicas in this form where they were measured,
+    else of the placement's trace.
+    """
+    alone = called(placed.run.model_copy(update={"placement": "independent"}))
+    if placed.run.devices > 1 and alone in result.names:
+        return by_replicas(result.measured(alone))
+    return by_trace(result.measured(placed.name, traced=True))
+
+
+def _trace_parts(result: Result, placed: Placed) -> dict[str, float]:
+    """The parts of a traced step but its input, which is measured apart; none where none was
+    traced.
+    """
+    records = result.measured(placed.name, traced=True)
+    found = step_parts(causes_frame(records), float(placed.row["step_time_s"])) if records else None
+    return {name: value for name, value in (found or {}).items() if name != "input" and value > 0}
+
+
+def _shares(parts: dict[str, float], whole: Estimate) -> list[Part]:
+    """Parts of a trace as shares of `whole`, the longest first."""
+    total = sum(parts.values())
+    if not total or whole.value <= 0:
+        return []
+    longest = sorted(parts.items(), key=lambda pair: -pair[1])
+    return [(PART_NAMES[name], whole / (total / value), "trace") for name, value in longest]
+
+
+def parts(result: Result, placed: Placed) -> pd.DataFrame:
+    """Where a step as given goes, in ms with their 95% intervals: cause, ms, ms_low, ms_high,
+    known_by; they add up to the step. Missing: one device was not measured.
+
+    In this order: what the step waits for its batch (the step as given, less one on batches that
+    are on the device already); what one device takes; what independent replicas take more, which
+    share this machine and nothing else, but what the slowest rank takes more than the others; that;
+    and what the placement takes more than all these, divided by a trace where there is one.
+    """
+    alone = called(placed.run.model_copy(update={"devices": 1}))
+    if alone not in result.names:
+        raise Missing(f"{alone} was not measured within the budget: give more of it")
+    rows: list[Part] = []
+    if waited := input_of(result, placed.name):
+        rows.append((INPUT, waited, "the step as given, less one on batches that were ready"))
+    if placed.name == alone:
+        own = step_of(result, alone)
+        computing: list[Part] = [(COMPUTING, own, "one device's step")]
+        rows += _shares(_trace_parts(result, placed), own) or computing
+    else:
+        rows += _of_several(result, placed, alone)
+    table = pd.DataFrame(
+        [(cause, 1e3 * e.value, 1e3 * e.low, 1e3 * e.high, how) for cause, e, how in rows]
+    )
+    return table.set_axis(["cause", "ms", "ms_low", "ms_high", "known_by"], axis=1)
+
+
+def _of_several(result: Result, placed: Placed, alone: str) -> list[Part]:
+    one, own = step_of(result, alone), step_of(result, placed.name)
+    how = "one device's step"
+    if one.value > NEAR * own.value:
+        how = f"the whole step: one device's is longer ({one:ms})"
+    rows: list[Part] = [(COMPUTING, no_more(one, own), how)]
+    merges = find_placement(placed.run.placement).merge != "none"
+    slow = slow_rank(result, placed)
+    waiting = no_more(mean_of(slow.excess_s), less(own, one)) if slow else None
+    rest, told = one, "the step, less one device's"
+    if "independent" in result.names and placed.run.execution in USUAL:
+        replicas = no_more(step_of(result, "independent"), own)
+        shared = less(replicas, one)
+        rest = max(replicas, one, key=lambda step: step.value)
+        told = "the step, less independent replicas'"
+        how = "independent replicas, less one device"
+        if slow and waiting:
+            waiting = no_more(waiting, shared)
+            shared = less(shared, waiting)
+            how = f"{how} and what rank {slow.rank} takes longer"
+        rows.append((SHARED, shared, how))
+        more = less(own, rest)
+    else:
+        more = less(less(own, rest), waiting) if waiting else less(own, rest)
+    if slow and waiting and waiting.value > 0:
+        rows.append((SLOW.format(rank=slow.rank), waiting, slow.known_by))
+    if not merges:
+        return [*rows, (REST, more, told)] if more.value > 0 else rows
+    waits = {name: s for name, s in _trace_parts(result, placed).items() if name != "compute"}
+    return [*rows, *(_shares(waits, more) or [(MERGING, more, told)])]

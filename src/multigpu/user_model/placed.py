@@ -1,0 +1,84 @@
+"""One placement of a comparison."""
+
+import importlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.spec.run import Run
+from multigpu.user_model.trust import figure_text
+from multigpu.workloads.own.description import Described
+
+ONE = "one device"
+"""What the baseline is called among placements."""
+
+
+USUAL = ("eager", "graph")
+"""Forms of execution that a placement's name does not tell."""
+
+
+def called(run: Any) -> str:
+    """The name of a Run, or of its point, in a comparison."""
+    form = "" if run.execution in USUAL else f", {run.execution}"
+    return f"{ONE if run.devices == 1 else run.placement}{form}"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One placement of a comparison: its Run and its row of the table."""
+
+    run: Run
+    row: pd.Series
+    described: Described
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return called(self.run)
+
+    @property
+    def rate(self) -> Estimate:
+        """Samples/s of all devices, on batches that are on them already."""
+        return estimate(self.row, "rate")
+
+    @property
+    def fed_rate(self) -> Estimate:
+        """Samples/s of all devices, with batches made as the job makes them."""
+        return estimate(self.row, "fed_rate")
+
+    @property
+    def speedup(self) -> Estimate:
+        """`rate` over that of one device at its best."""
+        return estimate(self.row, "speedup")
+
+    def __str__(self) -> str:
+        known = self.run.devices > 1 and not pd.isna(self.row["speedup"])
+        gain = f", {figure_text(self.speedup, 'times')} times one device" if known else ""
+        return f"{self.name}, {figure_text(self.rate, 'rate')}{gain}"
+
+    def wrap(self, module: Any) -> Any:
+        """The user's module under this placement: of PyTorch, for a loop of their own that
+        `torchrun` starts (`user_model.wrap_torch`); of Keras, or what makes it, a model that `fit`
+        trains so on joined batches, to be compiled under `model.distribute_strategy.scope()`. A
+        ValueError says what can be had where this cannot.
+        """
+        library = importlib.import_module(f"multigpu.user_model.wrap_{self.run.framework}")
+        return library.wrapped(self.run, self.described, self.folder, module)
+
+
+def no_more(part: Estimate, whole: Estimate) -> Estimate:
+    """What is part of a step is no longer than it, whatever noise says."""
+    return part if part.value <= whole.value else whole
+
+
+def less(own: Estimate, base: Estimate) -> Estimate:
+    """What one takes more than another; nothing, with its upper bound, where it takes less."""
+    value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
+    low, high = (
+        math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half)
+    )
+    return Estimate(max(0.0, value), low, high, own.keys | base.keys)

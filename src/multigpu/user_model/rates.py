@@ -1,0 +1,56 @@
+"""Rates of a comparison: of steps as given, and on batches that are on the device already."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from multigpu.analysis.explain import wait_of
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.points import points
+from multigpu.records.record import Record
+from multigpu.user_model.placed import called
+from multigpu.user_model.trust import disturbances
+
+
+def input_s(record: Record, batch_s: float) -> float | None:
+    """What a step as given takes longer than one on batches that are on the device already, s; None
+    where that was not measured, since input takes next to nothing.
+
+    On a CPU it is no more than the step waited for its batch and what making two such batches takes
+    by itself (`batch_s`), which is all that a thread beside the step can take from it, and more:
+    what is left of a difference of two short windows is other work of the computer.
+    """
+    run, measured = record.run, record.measurement
+    if measured is None or measured.ready_step_s is None:
+        return None
+    longer_s = max(0.0, measured.wall_s / run.timed_steps - measured.ready_step_s)
+    if run.device_type != "cpu":
+        return longer_s
+    joined = run.devices if run.processes == "one" else 1
+    return min(longer_s, wait_of([record]) + 2 * joined * batch_s)
+
+
+def on_ready(record: Record, batch_s: float) -> Record:
+    """The Record as if its timed steps had not paid for their input (`input_s`)."""
+    measured, paid_s = record.measurement, input_s(record, batch_s)
+    if measured is None or not paid_s:
+        return record
+    wall_s = measured.wall_s - paid_s * record.run.timed_steps
+    return record.model_copy(update={"measurement": measured.model_copy(update={"wall_s": wall_s})})
+
+
+def rates_of(records: Sequence[Record]) -> pd.DataFrame:
+    """The points of Records, by name, in their order, which is that of the Runs."""
+    table = points(frame_of(records)).reset_index(drop=True)
+    names = [called(row) for _, row in table.iterrows()]
+    return table.assign(name=pd.Series(names, table.index, dtype="string"))
+
+
+def base_of(table: pd.DataFrame, each: Mapping[str, Sequence[Record]]) -> int | None:
+    """The place of one device at its best: of those that were not disturbed, where there are
+    any.
+    """
+    ones = table[table["devices"] == 1]
+    quiet = [not all(map(disturbances, each[str(name)])) for name in ones["name"]]
+    ones = ones[quiet] if any(quiet) else ones
+    return None if ones.empty else list(ones.index)[int(ones["rate"].argmax())]

@@ -1,0 +1,169 @@
+"""The finding of a comparison in words: what costs a step most where that is not computing, which
+placement is ahead, and how sure that is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.points import Missing
+from multigpu.analysis.words import devices_text, joined, plural
+from multigpu.placements import placements
+from multigpu.user_model.parts import input_of, parts, slow_rank, step_of
+from multigpu.user_model.placed import Placed
+from multigpu.user_model.trust import LAUNCHES, figure_text
+
+if TYPE_CHECKING:
+    from multigpu.user_model.result import Result
+
+MENTIONED, FIRST = 0.05, 0.25
+"""Shares of a step: a cause of at least the first is said, one of at least the second that is the
+largest beside computing is said before anything else.
+"""
+
+
+def titled(name: str) -> str:
+    """What a placement does, in a few words."""
+    row = placements().get(name.partition(",")[0])
+    return row.title if row else ""
+
+
+def answer(result: Result) -> list[str]:
+    """What was found, a paragraph each: what costs most, what is ahead and how sure that is, and
+    what costs less.
+    """
+    causes = list(_causes(result))
+    first = [words for share, words in causes if share >= FIRST]
+    rest = [words for share, words in causes if share < FIRST]
+    return [*first, sentence(result), *rest]
+
+
+def _causes(result: Result) -> Iterator[tuple[float, str]]:
+    """What a step pays beside computing and merging: its share of the step, and in words; the
+    larger first.
+    """
+    try:
+        placed = result.asked(None)
+        told = parts(result, placed)
+        slow = slow_rank(result, placed)
+    except Missing:
+        return
+    fed_s = float(placed.row["fed_step_s"])
+    found = []
+    waited = input_of(result, placed.name)
+    if waited and waited.value >= MENTIONED * fed_s and (not waited.known or waited.low > 0):
+        found.append((waited.value / fed_s, _input_words(result, placed, waited)))
+    of_rank = told[told["known_by"].eq(slow.known_by)]["ms"].sum() / 1e3 if slow else 0.0
+    if slow and of_rank >= MENTIONED * fed_s:
+        words = (
+            f"Rank {slow.rank} is slow: the others wait {Estimate(of_rank):ms} of a step of"
+            f" {Estimate(fed_s):ms} for it."
+        )
+        found.append((of_rank / fed_s, words))
+    yield from sorted(found, reverse=True)
+
+
+def _input_words(result: Result, placed: Placed, waited: Estimate) -> str:
+    """What making batches costs a step, and what would hide it."""
+    described, run = result.described, placed.run
+    fed, ready = Estimate(float(placed.row["fed_step_s"])), step_of(result, placed.name)
+    making_s = described.batch_s * (run.devices if run.processes == "one" else 1)
+    share = Estimate(waited.value / fed.value)
+    step = f"{placed.name}'s step" if run.devices > 1 else "a step"
+    found = (
+        f"Your {described.batch_by} costs {Estimate(waited.value):ms} of {step} of {fed:ms}"
+        f" ({share:percent})"
+    )
+    if making_s:
+        found += f", and takes {Estimate(making_s):ms} by itself"
+    found += f"; with batches ready a step takes {Estimate(ready.value):ms}."
+    if making_s:
+        workers = math.ceil(making_s / ready.value)
+        every = workers if run.processes == "one" else workers * run.devices
+        cores = result.records[0].machine.cores
+        said = f"; this machine has {plural(cores, 'core')}" if every > cores else ""
+        hide = "would hide it" if workers > 1 else "that competes with nothing would hide it"
+        what = plural(workers, "input worker")
+        a_device = "" if run.processes == "one" else " a device"
+        found += f" {what}{a_device} {hide}{said}."
+    return found
+
+
+def sentence(result: Result) -> str:
+    """Which placement is ahead, and how sure that is."""
+    if result.is_alone:
+        return _none_reached(result)
+    ahead, best = result.ahead, result.best
+    if ahead is None:
+        return "Nothing that trains what one process does was measured."
+    if best is None:
+        shorts = dict.fromkeys(doubt.short for own in result.doubts.values() for doubt in own)
+        why = joined(list(shorts))
+        return f"No verdict: no figure here can be believed ({why}). Ahead as measured: {ahead}."
+    return _sure(result, best)
+
+
+def _may_be_faster(result: Result, best: Placed) -> list[Placed]:
+    """Placements that are not believed, and may be as fast as the best for all their figures
+    say.
+    """
+    least = best.rate.low if best.rate.known else best.rate.value
+    found = []
+    for name in result.names:
+        placed = result[name]
+        most = placed.rate.high if placed.rate.known else placed.rate.value
+        if result.doubts[name] and result.trains_the_same(name) and most >= least:
+            found.append(placed)
+    return found
+
+
+def _none_reached(result: Result) -> str:
+    count = max(run.devices for run in result.runs)
+    on = devices_text(count, result.runs[0].device_type)
+    if result.left_out:
+        found = f"No placement was reached within the budget of {result.budget_s:g} s"
+    elif result.failed:
+        name, why = next(iter(result.failed.items()))
+        found = f"No placement on {on} could be measured ({name}: {why})"
+    else:
+        found = f"No placement on {on} that trains what one process does was asked for"
+    if (base := result.base) is None:
+        return f"{found}, nor was one device."
+    rate = figure_text(base.rate, "rate")
+    return f"{found}: one device trains {rate}, and whether {on} train faster is not known."
+
+
+def _sure(result: Result, best: Placed) -> str:
+    """The best, as a verdict, as not told apart, or as a direction."""
+    base, rivals = result.base, result.rivals
+    sides = [best] if base is None or base.name == best.name else [best, base]
+    launches = min(int(side.row["launches"]) for side in sides)
+    which = f"{best.name} ({titled(best.name)})" if best.run.devices > 1 else best.name
+    told = str(best).replace(best.name, which, 1)
+    doubted = base is not None and base.name != best.name and result.doubts[base.name]
+    if doubted:
+        short = joined([doubt.short for doubt in doubted])
+        return f"No verdict, since one device's figure is not believed ({short}): {told}."
+    if unsure := _may_be_faster(result, best):
+        named = [
+            f"{placed.name} ({placed.rate:rate},"
+            f" {joined([doubt.short for doubt in result.doubts[placed.name]])})"
+            for placed in unsure
+        ]
+        return (
+            f"No verdict: {joined(named)} may be faster, and cannot be believed as measured. Of"
+            f" what can, {told} is ahead."
+        )
+    if launches < LAUNCHES:
+        single = any(int(side.row["n"]) == 1 for side in sides)
+        why = "single runs" if single else plural(launches, "launch", "launches")
+        apart = f", not told apart from {joined(rivals)}" if rivals else " is ahead"
+        return (
+            f"A direction, no verdict ({why}; it takes {LAUNCHES} launches of each): {told}{apart}."
+        )
+    if rivals:
+        return f"Not told apart: {told}, and {joined(rivals)}."
+    return f"Fastest: {told}."

@@ -1,0 +1,146 @@
+"""A user's module under a placement, for a training loop of their own that `torchrun` starts, one
+process a device.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from multigpu.engines.torch import told
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.trainer import open_context
+from multigpu.inputs.batch import Batch
+from multigpu.machine.machine import threads_for
+from multigpu.placements.resolve import shard_sizes
+from multigpu.spec.run import Run
+from multigpu.workloads.own.batches import checked_rows, taken_apart
+from multigpu.workloads.own.description import PREFIX, Described, know
+from multigpu.workloads.own.job import pack
+from multigpu.workloads.own.torch import tensors_of
+
+
+def joined_group(run: Run) -> tuple[int, int]:
+    """This process's rank and how many there are, as many as were compared, its group made if there
+    is none; else a ValueError.
+    """
+    if not dist.is_initialized():
+        if "RANK" not in os.environ:
+            raise ValueError(
+                "no process group is here: start the script with torchrun --nproc-per-node"
+                f" {run.devices}"
+            )
+        dist.init_process_group("cpu:gloo,cuda:nccl" if run.device_type == "cuda" else "gloo")
+    if dist.get_world_size() != run.devices:
+        raise ValueError(
+            f"{dist.get_world_size()} processes are here and {run.devices} were compared: start"
+            f" {run.devices}, or compare again"
+        )
+    return dist.get_rank(), dist.get_world_size()
+
+
+def wrapped(
+    run: Run, described: Described, folder: Path, module: nn.Module
+) -> DistributedDataParallel | Trained:
+    """The module as the placement trains it, from the first process's values: for `ddp` the
+    library's wrapper, else a `Trained`.
+    """
+    rank, _ = joined_group(run)
+    device = (
+        torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
+        if run.device_type == "cuda"
+        else torch.device("cpu")
+    )
+    if run.placement == "ddp":
+        return DistributedDataParallel(module.to(device))
+    return Trained(run, described, folder, module)
+
+
+class Trained:
+    """A module that a placement trains with the job's loss and rule: in every process alike, `step`
+    in place of backward and update.
+    """
+
+    def __init__(self, run: Run, described: Described, folder: Path, module: nn.Module) -> None:
+        self.rank, self.replicas = joined_group(run)
+        self.module, self.described = module, described
+        self.memory = tempfile.TemporaryDirectory(
+            dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+        )
+        shared = Path(told.from_first(self.memory.name))
+        job = replace(described.load(folder / "jobs"), model=module.cpu())
+        self.run = self._own_run(run, job)
+        capacity = {name: table.ids * run.batch_size for name, table in described.tables.items()}
+        context = open_context(
+            self.run, self.rank, threads_for(self.replicas), capacity, shared, 600.0
+        )
+        self.device, self.trainer = context.device, build_trainer(context)
+
+    def _own_run(self, run: Run, job: Any) -> Run:
+        folder = Path(self.memory.name) / "jobs"
+        folder.mkdir()
+        know(folder)
+        names = [name for name, _ in self.described.variables] + self.described.fixed
+        values = {
+            f"{PREFIX}{name}": value.detach().clone()
+            for name, value in self.module.state_dict().items()
+        }
+        values |= {
+            f"{PREFIX}{name}": value.detach().clone()
+            for name, value in self.module.named_buffers(remove_duplicate=False)
+        }
+        values = told.from_first({name: values[name] for name in dict.fromkeys([*names, *values])})
+        name = f"{self.described.name}-here-{os.getpid()}"
+        torch.save(values, folder / f"{name}.values")
+        (folder / f"{name}.job").write_bytes(pack(job))
+        own = self.described.model_copy(
+            update={"name": name, "job": f"{name}.job", "file": False, "values": f"{name}.values"}
+        )
+        (folder / f"{name}.json").write_text(own.model_dump_json())
+        return run.model_copy(update={"model": name})
+
+    def step(self, batch: Any) -> float:
+        """Train on this process's batch, built as the job's and of its size (else a ValueError);
+        the joined batch's mean loss.
+        """
+        structure, arrays = taken_apart(batch)
+        if structure != self.described.structure:
+            raise ValueError(
+                f"the batch is built as {structure}, not as the job's, {self.described.structure}"
+            )
+        checked_rows(arrays, self.run.batch_size, "this loop")
+        sizes = shard_sizes(self.run)
+        lookups = tuple(
+            {name: table.ids * size for name, table in self.described.tables.items()}
+            for size in sizes
+        )
+        host = tensors_of(arrays, self.device.dtype)
+        placed = {name: tensor.to(self.device.torch) for name, tensor in host.items()}
+        shard = Shard(Batch({}, self.rank, sizes[0], sizes[0], tuple(sizes), lookups), placed, host)
+        (share,) = self.trainer.step([shard])
+        loss = share.detach().cpu()
+        dist.all_reduce(loss)
+        return float(loss)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The current values by the module's own names, on the CPU (whole in the first process)."""
+        values = {
+            name.removeprefix(PREFIX): value for name, value in self.trainer.full_values().items()
+        }
+        return {
+            name: values.get(name, value.detach().cpu())
+            for name, value in self.module.state_dict().items()
+        }
+
+    def close(self) -> None:
+        self.trainer.close()
+        self.memory.cleanup()

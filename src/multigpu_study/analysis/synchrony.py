@@ -1,0 +1,519 @@
+"""SynchronyRecords and AveragingRecords as a tidy frame; curves, the server's memory, real runs
+beside their prediction, large batches.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.compare import combined
+from multigpu.analysis.frame import identity, typed_frame
+from multigpu.analysis.points import where
+from multigpu.analysis.statistics import half_width, log_samples, mean_interval
+from multigpu.analysis.words import MODELS
+from multigpu.paths import SYNCHRONY
+from multigpu_study.published import published_value
+from multigpu_study.synchrony.averaging import AveragingRecord
+from multigpu_study.synchrony.downpour import DownpourRecord, first_time_s
+from multigpu_study.synchrony.experiment import (
+    BoundedRate,
+    ConstantRate,
+    Experiment,
+    ProblemDescription,
+    TrainedModel,
+)
+from multigpu_study.synchrony.grid import read_grid
+from multigpu_study.synchrony.problems import LinearRegression, RareFeatures
+from multigpu_study.synchrony.protocol import PROTOCOLS
+from multigpu_study.synchrony.record import Measured, SynchronyRecord
+from multigpu_study.synchrony.server import Point
+from multigpu_study.synchrony.store import SynchronyStore
+from multigpu_study.synchrony.theory import mean_staleness, predict, update_time_s
+
+OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
+TYPES = {
+    "string": (
+        "key machine status reason clock engine server_device protocol start law problem rate_rule"
+        " measured_at commit"
+    ),
+    "int64": "workers gradients_per_update repeat attempt timing_version",
+    "float64": (
+        "gradients budget_s rate mean_s update_time_s update_time_low_s update_time_high_s theory_s"
+        " gradient_time_s staleness staleness_of_n_k staleness_theory applied end_s loss_last"
+        " error_last excess_early excess_last rare_missed rare_rate"
+    ),
+    "bool": "clean_tree",
+}
+COLUMNS = {name: kind for kind, names in TYPES.items() for name in names.split()}
+"""workers is P, gradients K as asked for (missing where the protocol fixes it),
+gradients_per_update K; budget_s a budget of time.
+mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive
+    parts; theory_s what theory says of it.
+gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted;
+    staleness_of_n_k the same over P/K.
+applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve.
+    excess_*: loss above the least there is,
+known for linear regression alone: at 5% of the budget, and over the last quarter. rare_*: see
+    `LinearProblem.of_rare`.
+"""
+EARLY = 0.05
+_built = cache(LinearRegression.build)
+
+
+def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = SYNCHRONY) -> pd.DataFrame:
+    """The frame of all such Records in a folder, or of those given. ValueError: a file is no such
+    Record; the sentence names it.
+    """
+    found: Iterable[Measured[Any]] = (
+        SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
+    )
+    rows: list[dict[str, Any]] = []
+    for record in found:
+        if isinstance(record, AveragingRecord):
+            rows += _averaged(record)
+        elif isinstance(record, SynchronyRecord):
+            rows.append(_row(record))
+        elif isinstance(record, DownpourRecord) and isinstance(
+            record.experiment.problem, RareFeatures
+        ):
+            rows.append(_by_feature(record, record.experiment.problem))
+    return typed_frame(rows, COLUMNS)
+
+
+def problem_name(problem: ProblemDescription) -> str:
+    """What tells problems apart, in words: "digits, hidden 64, batch 128"."""
+    if isinstance(problem, TrainedModel):
+        told = (
+            ""
+            if problem.precision == "fp32" and problem.device == "cpu"
+            else f", {problem.precision}"
+        )
+        what = {"cnn": "images", "nmt": "translation"}[problem.workload]
+        return (
+            f"{what} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
+        )
+    hidden = " and ".join(map(str, getattr(problem, "hidden", ())))
+    features = f"{problem.features} features" if hasattr(problem, "features") else ""
+    parts = (
+        problem.kind.replace("_", " "),
+        hidden and f"hidden {hidden}",
+        features,
+        f"batch {problem.batch_size}",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _row(record: SynchronyRecord) -> dict[str, Any]:
+    e, result = record.experiment, record.result
+    p, k = e.workers, e.gradients_per_update
+    row = identity(record) | {name: getattr(e, name) for name in OF_EXPERIMENT}
+    row |= {
+        "machine": record.place,  # virtual seconds are the same on every machine
+        "timing_version": record.synchrony_version,
+        "law": e.law.kind.replace("_", " "),
+        "repeat": e.seed,
+        "budget_s": e.time_s,
+        "mean_s": e.law.mean_s,
+        "theory_s": (
+            None
+            if e.slowdown or e.delays_s or e.server_s
+            else update_time_s(e.protocol, p, e.law, e.gradients)
+        ),
+        "staleness_theory": mean_staleness(e.protocol, p, e.gradients),
+    }
+    if e.clock == "real":
+        row |= {"engine": e.engine, "server_device": e.server_device}
+    if e.problem is not None and e.rate is not None:
+        # the most that a rule gives
+        fresh = e.rate.maximum if isinstance(e.rate, BoundedRate) else e.rate.rate
+        row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": fresh}
+    if result is None:
+        return row
+    row |= dict(
+        zip(
+            ("update_time_low_s", "update_time_high_s"),
+            mean_interval(result.block_times_s),
+            strict=True,
+        )
+    )
+    row |= {
+        "update_time_s": result.update_time_s,
+        "gradient_time_s": result.update_time_s / k,
+        "end_s": result.end_s,
+    }
+    row |= {
+        "staleness": result.staleness.mean,
+        "staleness_of_n_k": result.staleness.mean * k / p,
+        "applied": result.gradients,
+    }
+    if curve := result.curve:
+        row |= _ends(curve)
+        if isinstance(e.problem, LinearRegression):
+            least, early = (
+                _built(e.problem).best_loss,
+                next(point.loss for point in curve if point.time_s >= EARLY * curve[-1].time_s),
+            )
+            row |= {"excess_last": row["loss_last"] - least, "excess_early": early - least}
+    return row
+
+
+def _ends(curve: Sequence[Point]) -> dict[str, float | None]:
+    last = curve[-max(1, len(curve) // 4) :]
+    errors = [point.error for point in last if point.error is not None]
+    return {
+        "loss_last": float(np.mean([point.loss for point in last])),
+        "error_last": fmean(errors) if errors else None,
+    }
+
+
+def _trained(record: AveragingRecord | DownpourRecord, **own: Any) -> dict[str, Any]:
+    """A row of what is none of the six protocols."""
+    e = record.experiment
+    usual = {
+        "machine": "virtual",
+        "status": "ok",
+        "reason": "",
+        "attempt": 0,
+        "clock": "virtual",
+        "law": "none",
+        "rate_rule": "constant",
+    }
+    said = {
+        "timing_version": record.synchrony_version,
+        "repeat": e.seed,
+        "problem": problem_name(e.problem),
+        "rate": e.rate,
+    }
+    return identity(record) | usual | said | own
+
+
+def _by_feature(record: DownpourRecord, problem: RareFeatures) -> dict[str, Any]:
+    """A run of Downpour whose features are read apart."""
+    e, read = (
+        record.experiment,
+        _built(problem).of_rare(np.array(record.parameters), np.array(record.rates)),
+    )
+    own = {
+        "protocol": "downpour",
+        "workers": e.replicas,
+        "gradients_per_update": 1,
+        "applied": record.applied,
+    }
+    return _trained(
+        record,
+        rate_rule={"sgd": "constant"}.get(e.rule, e.rule),
+        **own,
+        **_ends(record.curve),
+        **read,
+    )
+
+
+def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
+    """One row for the average of the models, and one for the model trained jointly."""
+    e = record.experiment
+    own = {"workers": e.workers, "gradients_per_update": e.workers, "applied": e.steps * e.workers}
+    row = _trained(record, start="same start" if e.same_start else "own start", **own)
+    scores = {"averaged": record.averaged, "joint": record.joint}
+    return [
+        row | {"protocol": name, "loss_last": score.loss, "error_last": score.error}
+        for name, score in scores.items()
+    ]
+
+
+def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a point of a curve: key, protocol, clock, and the point's time_s, updates, applied
+    (gradients), loss, error.
+    """
+    rows = [
+        (
+            record.key,
+            e.protocol,
+            e.clock,
+            point.time_s,
+            point.updates,
+            point.gradients,
+            point.loss,
+            point.error,
+        )
+        for record in records
+        if (e := record.experiment) and record.result is not None
+        for point in record.result.curve
+    ]
+    return pd.DataFrame(
+        rows, columns=["key", "protocol", "clock", "time_s", "updates", "applied", "loss", "error"]
+    )
+
+
+def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a run of the grid that is there for it: key, protocol, workers, gradients_per_update,
+    held, exchanged.
+    held: vectors in the server's memory at most: versions of the parameters that batches under way
+        are computed on, and the K gradients of
+    one update. exchanged: vectors received and sent for each gradient applied.
+    """
+    asked = {entry.experiment for entry in read_grid("memory")}
+    rows = [
+        (
+            record.key,
+            e.protocol,
+            e.workers,
+            k := e.gradients_per_update,
+            own.versions_held + k,
+            (own.received + own.sent) / own.applied,
+        )
+        for record in records
+        if (e := record.experiment) in asked and record.result is not None
+        for own in [record.result.accounts]
+    ]
+    return pd.DataFrame(
+        rows, columns=["key", "protocol", "workers", "gradients_per_update", "held", "exchanged"]
+    )
+
+
+def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Time of sync over async under exponential times, where both have several seeds, of an update
+    and of a sample; Welch on logarithms.
+    """
+    known = where(
+        frame,
+        status="ok",
+        clock="virtual",
+        problem=None,
+        law="exponential",
+        protocol=["sync", "async"],
+    )
+    rows = []
+    for workers, own in known.groupby("workers"):
+        if (
+            min(count := own["protocol"].value_counts().reindex(["sync", "async"], fill_value=0))
+            < 2
+        ):
+            continue
+        for unit, column in (("update", "update_time_s"), ("sample", "gradient_time_s")):
+            each = log_samples(own[column], own["protocol"], own["key"])
+            over, under = (
+                each.loc[[name]]
+                .reset_index(drop=True)
+                .assign(rate=math.exp(each["log_mean"][name]))
+                for name in count.index
+            )
+            ratio, variance, freedom = combined([over], [under]).iloc[0]
+            half = math.exp(half_width(variance, freedom))
+            rows.append(
+                (
+                    workers,
+                    unit,
+                    ratio,
+                    ratio / half,
+                    ratio * half,
+                    min(count),
+                    ", ".join(own["key"]),
+                )
+            )
+    return pd.DataFrame(
+        rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"]
+    )
+
+
+TARGET_ERROR = 0.05
+"""Test error, the time to which tells how fast Downpour SGD learns."""
+SERVERS = ("host", "cpu", "cuda")
+"""Where a server holds its parameters: the host's memory, a CPU tensor, the first GPU."""
+DEVICE_COLUMNS = [
+    *(
+        "key",
+        "machine",
+        "problem",
+        "workers",
+        "server_device",
+        "protocol",
+        "gradients_per_update",
+        "straggler_s",
+        "update_time_s",
+    ),
+    *("gradients_per_s", "predicted_per_s", "staleness", "server_busy", "base"),
+]
+
+
+def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a real run whose step times were measured, not injected; on GPUs alone, where there are
+    any.
+    straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied;
+        predicted_per_s: as simulated from the step
+    times of sync with nothing injected and the same server (Record `base`). server_busy: part of
+    the time that it handled gradients.
+    """
+    every = [
+        r
+        for r in records
+        if r.experiment.law.kind == "computed" and r.status == "ok" and r.result is not None
+    ]
+    found = [r for r in every if getattr(r.experiment.problem, "device", "cpu") == "cuda"] or every
+    bases = {
+        _alike(r): r for r in found if r.experiment.protocol == "sync" and not r.experiment.delays_s
+    }
+    rows = []
+    for record in found:
+        e, result, base = record.experiment, record.result, bases.get(_alike(record))
+        assert result is not None
+        row = dict(
+            zip(("machine", "problem", "workers", "server_device"), _alike(record), strict=True)
+        ) | {
+            **{
+                "key": record.key,
+                "protocol": e.protocol,
+                "gradients_per_update": e.gradients_per_update,
+            },
+            **{
+                "straggler_s": max(e.delays_s or (0.0,)),
+                "update_time_s": result.update_time_s,
+                "staleness": result.staleness.mean,
+            },
+            "gradients_per_s": e.gradients_per_update / result.update_time_s,
+            "server_busy": (result.server_time_s or 0.0) * result.accounts.received / result.end_s,
+        }
+        if base is not None and base.result is not None and any(base.result.batch_times_s):
+            row |= {
+                "predicted_per_s": e.gradients_per_update / predict(e, base).update_time_s,
+                "base": base.key,
+            }
+        rows.append(row)
+    places = ("machine", "problem", "workers", "straggler_s")
+    rows.sort(
+        key=lambda row: [
+            *(row[name] for name in places),
+            PROTOCOLS.index(row["protocol"]),
+            SERVERS.index(row["server_device"]),
+        ]
+    )
+    return pd.DataFrame(rows, columns=DEVICE_COLUMNS)
+
+
+def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
+    """Machine, problem, workers, where the server is."""
+    e = record.experiment
+    return (
+        record.machine.name,
+        problem_name(e.problem) if e.problem else "",
+        e.workers,
+        e.server_device,
+    )
+
+
+def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
+    """A row a run of Downpour SGD whose features are not read apart; every: batches between two
+    fetches and two pushes.
+    time_to_error_s: `TARGET_ERROR` first reached, missing if never. staleness: mean over shards;
+        own-fetch updates, and those that pass
+    while messages travel, are not in it. spread: mean difference between the most and least updated
+    shard of a vector.
+    """
+    names = [
+        "key",
+        "replicas",
+        "rule",
+        "every",
+        "budget_s",
+        "outages",
+        "time_to_error_s",
+        "error_last",
+        "batches",
+        "staleness",
+        "spread",
+    ]
+    rows = []
+    for record in records:
+        if isinstance(record, DownpourRecord) and not record.parameters:
+            e, curve = record.experiment, record.curve
+            back = any(outage.until_s is not None for outage in e.outages)
+            found = (
+                "none" if not e.outages else "return" if back else "leave",
+                first_time_s(curve, TARGET_ERROR),
+                curve[-1].error,
+            )
+            ages = (fmean(shard.mean for shard in record.staleness), record.spread.mean)
+            rows.append(
+                (
+                    record.key,
+                    e.replicas,
+                    e.rule,
+                    e.push_every,
+                    e.time_s,
+                    *found,
+                    record.batches,
+                    *ages,
+                )
+            )
+    return pd.DataFrame(rows, columns=names)
+
+
+def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows
+    wrong at the end, virtual s an epoch.
+    """
+    rows = []
+    asked = [
+        e
+        for e in (entry.experiment for entry in read_grid("large_batch"))
+        if isinstance(e, Experiment)
+    ]
+    bases = {
+        (e.problem, e.law, e.protocol): e.rate.rate
+        for e in asked
+        if e.workers == 1 and isinstance(e.rate, ConstantRate)
+    }
+    for record in records:
+        e, result = record.experiment, record.result
+        base = bases.get((e.problem, e.law, e.protocol))
+        if base is None or result is None or e.rate is None or e.problem is None:
+            continue
+        rate, batch = getattr(e.rate, "rate", 0.0), e.workers * e.problem.batch_size
+        rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
+        who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
+        rows.append(
+            (
+                *who,
+                result.curve[-1].error,
+                result.update_time_s * e.problem.rows / batch,
+                result.diverged,
+            )
+        )
+    names = [
+        "key",
+        "problem",
+        "workers",
+        "batch",
+        "rule",
+        "rate",
+        "seed",
+        "error",
+        "epoch_s",
+        "diverged",
+    ]
+    return pd.DataFrame(rows, columns=names)
+
+
+def paper() -> dict[str, float]:
+    """What the paper's published figures give: images_per_s on its GPUs, of one, and seconds an
+    epoch on 002's most GPUs.
+    """
+    said = {
+        name: published_value("002_large_minibatch", name)
+        for name in ("epochs", "gpus", "hours", "training_images")
+    }
+    rate = said["epochs"] * said["training_images"] / (3600 * said["hours"])
+    most = published_value("002_statements", "most_gpus")
+    each = rate / said["gpus"]
+    return {
+        **said,
+        "images_per_s": rate,
+        "of_one": each,
+        "most": most,
+        "epoch_s": said["training_images"] / (each * most),
+    }

@@ -1,0 +1,408 @@
+"""One contrast over its settings: the rules that turn intervals into a verdict (looks, ceilings,
+scopes, a majority), and what is said.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
+
+from multigpu.analysis.statistics import holm_of_families
+from multigpu.analysis.words import joined, plural
+from multigpu_study.claims.core import DECIDED, LEVEL, Contrast, Predicate, Verdict
+from multigpu_study.claims.results import Setting, models_of
+from multigpu_study.claims.rows import unmet
+from multigpu_study.claims.wording import (
+    SAYINGS,
+    counted,
+    figure,
+    number,
+    of_models,
+    seldom,
+    stated,
+)
+
+UNMATCHED_SIDES = (
+    "no Records of both sides in one setting (same machine, versions and Run but for what is"
+    " compared)"
+)
+ENOUGH = {
+    ("any", "holds"): "one example is enough",
+    ("all", "does not hold"): "one counterexample is enough",
+}
+"""By how settings join, the verdict that one of them settles, whatever else was measured or was
+not; in words.
+"""
+
+
+class Joined(NamedTuple):
+    """The verdict of a contrast over its settings; scopes: the values of `apart` for which it
+    holds, where that is not all.
+    """
+
+    verdict: Verdict
+    scopes: tuple[str, ...] = ()
+    outvoted: bool = False
+
+
+def leans(contrast: Contrast, setting: Setting) -> Verdict:
+    """The verdict of an estimate alone, which decides nothing."""
+    value, bound = setting.estimate, contrast.bound
+    inside = 1 / bound <= value <= bound
+    holds = {
+        "above": value >= bound,
+        "below": value <= bound,
+        "within": inside,
+        "outside": not inside,
+    }
+    return "holds" if holds[contrast.direction] else "does not hold"
+
+
+def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:
+    """The settings of one claim with their verdicts: Holm within those of one model, and again over
+    the models.
+    """
+    looked = [setting for _, setting in settings if setting.holding is not None]
+    models = [setting.fields.get("model") for setting in looked]
+    holding, failing = (
+        iter(holm_of_families([getattr(one, name) for one in looked], models))
+        for name in ("holding", "failing")
+    )
+
+    def ruled(contrast: Contrast, setting: Setting) -> Verdict:
+        held, failed = (
+            setting.holding is not None and next(chances) <= LEVEL for chances in (holding, failing)
+        )
+        if setting.ceiling is not None and setting.ceiling < contrast.bound:
+            return "out of reach"
+        return (
+            "inconclusive"
+            if setting.noisy
+            else "holds"
+            if held
+            else "does not hold"
+            if failed
+            else "inconclusive"
+        )
+
+    return [
+        setting.model_copy(update={"verdict": ruled(contrast, setting)})
+        for contrast, setting in settings
+    ]
+
+
+def join(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
+    """The verdict of a contrast: over the scopes that it keeps apart, or over all its settings at
+    once.
+    """
+    if not settings:
+        return Joined("not yet measured")
+    if not contrast.apart:
+        return _over(contrast, settings)
+    scopes: dict[str, list[Setting]] = {}
+    for setting in settings:
+        fields = setting.fields | {"devices": setting.devices}
+        name = ", ".join(
+            SAYINGS["scopes"][name].format(fields.get(name) or "usual") for name in contrast.apart
+        )
+        scopes.setdefault(name, []).append(setting)
+    found = {name: _over(contrast, own).verdict for name, own in sorted(scopes.items())}
+    holding, failing = (
+        tuple(name for name in found if found[name] == verdict)
+        for verdict in ("holds", "does not hold")
+    )
+    if holding:
+        return Joined("holds") if len(holding) == len(found) else Joined("holds here only", holding)
+    if failing:
+        return Joined(
+            "does not hold"
+            if len(failing) == len(found) or contrast.across == "all"
+            else "inconclusive"
+        )
+    return _over(contrast, settings)
+
+
+def _over(contrast: Contrast, settings: Sequence[Setting]) -> Joined:
+    able = [setting for setting in settings if setting.enough]
+    within_reach = [setting for setting in able if setting.verdict != "out of reach"]
+    if not within_reach:
+        return Joined("out of reach" if able else "inconclusive")
+    verdicts = [setting.verdict for setting in within_reach]
+    holds, fails, count = (
+        verdicts.count("holds"),
+        verdicts.count("does not hold"),
+        len(within_reach),
+    )
+    most_hold, most_fail = 2 * holds > count, 2 * fails > count
+    held, failed = {
+        "any": (holds > 0, fails == count),
+        "all": (most_hold and not fails, fails > 0),
+        "most": (most_hold, most_fail),
+        "same": (most_hold and not fails, most_fail and not holds),
+    }[contrast.across]
+    verdict: Verdict = "holds" if held else "does not hold" if failed else "inconclusive"
+    if verdict == "inconclusive" or (contrast.across, verdict) in ENOUGH:
+        return Joined(verdict)
+    if len(models_of(setting.fields for setting in within_reach)) < contrast.models_at_least:
+        return Joined("inconclusive")
+    deciding, agreeing, few = support(contrast, settings, verdict)
+    outvoted = 2 * deciding < len(settings) and 2 * agreeing < few
+    return Joined("inconclusive", outvoted=True) if outvoted else Joined(verdict)
+
+
+def support(
+    contrast: Contrast, settings: Sequence[Setting], verdict: Verdict
+) -> tuple[int, int, int]:
+    """How many settings decide a verdict; how many too seldom measured lean to it, and of how
+    many.
+    """
+    leaning = [leans(contrast, setting) == verdict for setting in settings if not setting.enough]
+    return (
+        sum(setting.enough and setting.verdict == verdict for setting in settings),
+        sum(leaning),
+        len(leaning),
+    )
+
+
+@dataclass
+class Part:
+    """A contrast in one framework: the records of its scope, its settings among them, its verdict
+    and what is said of it.
+    able and few: its settings that have enough data, and the others; shown: the able ones, or all
+        where there is none; lacking: the Runs
+    without Records; gap: device counts that are not decided; here: where it holds, if here only;
+    against: whether most able ones say by their estimates alone that it does not hold, and so that
+        nothing that needs it does.
+    """
+
+    predicate: Predicate
+    framework: str
+    contrast: Contrast
+    records: pd.DataFrame
+    settings: list[Setting]
+
+    def rule(self, settings: list[Setting]) -> None:
+        """Takes its settings as they were judged among all of the claim's, and what follows from
+        them.
+        """
+        self.settings = settings
+        self.lacking = [] if settings else unmet(self.contrast, self.records)
+        self.able, self.few = (
+            [one for one in settings if one.enough is enough] for enough in (True, False)
+        )
+        self.shown = self.able or self.few
+        failing = sum(leans(self.contrast, setting) == "does not hold" for setting in self.able)
+        self.against = not self.contrast.size and 2 * failing > len(self.able)
+        self.verdict, self.scopes, self.outvoted = join(self.contrast, settings)
+        self.gap = (
+            ""
+            if (self.contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED
+            else self._unmeasured()
+        )
+        self.here = ""
+        if self.gap and self.verdict != "does not hold":
+            self.verdict, self.here = (
+                "holds here only",
+                f"on {counted(self.predicate, {one.devices for one in self.able})}",
+            )
+        if self.contrast.size and self.verdict == "does not hold":
+            self.here = f"without the document's size ({stated(self.contrast)} is not so)"
+
+    @property
+    def text(self) -> str:
+        """The figure, settings that say what the verdict says before others, and the most devices
+        first.
+        """
+        ordered = sorted(
+            self.shown,
+            key=lambda setting: (
+                setting.verdict != self.verdict,
+                -setting.devices,
+                str(setting.fields),
+            ),
+        )
+        pinned = self.predicate.where + self.contrast.where
+        one_model = (
+            any(field == "model" and len(values) == 1 for field, values in pinned)
+            or "model" in self.contrast.varied
+        )
+        return (
+            figure(
+                ordered,
+                self.contrast,
+                self.few if self.able else [],
+                () if one_model else ("model",),
+            )
+            if ordered
+            else ""
+        )
+
+    def notes(self, overall: Verdict, several: bool) -> list[str]:
+        """What is said of it where a test as a whole says `overall`; several: whether it must be
+        named as the one that is not so.
+        """
+        reason, plain = (
+            self._reason(),
+            f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else "",
+        )
+        if self.contrast.size and self.verdict == "does not hold":
+            plain = f"of another size: not {stated(self.contrast)}"
+        said = "; ".join(
+            filter(None, [reason, self._rests_on(), self._noise(), self._perfect_scaling()])
+        )
+        if plain and not reason:
+            return [plain, said, self.gap]
+        return [f"{self.contrast.label}: {said}" if said else "", self.gap]
+
+    def _unmeasured(self) -> str:
+        """The device counts that the contrast names and its settings do not decide, in words."""
+        if not isinstance(self.contrast.counts, tuple) or all(
+            term.devices for term in self.contrast.terms
+        ):
+            return ""
+        measured, able = (
+            {one.devices for one in settings} for settings in (self.settings, self.able)
+        )
+        open_ones = {
+            "not measured": {*self.contrast.counts} - measured,
+            "measured too seldom to decide": measured - able,
+        }
+        return ", ".join(
+            f"{counted(self.predicate, own)} {how}" for how, own in open_ones.items() if own
+        )
+
+    def _reason(self) -> str:
+        """Why its verdict is not a plain yes or no."""
+        contrast, able = self.contrast, self.able
+        if not self.settings:
+            return "" if self.lacking else UNMATCHED_SIDES
+        if not able:
+            n, launches = max((one.n, one.launches) for one in self.settings)
+            least = (
+                f"{self.predicate.min_n} repeats over"
+                f" {plural(self.predicate.min_launches, 'launch', 'launches')}"
+            )
+            found = (
+                "one repeat is screening"
+                if n == 1
+                else f"at most {n} over {plural(launches, 'launch', 'launches')}"
+            )
+            return f"{found}; {least} are needed on each side"
+        holds, fails = (
+            sum(one.verdict == verdict for one in able) for verdict in ("holds", "does not hold")
+        )
+        tally = (
+            f"shown in {holds or 'none'} of {plural(len(able), 'setting')}{of_models(able)},"
+            f" refuted in {fails or 'none'}"
+        )
+        tally += f", open in {rest}" if (rest := len(able) - holds - fails) else ""
+        alike = len(able) == max(holds, fails)
+        if self.outvoted:
+            return f"{tally}; most of {len(self.few)} measured too seldom to decide point elsewhere"
+        if self.verdict in DECIDED:
+            return "" if alike else tally
+        models = models_of(setting.fields for setting in able)
+        if len(models) < contrast.models_at_least and alike:
+            return (
+                f"{tally}; measured for {plural(len(models), 'model')} of at least"
+                f" {contrast.models_at_least}"
+            )
+        open_ones = [
+            setting for setting in able if setting.verdict in ("inconclusive", "out of reach")
+        ]
+        said = (
+            f"the interval straddles {number(contrast.bound, contrast)}"
+            if len(able) == 1 and open_ones
+            else tally
+        )
+        ends = [end for one in open_ones for end in (one.low, one.high) if end is not None]
+        if contrast.effect is None or not ends:
+            return said
+        within = min(ends) <= contrast.effect <= max(ends)
+        return (
+            f"{said}; {'does not exclude' if within else 'excludes'} the document's"
+            f" {number(contrast.effect, contrast)}"
+        )
+
+    def _rests_on(self) -> str:
+        """That a verdict rests on less than half of the settings; how many of those with too few
+        repeats point there by their estimates.
+        """
+        deciding, agreeing, few = support(self.contrast, self.settings, self.verdict)
+        if (
+            self.verdict not in DECIDED
+            or not deciding
+            or not few
+            or 2 * deciding >= len(self.settings)
+        ):
+            return ""
+        enough = ENOUGH.get((self.contrast.across, self.verdict))
+        rests = (
+            f"the verdict rests on {deciding} of {len(self.settings)}"
+            f" settings{f' ({enough})' if enough else ''}"
+        )
+        return (
+            f"{rests}; {agreeing or 'none'} of {few} {seldom(self.few)}"
+            f" {'agrees' if agreeing < 2 else 'agree'} with it"
+        )
+
+    def _perfect_scaling(self) -> str:
+        """Of settings that cannot reach the bound, the best that they could be and why."""
+        ceilings = sorted(
+            one.ceiling for one in self.settings if one.verdict == "out of reach" and one.ceiling
+        )
+        if not ceilings:
+            return ""
+        kept = " to ".join(
+            dict.fromkeys(f"{1 / ceiling:.1%}" for ceiling in (ceilings[-1], ceilings[0]))
+        )
+        best = " to ".join(
+            dict.fromkeys(
+                number(end, self.contrast, decimals=3) for end in (ceilings[0], ceilings[-1])
+            )
+        )
+        reached = (
+            f"perfect scaling would give {best}, and not"
+            f" {number(self.contrast.bound, self.contrast)}"
+        )
+        return (
+            f"{_among(ceilings, self.settings)}what it is compared with keeps {kept} of perfect"
+            f" scaling, so that {reached}"
+        )
+
+    def _noise(self) -> str:
+        """That wall clock and median step disagree, with both figures of the first such setting."""
+        noisy = [setting for setting in self.able if setting.noisy]
+        if not noisy:
+            return ""
+        wall, median = (
+            number(noisy[0].estimate, self.contrast),
+            number(noisy[0].by_median or math.nan, self.contrast),
+        )
+        return (
+            f"{_among(noisy, self.able)}host noise: {wall} by the wall clock, {median} by the"
+            " median step"
+        )
+
+
+def _among(some: Sequence[object], settings: Sequence[Setting]) -> str:
+    return f"in {len(some)} of {len(settings)} settings " if len(settings) > 1 else ""
+
+
+def scopes_of(parts: Sequence[Part]) -> list[str]:
+    """Where contrasts hold that hold here only: of those that keep the same fields apart, where all
+    of them do.
+    """
+    common: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for part in parts:
+        if part.scopes:
+            common.setdefault(part.contrast.apart, []).append(part.scopes)
+    shared = [
+        [name for name in scopes[0] if all(name in other for other in scopes)]
+        for scopes in common.values()
+    ]
+    return [joined(names) for names in shared if names] + list(
+        dict.fromkeys(part.here for part in parts if part.here)
+    )

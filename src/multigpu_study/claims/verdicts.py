@@ -1,0 +1,336 @@
+"""Verdicts: what the Records say of a claim. Every setting of every contrast in every framework is
+measured first; then all of a claim's are judged together, and joined to contrasts (`parts`), these
+to tests, and these over frameworks. No Record, no verdict: not yet measured.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.read import records_of
+from multigpu.analysis.step_traces import trace_table
+from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.training import training_frame
+from multigpu.analysis.words import joined, plural
+from multigpu.records.training import TrainingStore
+from multigpu_study.analysis.synchrony import synchrony_frame
+from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict, all_claims
+from multigpu_study.claims.parts import Part, after_many_looks, scopes_of
+from multigpu_study.claims.results import Answer, Result, Setting
+from multigpu_study.claims.rows import NONE, admitted, rows
+from multigpu_study.claims.statistics import repeats_needed, settings_of
+from multigpu_study.claims.wording import framework_title, together, wanted
+
+SHARE = r"(\d+(?:\.\d+)?)%"
+"""The percentage in a flag: "clocks disagree by 1.0%"."""
+
+
+def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
+    """What the Records of these folders say of every claim."""
+    records = with_untraced_steps(records_of(runs))
+    frames = {
+        "runs": frame_of(records),
+        "hosts": collectives_frame(hosts),
+        "synchrony": synchrony_frame(synchrony),
+    }
+    return evaluate_all(
+        **frames, training=training_frame(TrainingStore(training)), traces=trace_table(records)
+    )
+
+
+def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame) -> list[Result]:
+    """What the Records say of these claims, or of every one by number; frames: the table of each
+    kind of tests that was measured.
+    """
+    tables = {kind: rows(table, kind) for kind, table in frames.items()}
+    return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
+
+
+def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
+    if claim.predicate is None:
+        verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
+        return Result(claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}")
+    parts = [
+        Part(predicate, " / ".join(group), contrast, own, settings_of(predicate, contrast, own))
+        for predicate in claim.predicates
+        for group in predicate.groups
+        for contrast in predicate.contrasts
+        for own in [admitted(tables.get(predicate.of, NONE), predicate, contrast, group)]
+    ]
+    judged = after_many_looks(
+        [(part.contrast, setting) for part in parts for setting in part.settings]
+    )
+    left = iter(judged)
+    for part in parts:
+        part.rule([next(left) for _ in part.settings])
+    several = bool(claim.further)
+    answers = {
+        key: answer(list(own), several)
+        for key, own in groupby(parts, key=lambda part: (part.predicate.of, part.framework))
+    }
+    kinds, names = (dict.fromkeys(key[place] for key in answers) for place in (0, 1))
+    overall = _together(
+        [
+            combine({name: one for (own, name), one in answers.items() if own == kind})
+            for kind in kinds
+        ]
+    )
+    still = f"decided by {claim.takes}" if claim.decides and overall.verdict in OPEN else ""
+    dates = (
+        pd.concat([part.records[["key", "measured_at"]] for part in parts])
+        .drop_duplicates("key")
+        .set_index("key")["measured_at"]
+    )
+    result = Result(
+        **dict(overall) | {"why": _joined([overall.why, still])},
+        claim=claim,
+        by_framework={
+            name: _together([one for (_, own), one in answers.items() if own == name])
+            for name in names
+        },
+        settings=tuple(judged),
+        measured_at=tuple(dates.reindex([*overall.record_keys]).dropna()),
+        looks=sum(setting.holding is not None for setting in judged),
+    )
+    return result.model_copy(update={"needed": needed(result)})
+
+
+def needed(result: Result) -> str:
+    """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any
+    other.
+    """
+    told = []
+    tests = result.claim.predicates if result.verdict == "inconclusive" else ()
+    for predicate, contrast in ((one, contrast) for one in tests for contrast in one.contrasts):
+        own = [
+            one
+            for one in result.settings
+            if one.contrast == contrast.label and one.verdict == "inconclusive"
+        ]
+        if counts := [
+            count for one in own if (count := repeats_needed(contrast, one, max(result.looks, 1)))
+        ]:
+            least = plural(max(predicate.min_n, min(counts)), "repeat")
+            told.append(
+                f"{contrast.label}: {least} a side in the nearest of"
+                f" {plural(len(own), 'open setting')}"
+            )
+    return "; ".join(told)
+
+
+def answer(parts: Sequence[Part], several: bool) -> Answer:
+    """What Records of one framework, or of joined ones, say of a predicate's parts; several: the
+    contrast that is not so must be named.
+    """
+    overall = all_of([(part.verdict, part.contrast.size) for part in parts])
+    if overall == "holds here only" and not scopes_of(parts):
+        overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
+    told = [part for part in parts if overall != "does not hold" or part.verdict == overall]
+    notes = [note for part in told for note in part.notes(overall, several or len(parts) > 1)]
+    lacking = [one for part in parts for one in part.lacking]
+    if lacking and overall != "does not hold":
+        notes.append(wanted(parts[0].predicate, lacking))
+    keys = _keys(setting for part in parts for setting in part.shown)
+    records = pd.concat([part.records[["key", "flags"]] for part in parts]).drop_duplicates("key")
+    notes.append(flagged(records.loc[records["key"].isin(keys), "flags"]))
+    leaning: Verdict = "does not hold" if any(part.against for part in parts) else "holds"
+    return _answer(
+        overall,
+        figures(parts, overall),
+        notes,
+        scopes_of(told),
+        keys,
+        decidable=sum(len(part.able) for part in parts),
+        leaning=leaning,
+    )
+
+
+def figures(parts: Sequence[Part], overall: Verdict) -> str:
+    """The figures of all contrasts: those behind the verdict first, and one that several contrasts
+    share once.
+    """
+    shared: dict[object, list[Part]] = {}
+    for part in sorted(
+        (part for part in parts if part.shown), key=lambda part: part.verdict != overall
+    ):
+        shared.setdefault(
+            frozenset((one.estimate, one.record_keys) for one in part.shown), []
+        ).append(part)
+    return "; ".join(
+        f"{together(list(dict.fromkeys(one.contrast.label for one in same)))}: {same[0].text}"
+        for same in shared.values()
+    )
+
+
+def flagged(flags: pd.Series) -> str:
+    """How many rows are flagged, and for what; of flags that differ in a percentage alone, the
+    largest.
+    """
+    own = flags[flags.ne("")].astype(str)
+    shares, words = own.str.extract(SHARE, expand=False), []
+    for kind, of_kind in shares.groupby(own.str.replace(SHARE, "{}", n=1, regex=True), sort=False):
+        largest = f"{max(of_kind, key=float)}%"
+        words.append(
+            str(kind).replace("{}", f"up to {largest}" if of_kind.nunique() > 1 else largest)
+        )
+    return (
+        f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})"
+        if words
+        else ""
+    )
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Each text once."""
+    return "; ".join(filter(None, dict.fromkeys(texts)))
+
+
+def _answer(
+    verdict: Verdict,
+    figure: str,
+    why: Iterable[str],
+    scopes: Iterable[str],
+    keys: tuple[str, ...],
+    **more: Any,
+) -> Answer:
+    scope = _joined(scopes) if verdict == "holds here only" else ""
+    return Answer(
+        verdict=verdict, figure=figure, why=_joined(why), scope=scope, record_keys=keys, **more
+    )
+
+
+def _keys(found: Iterable[Answer | Setting]) -> tuple[str, ...]:
+    return tuple(sorted({key for one in found for key in one.record_keys}))
+
+
+def _together(answers: Sequence[Answer]) -> Answer:
+    """One answer of several tests that must all hold; of a claim that does not, only what refutes
+    it is said.
+    """
+    overall = all_of([(one.verdict, False) for one in answers])
+    told = [one for one in answers if overall != "does not hold" or one.verdict == overall]
+    figure, decidable = (
+        _joined(one.figure for one in answers),
+        sum(one.decidable for one in answers),
+    )
+    return _answer(
+        overall,
+        figure,
+        (one.why for one in told),
+        (one.scope for one in answers),
+        _keys(answers),
+        decidable=decidable,
+    )
+
+
+def all_of(verdicts: Sequence[tuple[Verdict, bool]]) -> Verdict:
+    """The verdict of what must hold together: one that does not refutes all, unless it only says
+    how large the effect is (True).
+    """
+    must = [verdict for verdict, size in verdicts if not size] or [
+        verdict for verdict, _ in verdicts
+    ]
+    worst_first = (
+        "does not hold",
+        "out of reach",
+        "not yet measured",
+        "inconclusive",
+        "holds here only",
+        "holds",
+    )
+    overall = min(must, key=worst_first.index)
+    sizes = {verdict for verdict, size in verdicts if size}
+    if overall == "holds" and sizes & {"does not hold", "out of reach", "holds here only"}:
+        return "holds here only"
+    return (
+        "inconclusive"
+        if overall == "holds" and sizes & {"inconclusive", "not yet measured"}
+        else overall
+    )
+
+
+def blocked_by(answers: Mapping[str, Answer]) -> list[str]:
+    """The undecided frameworks that have more settings with enough repeats than those that decide,
+    or as many that point elsewhere.
+    """
+    decided = [answer for answer in answers.values() if answer.verdict in DECIDED]
+    count, fails = (
+        sum(answer.decidable for answer in decided),
+        {answer.verdict == "does not hold" for answer in decided},
+    )
+    undecided = [
+        (name, one, {one.leaning == "does not hold"})
+        for name, one in answers.items()
+        if one.verdict == "inconclusive"
+    ]
+    return [
+        name
+        for name, one, fail in undecided
+        if one.decidable > count or (one.decidable == count and fail != fails)
+    ]
+
+
+def combine(answers: Mapping[str, Answer]) -> Answer:
+    """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one
+    that could decide more blocks it.
+    """
+    answers = {framework_title(name): one for name, one in answers.items()}
+    first: list[Verdict] = [
+        "does not hold",
+        "holds here only",
+        "holds",
+        "out of reach",
+        "inconclusive",
+        "not yet measured",
+    ]
+    verdict = min((one.verdict for one in answers.values()), key=first.index)
+    decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
+    named = decided or {name: one for name, one in answers.items() if one.verdict == verdict}
+    told, why = (
+        {name: one.figure for name, one in answers.items() if one.figure},
+        _of_each({name: one.why for name, one in named.items()}),
+    )
+    if decided and (blocking := blocked_by(answers)):
+        rest = f"{joined(blocking)} with as many settings or more does not"
+        verdict, why = (
+            "inconclusive",
+            (
+                f"{joined([*decided])} would decide it, {rest}:"
+                f" {'; '.join(answers[name].why for name in blocking)}"
+            ),
+        )
+    elif verdict == "does not hold" and {one.verdict for one in decided.values()} != {verdict}:
+        verdict, why = (
+            "inconclusive",
+            (
+                "frameworks differ:"
+                f" {', '.join(f'{name} {one.verdict}' for name, one in decided.items())}"
+            ),
+        )
+    elif decided and (
+        open_ones := [name for name, one in answers.items() if one.verdict == "inconclusive"]
+    ):
+        why = _joined(
+            [why, f"decided by {joined([*decided])}, inconclusive in {joined(open_ones)}"]
+        )
+    figure = "; ".join(
+        figure if len(told) == 1 else f"{name}: {figure}" for name, figure in told.items()
+    )
+    return _answer(
+        verdict,
+        figure,
+        [why],
+        [_of_each({name: one.scope for name, one in named.items()})],
+        _keys(answers.values()),
+    )
+
+
+def _of_each(texts: Mapping[str, str]) -> str:
+    """What is said of each framework, once where it is the same of all."""
+    same = len(set(texts.values())) == 1
+    return _joined(text if same else f"{name}: {text}" for name, text in texts.items() if text)

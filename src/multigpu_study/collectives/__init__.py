@@ -1,0 +1,1 @@
+"""All-reduces written out in messages, timed alone."""

@@ -1,0 +1,181 @@
+"""An all-reduce as an experiment: what a launch is told of it, its Records, and the command.
+Imports no framework.
+"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from time import time
+from typing import Any
+
+from multigpu import paths
+from multigpu.cli.command import Parser, add_usual, answered, parse_counts
+from multigpu.engines.common.session import Session
+from multigpu.machine.machine import gpu_count, this_machine
+from multigpu.records.collective import (
+    CollectiveMeasurement,
+    CollectiveRecord,
+    CollectiveStore,
+    joined,
+)
+from multigpu.runner.experiment import Experiment, Trial, WorkerContext
+from multigpu.runner.hosts.launching import HostGroup
+from multigpu.runner.hosts.namespaces import INTERFACE, SimulatedHosts
+from multigpu.runner.plan import Plan
+from multigpu.runner.summary import LEFT, Summary
+from multigpu.runner.sweep import sweep
+from multigpu.runner.timed import PASSED_OVER, check_there
+from multigpu.spec.collective import CollectiveRun, DeviceType, parse_size, runs_in_order, size_text
+
+
+class CollectiveItem(Trial):
+    """most_symmetric_bytes: the launch's largest message of torch's two-shot. interface: of each
+    host, whose bytes are read.
+    """
+
+    run: CollectiveRun
+    timeout_s: float = 60.0
+    most_symmetric_bytes: int = 0
+    interface: str | None = None
+
+
+class Collectives(Experiment[CollectiveItem]):
+    """All-reduces of one number of devices, in order, the largest number first."""
+
+    path = "multigpu_study.collectives.experiment:COLLECTIVES"
+    item, store, cyclic, modules = (
+        CollectiveItem,
+        CollectiveStore,
+        False,
+        ("multigpu_study.collectives.bench",),
+    )
+
+    def __init__(self) -> None:
+        # method and form of execution: its other messages are not tried
+        self.failed: set[tuple[str, str]] = set()
+
+    def open(self, item: CollectiveItem, seat: WorkerContext) -> Session:
+        seat.stage("build")
+        bench: Session = importlib.import_module("multigpu_study.collectives.bench").Bench(
+            item.run, item.most_symmetric_bytes, item.interface
+        )
+        return bench
+
+    def measure(
+        self, item: CollectiveItem, parts: list[dict[str, Any]], total_s: float
+    ) -> CollectiveMeasurement:
+        return joined(item.run, parts, total_s)
+
+    def told(self, item: CollectiveItem, measured: CollectiveMeasurement) -> str:
+        return f"{size_text(round(item.run.bytes / min(measured.time_s)))}/s"
+
+    def learn(self, item: CollectiveItem, record: CollectiveRecord) -> None:
+        if record.status in ("failed", "timeout"):
+            self.failed.add((item.run.method, item.run.execution))
+
+    def passed_over(self, plan: Plan, item: CollectiveItem) -> tuple[str, str] | None:
+        if (item.run.method, item.run.execution) in self.failed:
+            return PASSED_OVER, f"{item.run.method} has failed"
+        return (LEFT, "") if plan.until_s is not None and time() >= plan.until_s else None
+
+    def check(self, item: CollectiveItem, company: HostGroup | SimulatedHosts | None) -> None:
+        check_there(item.run, company)
+
+    def launch_of(self, item: CollectiveItem) -> int:
+        return -item.run.devices
+
+
+COLLECTIVES = Collectives()
+
+
+def measure(
+    runs: Sequence[CollectiveRun],
+    store: CollectiveStore,
+    budget_s: float,
+    repeats: int = 1,
+    retry: Sequence[str] = (),
+    progress: bool = True,
+    spread: SimulatedHosts | None = None,
+    timeout_s: float = 60.0,
+    hook: str | None = None,
+) -> Summary:
+    """Measure what has no Record, every Run once before any is repeated; none begins after
+    `budget_s` seconds. Raises as `sweep`.
+    spread: hosts over which the processes are dealt out (None: all on this one). timeout_s: for one
+        Run, its checks included.
+    """
+    most = max((run.bytes for run in runs if run.method == "two_shot"), default=0)
+    points = [
+        CollectiveItem(
+            run=run,
+            repeat=repeat,
+            timeout_s=timeout_s,
+            most_symmetric_bytes=most,
+            interface=INTERFACE if spread else None,
+        )
+        for repeat in range(repeats)
+        for run in runs
+    ]
+    return sweep(
+        COLLECTIVES, points, store, retry, progress, hook, company=spread, budget_s=budget_s
+    )
+
+
+@answered
+def main(words: Sequence[str] | None = None) -> int:
+    """`python -m multigpu collectives --devices 2,4 --budget-s 120`; returns the exit code."""
+    parser = Parser(prog="multigpu collectives", description="Time all-reduces of this machine.")
+    parser.add_argument(
+        "--sizes",
+        help="bytes, such as 4,64K,1M,1G (default: powers of 4 to 1 GiB, on CPUs to 16 MiB)",
+    )
+    parser.add_argument("--devices", default="2", help="numbers of processes, such as 2,4")
+    parser.add_argument("--methods", help="algorithms and libraries by name (default: all)")
+    parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
+    parser.add_argument(
+        "--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU"
+    )
+    add_usual(
+        parser,
+        "--repeats",
+        "--budget-s",
+        "--retry",
+        "--dry-run",
+        "--quiet",
+        budget_s=120.0,
+        repeats=1,
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=paths.COLLECTIVES,
+        help="folder of the Records (default: data/collectives)",
+    )
+    arguments = parser.parse_args(words)
+    device_type: DeviceType = arguments.device_type or ("cuda" if gpu_count() else "cpu")
+    sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
+    methods, executions = (
+        chosen.split(",") if chosen else [] for chosen in (arguments.methods, arguments.executions)
+    )
+    counts = parse_counts(arguments.devices)
+    runs = list(
+        dict.fromkeys(
+            run
+            for count in counts
+            for run in runs_in_order(count, device_type, sizes, methods, executions)
+        )
+    )
+    if arguments.dry_run:
+        print("\n".join(run.label() for run in runs))
+        return 0
+    print(
+        f"{len(runs) * arguments.repeats} measurements on {this_machine().name}, for at most"
+        f" {arguments.budget_s:.0f} s",
+        flush=True,
+    )
+    store = CollectiveStore(arguments.out)
+    summary = measure(
+        runs, store, arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet
+    )
+    print(summary)
+    return 0

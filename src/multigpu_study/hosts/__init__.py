@@ -1,0 +1,1 @@
+"""All-reduces and steps between hosts made of network namespaces."""

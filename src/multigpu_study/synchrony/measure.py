@@ -1,0 +1,148 @@
+"""Run a grid of experiments and write their Records: `python -m multigpu synchrony --grid study
+--budget-s 400`.
+"""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from multigpu.cli.command import Parser, add_usual, answered, name
+from multigpu.machine.lock import machine_lock
+from multigpu.machine.machine import gpu_count
+from multigpu.paths import SYNCHRONY
+from multigpu.runner.summary import LEFT, Summary, followed
+from multigpu_study.synchrony.averaging import AveragingExperiment, measure_averaging
+from multigpu_study.synchrony.downpour import Downpour, simulate_downpour
+from multigpu_study.synchrony.experiment import Described, Experiment
+from multigpu_study.synchrony.grid import GRIDS, Planned, find_grid
+from multigpu_study.synchrony.over_ray import check_ray, run_over_ray
+from multigpu_study.synchrony.problems import Problem
+from multigpu_study.synchrony.real import run_real
+from multigpu_study.synchrony.record import Measured, SynchronyRecord, make_record
+from multigpu_study.synchrony.simulate import simulate
+from multigpu_study.synchrony.store import SynchronyStore
+
+
+def measure_protocol(experiment: Experiment, problem: Problem | None) -> SynchronyRecord:
+    """On its clock; a real run that fails has a Record that says why."""
+    if experiment.clock == "virtual":
+        return make_record(experiment, simulate(experiment, problem))
+    with machine_lock():
+        try:
+            return make_record(
+                experiment,
+                (run_over_ray if experiment.engine == "ray" else run_real)(experiment, problem),
+            )
+        except RuntimeError as error:
+            return make_record(experiment, None, reason=str(error))
+
+
+MEASURES: dict[type[Described], Callable[[Any, Any], Measured[Any]]] = {
+    Experiment: measure_protocol,
+    AveragingExperiment: measure_averaging,
+    Downpour: lambda *asked: simulate_downpour(*asked)[0],
+}
+"""By the kind of an experiment: what runs it on its opened problem and gives its Record."""
+
+
+def measure(
+    planned: Sequence[Planned],
+    root: Path = SYNCHRONY,
+    budget_s: float | None = None,
+    progress: bool = True,
+    retry: Collection[str] = ("failed",),
+) -> Summary:
+    """Run what has no Record under `root` yet, in order, as far as the estimates fit what is left
+    of `budget_s`. What ended with a status that `retry` names is run again, as the next attempt; of
+    real runs, whose seconds are another occasion's, only what failed.
+    """
+    store, start_s = SynchronyStore(root), time.monotonic()
+    store.check_writable()
+
+    def due(experiment: Described) -> bool:
+        known = store.of_experiment(experiment)
+        status = getattr(known, "status", "ok")
+        return known is None or (
+            status in retry
+            and (status == "failed" or getattr(experiment, "clock", "virtual") == "virtual")
+        )
+
+    missing = [entry for entry in planned if due(entry.experiment)]
+    opened: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it
+    with followed(len(missing), progress) as (summary, bar):
+        summary.reused = len(planned) - len(missing)
+        for entry in missing:
+            experiment = entry.experiment
+            if budget_s is not None and time.monotonic() - start_s + entry.cost_s > budget_s:
+                summary.statuses[LEFT] += 1
+                continue
+            if opened[0] != experiment.problem:
+                opened = experiment.problem, experiment.open()
+            record = MEASURES[type(experiment)](experiment, opened[1])
+            store.write(
+                record.model_copy(update={"attempt": store.next_attempt(record.place, record.key)})
+            )
+            status = getattr(record, "status", "ok")
+            summary.statuses[status] += 1
+            if status == "failed":
+                summary.troubles.append(
+                    f"failed: {experiment.label}: {getattr(record, 'reason', '')}"
+                )
+            bar.update()
+    return summary
+
+
+def possible_here(planned: Sequence[Planned], gpus: int) -> list[Planned]:
+    """Without the entries that need more GPUs than there are. Refuses (ValueError) where none is
+    left, or Ray is needed and not there.
+    """
+    if any(getattr(entry.experiment, "engine", "") == "ray" for entry in planned):
+        check_ray()
+    needed = [getattr(entry.experiment, "gpus", 0) for entry in planned]
+    if min(needed) > gpus:
+        raise ValueError(
+            f"these experiments need {min(needed)} GPUs or more, and this machine has {gpus}"
+        )
+    return [entry for entry, own in zip(planned, needed, strict=True) if own <= gpus]
+
+
+@answered
+def main(words: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
+    parser = Parser(
+        prog="multigpu synchrony", description="Run synchrony experiments and keep their Records."
+    )
+    parser.add_argument(
+        "--grid",
+        type=name,
+        default="study",
+        help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)",
+    )
+    add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=SYNCHRONY,
+        help="folder of the Records (default: data/synchrony)",
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="run also what has a Record, as its next attempt; not real runs",
+    )
+    arguments = parser.parse_args(words)
+    planned = possible_here(find_grid(arguments.grid), gpu_count())
+    print(
+        f"{len(planned)} experiments; about {sum(entry.cost_s for entry in planned):.0f} s if none"
+        " has a Record",
+        flush=True,
+    )
+    if arguments.dry_run:
+        for entry in planned:
+            print(f"{entry.cost_s:6.1f} s  {entry.part}  {entry.experiment.label}")
+        return 0
+    retry = ("failed", *arguments.retry, *(("ok",) if arguments.again else ()))
+    summary = measure(planned, arguments.folder, arguments.budget_s, not arguments.quiet, retry)
+    print(summary)
+    return summary.exit_code

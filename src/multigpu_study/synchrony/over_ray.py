@@ -1,0 +1,167 @@
+"""The same protocols across machines: workers are Ray actors, the server is the process that calls,
+`ray.wait` says who has arrived.
+
+`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol`
+decides what one arrival means, so all six protocols are one loop. Gradients travel through Ray's
+object store, about a millisecond a call: a law's times should be tens of them.
+"""
+
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from multigpu.machine.private_network import inside
+from multigpu.runner.hosts.launching import LOOPBACK
+from multigpu_study.synchrony.experiment import Experiment
+from multigpu_study.synchrony.problems import Problem
+from multigpu_study.synchrony.protocol import Decision
+from multigpu_study.synchrony.real import STALL_S, check_real, serve
+from multigpu_study.synchrony.server import Server
+
+
+class RayWorker:
+    """What one actor does. `skip` runs in a thread of its own, so that it can end a wait of
+    `batch`.
+    """
+
+    def __init__(self, text: str, worker: int) -> None:
+        self.experiment = Experiment.model_validate_json(text)
+        self.problem = self.experiment.open()
+        self.worker = worker
+        self.times = self.experiment.times_of(worker)
+        self.skipped = -1
+        self.changed = threading.Condition()
+
+    def ready(self) -> bool:
+        return True
+
+    def batch(self, parameters: np.ndarray | None, ticket: int) -> np.ndarray | None:
+        """The gradient of one batch, no sooner than the law's time after the call; None for a batch
+        that was skipped (or has none).
+        """
+        until_s = time.perf_counter() + self.times.time_s(ticket)
+        gradient = None
+        if ticket > self.skipped and self.problem is not None and parameters is not None:
+            with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+                # a copy, as arrays from the object store cannot be written
+                gradient = self.problem.gradient(parameters.copy(), self.worker, ticket)
+        until_s = max(until_s, time.perf_counter()) + self.experiment.delay_of_s(self.worker)
+        with self.changed:
+            while ticket > self.skipped and (left_s := until_s - time.perf_counter()) > 0:
+                self.changed.wait(left_s)
+            return gradient if ticket > self.skipped else None
+
+    def skip(self, ticket: int) -> None:
+        """Batches up to this ticket are no longer wanted."""
+        with self.changed:
+            self.skipped = max(self.skipped, ticket)
+            self.changed.notify()
+
+
+def check_ray() -> None:
+    """Refuse (ValueError) where the extra is not there; it is not imported."""
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError(
+            "Ray is not installed: pip install 'multigpu[ray]', or run on this machine with"
+            " real.run_real"
+        )
+
+
+def run_over_ray(experiment: Experiment, problem: Problem | None = None) -> Server:
+    """Run `experiment` with Ray actors as workers. problem: its own, if it is built already.
+
+    Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as
+    that; else one is started that nothing outside this machine reaches. A worker whose actor dies
+    leaves, and the batch it was computing is lost.
+
+    Raises as `real.serve`, or ValueError: Ray is not installed or would listen everywhere, or the
+        experiment is not for it; RuntimeError:
+    Ray did not start or failed.
+    """
+    check_ray()
+    check_real(experiment, "ray", "real.run_real")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a measurement reports to nobody
+    import ray
+
+    with ExitStack() as own:
+        if not ray.is_initialized():
+            where = {}
+            if "RAY_ADDRESS" not in os.environ:
+                own.enter_context(inside("Ray"))
+                where = {"address": "local", "_node_ip_address": LOOPBACK}
+            try:
+                ray.init(include_dashboard=False, log_to_driver=False, **where)
+            except Exception as error:
+                # of no class of its own; it gives up after 30 s on a machine with much else to do
+                raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
+            own.callback(ray.shutdown)
+        try:
+            server = Server(experiment, problem or experiment.open())
+            actors = Actors(ray, server)
+            with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+                end_s, _ = serve(server, actors, STALL_S)
+                actors.skip(actors.pending.values())
+            return server.end(end_s)
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
+
+
+class Actors:
+    """The workers as the server has them: which reference is whose batch."""
+
+    def __init__(self, ray: Any, server: Server) -> None:
+        self.ray, self.running = ray, server.coordinator.running
+        # actors wait more than they compute: none reserves a core
+        kind = ray.remote(concurrency_groups={"control": 1})(RayWorker).options(num_cpus=0)
+        text = server.experiment.model_dump_json()
+        self.actors = [kind.remote(text, worker) for worker in range(server.experiment.workers)]
+        ray.get([actor.ready.remote() for actor in self.actors])
+        self.pending: dict[Any, tuple[int, int]] = {}  # reference -> worker, ticket
+        self.taken: dict[int, np.ndarray | None] = {}
+        # the latest parameters, and their reference in the object store
+        self.held: tuple[Any, Any] = (
+            None,
+            None,
+        )
+
+    def send(self, decision: Decision, parameters: np.ndarray | None) -> tuple[int, ...]:
+        self.skip((job.worker, job.ticket) for job in decision.cancelled)
+        if self.held[0] is not parameters:
+            self.held = parameters, self.ray.put(parameters)
+        for job in decision.started:
+            self.pending[self.actors[job.worker].batch.remote(self.held[1], job.ticket)] = (
+                job.worker,
+                job.ticket,
+            )
+        return ()
+
+    def receive(self, timeout_s: float) -> tuple[list[tuple[int, int]], list[int]]:
+        ready, _ = self.ray.wait(list(self.pending), num_returns=1, timeout=max(timeout_s, 0.0))
+        came, gone = [], []
+        for reference in ready:
+            worker, ticket = self.pending.pop(reference)
+            if worker not in self.running or self.running[worker].ticket != ticket:
+                continue  # cancelled, and skipped by its worker: there is nothing to apply
+            try:
+                gradient = self.ray.get(reference)
+            except self.ray.exceptions.RayActorError:
+                gone.append(worker)
+                continue
+            # a copy, as the object store's array goes with its reference
+            self.taken[worker] = None if gradient is None else np.array(gradient)
+            came.append((worker, ticket))
+        return came, gone
+
+    def take(self, worker: int) -> np.ndarray | None:
+        return self.taken.pop(worker)
+
+    def skip(self, jobs: Iterable[tuple[int, int]]) -> None:
+        for worker, ticket in jobs:
+            self.actors[worker].skip.options(concurrency_group="control").remote(ticket)

@@ -1,0 +1,29 @@
+"""Where Records of experiments of every kind lie: `<root>/<"virtual", "averaging", "downpour" or
+machine>/`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from multigpu.machine.machine import this_machine
+from multigpu.paths import SYNCHRONY
+from multigpu.records.store import Store
+from multigpu_study.synchrony.averaging import AveragingExperiment, AveragingRecord
+from multigpu_study.synchrony.downpour import Downpour, DownpourRecord
+from multigpu_study.synchrony.experiment import Described
+from multigpu_study.synchrony.record import Measured, SynchronyRecord
+
+
+class SynchronyStore(Store[Measured[Any]]):
+    """SynchronyRecords, and in folders of their own the other kinds."""
+
+    kind = SynchronyRecord
+    kinds = {AveragingExperiment.folder: AveragingRecord, Downpour.folder: DownpourRecord}
+
+    def __init__(self, root: Path = SYNCHRONY) -> None:
+        super().__init__(root)
+
+    def of_experiment(self, experiment: Described) -> Measured[Any] | None:
+        """The latest attempt of this experiment on this machine, or None."""
+        machine = this_machine().name
+        return self.find(experiment.place_on(machine), experiment.key_on(machine))

@@ -1,0 +1,1 @@
+"""The documents' models that the tool itself does not bring."""

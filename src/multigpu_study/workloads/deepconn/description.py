@@ -1,0 +1,333 @@
+"""Document 003's recommender, framework-free: two towers over one table of words, and what joins
+them. A row is a user, an item and the rating that the one gave the other. One tower reads what the
+user wrote about other items, the other one what others wrote about the item. They share the table
+alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from multigpu.inputs.reviews import TABLE
+from multigpu.lazy import LazyMapping
+from multigpu.spec.model import Init, Model, Optimizer, Variable
+from multigpu.spec.stage_graph import Stage, StageGraph
+
+TOWERS = ("user", "item")
+"""What the names of each tower's variables begin with, in the order in which their texts stand in a
+row.
+"""
+
+
+@dataclass(frozen=True)
+class DeepconnConfig:
+    """Sizes of one two-tower model. vocabulary: rows of the table, the special ones included.
+    embedding: its width.
+    length: words of each of a row's two texts, cut off or padded. filters, width: of the
+        convolution over words, inside the text.
+    pool: words of a window of the maximum, which moves by one. dense: width of a tower's output.
+    factors: of each of the factorisation machine's pairwise weights; None: the rating is the dot
+        product of the towers.
+    """
+
+    vocabulary: int
+    length: int = 800
+    embedding: int = 50
+    filters: int = 10
+    width: int = 3
+    pool: int = 2
+    dense: int = 64
+    factors: int | None = None
+
+    @property
+    def positions(self) -> int:
+        return self.length - self.width + 1
+
+    @property
+    def flat(self) -> int:
+        """Features of a tower after pooling, position by position: 7,970 at the document's
+        sizes.
+        """
+        return (self.positions - self.pool + 1) * self.filters
+
+
+def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
+    """The table; of each tower a convolution [filters, embedding, width] and a dense kernel
+    [outputs, inputs]; libFM's weights (0.01).
+    """
+
+    def glorot(fan_in: int, fan_out: int) -> Init:
+        return Init("uniform", sqrt(6 / (fan_in + fan_out)))
+
+    zero = Init("constant", 0.0)
+    n, filters, width = config.embedding, config.filters, config.width
+    found = [Variable(TABLE, (config.vocabulary, n), "embedding", glorot(config.vocabulary, n))]
+    for tower in TOWERS:
+        found += [
+            Variable(
+                f"{tower}_conv_kernel",
+                (filters, n, width),
+                "convolution",
+                glorot(width * n, width * filters),
+            ),
+            Variable(f"{tower}_conv_bias", (filters,), "bias", zero),
+            Variable(
+                f"{tower}_dense_kernel",
+                (config.dense, config.flat),
+                "dense",
+                glorot(config.flat, config.dense),
+            ),
+            Variable(f"{tower}_dense_bias", (config.dense,), "bias", zero),
+        ]
+    if config.factors is not None:
+        joined = 2 * config.dense
+        found += [
+            Variable("machine_bias", (1,), "bias", zero),
+            Variable("machine_weights", (joined, 1), "dense", glorot(joined, 1)),
+            Variable("machine_factors", (joined, config.factors), "dense", Init("normal", 0.01)),
+        ]
+    return tuple(found)
+
+
+def forward_flops_per_review(config: DeepconnConfig) -> float:
+    """Floating-point operations of the forward pass for one row: two convolutions, two dense
+    layers, and products of a factorisation machine. Look-ups, tanh, pooling and the towers' dot
+    product are left out: they are bound by memory. At the document's size 2 x (2,394,000 +
+        1,020,160) = 6.83 million, so training takes 20.5 million a row.
+    """
+    convolution = 2 * config.positions * config.width * config.embedding * config.filters
+    dense = 2 * config.flat * config.dense
+    machine = 0 if config.factors is None else 2 * 2 * config.dense * (1 + 2 * config.factors)
+    return float(2 * (convolution + dense) + machine)
+
+
+def memory_passes_per_review(config: DeepconnConfig) -> float:
+    """Numbers that a training step reads or writes for one row at least
+    (`Model.memory_passes_per_unit`), of both towers. A word's row, its gradient and the sum (4);
+    both ends of a convolution and a dense layer (3); tanh (3); the maximum (2, then 1).
+    """
+    words, windows = config.length * config.embedding, config.positions * config.filters
+    return float(
+        2
+        * (
+            4 * words
+            + 3 * (words + windows)
+            + 3 * windows
+            + 2 * (windows + config.flat)
+            + config.flat
+            + 3 * (config.flat + config.dense)
+        )
+    )
+
+
+def epoch_steps(joined_batch: int) -> int:
+    """Steps of a pass over document 003's rows, Amazon Instant Video's but for held-out users: 824
+    at its batch of 32.
+    """
+    return -(-26_352 // joined_batch)
+
+
+def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
+    """The description of one two-tower model; a ValueError where its texts are too short for a
+    window of the maximum.
+    """
+    if config.flat < 1:
+        raise ValueError(
+            f"{name} reads {config.length} words: its convolution and maximum need at least"
+            f" {config.width + config.pool - 1}"
+        )
+    return Model(
+        name=name,
+        workload="deepconn",
+        unit="reviews",
+        variables=variables(config),
+        optimizer=optimizer,
+        forward_flops_per_unit=forward_flops_per_review(config),
+        memory_passes_per_unit=memory_passes_per_review(config),
+        config=config,
+    )
+
+
+def stage_graph(model: Model, strings: bool = False) -> StageGraph:
+    """Document 003's operations, a stage for each of its lines: per tower (ids,) embed, conv, pool,
+    flatten, dense; then rating with loss. Look-ups of both towers run where their one table lives
+    (as `embedding_lookup` colocates them), and rows travel instead.
+    strings: words arrive as strings, and a stage of each tower looks their ids up in a table of the
+        host.
+    """
+    config: DeepconnConfig = model.config
+    stages: list[Stage] = []
+    for tower in TOWERS:
+        words = f"{tower}_words"
+        inputs: tuple[str, ...] = ()
+        arrays: tuple[str, ...] = (words,)
+        if strings:
+            stages.append(
+                Stage(
+                    f"{tower}_ids",
+                    (),
+                    (words,),
+                    (config.length,),
+                    integers=True,
+                    tower=tower,
+                    host=True,
+                )
+            )
+            inputs, arrays = (f"{tower}_ids",), ()
+
+        def own(*names: str, tower: str = tower) -> tuple[str, ...]:
+            return tuple(f"{tower}_{name}" for name in names)
+
+        maps = (config.positions, config.filters)
+        pooled = (config.positions - config.pool + 1, config.filters)
+        stages += [
+            Stage(
+                f"{tower}_embed",
+                inputs,
+                arrays,
+                (config.length, config.embedding),
+                variables=(TABLE,),
+                tower=tower,
+            ),
+            Stage(
+                f"{tower}_conv",
+                own("embed"),
+                (),
+                maps,
+                variables=own("conv_kernel", "conv_bias"),
+                tower=tower,
+            ),
+            Stage(f"{tower}_pool", own("conv"), (), pooled, tower=tower),
+            Stage(f"{tower}_flatten", own("pool"), (), (config.flat,), tower=tower),
+            Stage(
+                f"{tower}_dense",
+                own("flatten"),
+                (),
+                (config.dense,),
+                variables=own("dense_kernel", "dense_bias"),
+                tower=tower,
+            ),
+        ]
+    machine = (
+        () if config.factors is None else ("machine_bias", "machine_weights", "machine_factors")
+    )
+    stages.append(
+        Stage(
+            "rating",
+            tuple(f"{tower}_dense" for tower in TOWERS),
+            ("ratings",),
+            (),
+            variables=machine,
+        )
+    )
+    return StageGraph(tuple(stages))
+
+
+def stage_arrays(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A batch's words (B, 2 x length) by tower, and its ratings (B,)."""
+    config: DeepconnConfig = model.config
+    halves = np.split(arrays["words"], [config.length], axis=1)
+    return {f"{tower}_words": half for tower, half in zip(TOWERS, halves, strict=True)} | {
+        "ratings": arrays["ratings"]
+    }
+
+
+Compute = Callable[[Mapping[str, Any], Sequence[Any], Sequence[Any]], Any]
+"""From the stage's variables, the outputs that it reads and the arrays that it reads to its own
+output.
+"""
+
+
+Layer = Callable[..., Any]
+
+
+def stages_of(
+    *, embed: Layer, conv: Layer, pool: Layer, flatten: Layer, dense: Layer, error: Layer
+) -> dict[str, Compute]:
+    """Stage -> what it computes in one framework, of these layers, for B rows; pool and flatten
+    take what conv gives, in any order of axes.
+    embed: of the table and ids. conv: with tanh, of (B, length, embedding), kernel and bias.
+        flatten: to (B, flat), position by position.
+    dense: with ReLU. error: of all variables, both towers' outputs and the ratings, the sum of the
+        squared errors.
+    """
+
+    def weighted(layer: Layer, name: str) -> Compute:
+        return lambda values, inputs, arrays: layer(
+            inputs[0], values[f"{name}_kernel"], values[f"{name}_bias"]
+        )
+
+    def plain(layer: Layer) -> Compute:
+        return lambda values, inputs, arrays: layer(inputs[0])
+
+    found: dict[str, Compute] = {}
+    for tower in TOWERS:
+        # ids arrive with the batch, or from the stage that looks strings up
+        found[f"{tower}_embed"] = lambda values, inputs, arrays: embed(
+            values[TABLE], (arrays or inputs)[0]
+        )
+        found |= {f"{tower}_conv": weighted(conv, f"{tower}_conv"), f"{tower}_pool": plain(pool)}
+        found |= {
+            f"{tower}_flatten": plain(flatten),
+            f"{tower}_dense": weighted(dense, f"{tower}_dense"),
+        }
+    return found | {
+        "rating": lambda values, inputs, arrays: error(values, inputs[0], inputs[1], arrays[0])
+    }
+
+
+def through_tower(
+    stages: Mapping[str, Callable[..., Any]], values: Mapping[str, Any], tower: str, text: Any
+) -> Any:
+    """One text of each row through all stages of its tower, whatever the framework: (B, length,
+    embedding) -> (B, dense).
+    """
+    for stage in ("conv", "pool", "flatten", "dense"):
+        text = stages[f"{tower}_{stage}"](values, [text], [])
+    return text
+
+
+DOCUMENT = Optimizer("adam", rate=1e-4)
+QUICK = Optimizer("adam", rate=3e-3)
+"""For models that are to have learnt something after a few hundred steps."""
+
+VOCABULARY = 80_000
+"""Nothing says how many words the document's table holds. Its single-GPU profile does, roughly:
+Adam's passes over the whole table take 187 us (one array read, one written) and 279 us (two read,
+one written), so 93 us an array, about 16 MB or 80,000 rows at 170 GB/s, which
+is assumed: its repository's profiles list Tesla K80 (data/README.md), rated 240 GB/s a GPU before
+    error correction and losses.
+"""
+
+SMALL = DeepconnConfig(vocabulary=500, length=60, embedding=16, filters=8, dense=16)
+TINY = DeepconnConfig(vocabulary=50, length=12, embedding=6, filters=3, dense=5)
+
+MODELS: Mapping[str, Model] = LazyMapping(
+    {
+        # document 003: 5,023,308 parameters, 4,000,000 of them in the table
+        "deepconn": partial(describe, "deepconn", DeepconnConfig(VOCABULARY), DOCUMENT),
+        # the same towers joined as in the paper (Zheng, Noroozi and Yu, arXiv:1701.04783, equation
+        # 8); it names no number of factors
+        "deepconn_fm": partial(
+            describe, "deepconn_fm", DeepconnConfig(VOCABULARY, factors=8), DOCUMENT
+        ),
+        # four and sixteen times as many filters and dense units: where a second GPU might begin to
+        # pay
+        "deepconn_x4": partial(
+            describe, "deepconn_x4", DeepconnConfig(VOCABULARY, filters=40, dense=256), DOCUMENT
+        ),
+        "deepconn_x16": partial(
+            describe, "deepconn_x16", DeepconnConfig(VOCABULARY, filters=160, dense=1024), DOCUMENT
+        ),
+        # the same topology for CPUs and for tests
+        "deepconn_small": partial(describe, "deepconn_small", SMALL, QUICK),
+        "deepconn_tiny": partial(describe, "deepconn_tiny", TINY, QUICK),
+        "deepconn_fm_tiny": partial(
+            describe, "deepconn_fm_tiny", DeepconnConfig(50, 12, 6, 3, dense=5, factors=4), QUICK
+        ),
+    }
+)

@@ -1,0 +1,78 @@
+"""The two-tower model in TensorFlow, and what each of its stages computes."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from multigpu.inputs.reviews import TABLE
+from multigpu.spec.model import Model
+from multigpu.workloads.tensorflow_module import Form, StepModule, Tensors
+from multigpu_study.workloads.deepconn.description import (
+    TOWERS,
+    Compute,
+    DeepconnConfig,
+    stages_of,
+    through_tower,
+)
+
+
+def stage_functions(model: Model) -> dict[str, Compute]:
+    """Stage -> what it computes; the table's value is its handle here."""
+    config: DeepconnConfig = model.config
+    return stages_of(
+        embed=tf.gather,
+        # (B, positions, filters)
+        conv=lambda x, kernel, bias: tf.tanh(tf.nn.conv1d(x, kernel, 1, "VALID") + bias),
+        pool=lambda x: tf.squeeze(tf.nn.max_pool2d(x[:, None], (1, config.pool), 1, "VALID"), 1),
+        flatten=lambda x: tf.reshape(x, [-1, config.flat]),
+        dense=lambda x, kernel, bias: tf.nn.relu(tf.matmul(x, kernel, transpose_b=True) + bias),
+        error=lambda values, user, item, ratings: tf.reduce_sum(
+            tf.square(joined(config, values, user, item) - ratings)
+        ),
+    )
+
+
+def joined(
+    config: DeepconnConfig, values: Mapping[str, tf.Tensor], user: tf.Tensor, item: tf.Tensor
+) -> tf.Tensor:
+    """Ratings from both towers, (B, dense) twice -> (B,): see the PyTorch twin."""
+    if config.factors is None:
+        return tf.reduce_sum(user * item, 1)
+    z, factors = tf.concat([user, item], 1), values["machine_factors"]
+    # (B, factors)
+    pairs = tf.square(tf.matmul(z, factors)) - tf.matmul(tf.square(z), tf.square(factors))
+    return (
+        values["machine_bias"]
+        + tf.squeeze(tf.matmul(z, values["machine_weights"]), 1)
+        + tf.reduce_sum(pairs, 1) / 2
+    )
+
+
+class Deepconn(StepModule):
+    """Sum of a shard's squared errors over its rows."""
+
+    lookup_arrays = {TABLE: "words"}
+
+    def __init__(self, model: Model, form: Form) -> None:
+        self.config: DeepconnConfig = model.config
+        self.form, self.stages = form, stage_functions(model)
+
+    def loss(
+        self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
+    ) -> tuple[tf.Tensor, Tensors]:
+        """Of ratings (B,), floating-point; rows of the table are (B, 2 x length, embedding): the
+        user's text and then the item's.
+        """
+        values = {name: tf.cast(value, self.form.compute) for name, value in values.items()}
+        texts = tf.split(tf.cast(rows[TABLE], self.form.compute), 2, 1)
+        user, item = (
+            through_tower(self.stages, values, tower, text)
+            for tower, text in zip(TOWERS, texts, strict=True)
+        )
+        ratings = joined(self.config, values, user, item)
+        return tf.reduce_sum(tf.square(tf.cast(ratings, self.form.dtype) - batch["ratings"])), {}
+
+
+def build(model: Model, form: Form) -> Deepconn:
+    """The functions of a two-tower model."""
+    return Deepconn(model, form)

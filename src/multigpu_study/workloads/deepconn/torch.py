@@ -1,0 +1,96 @@
+"""The two-tower model in PyTorch, and what each of its stages computes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.inputs.reviews import TABLE
+from multigpu.spec.model import Model
+from multigpu_study.workloads.deepconn.description import (
+    TOWERS,
+    Compute,
+    DeepconnConfig,
+    stages_of,
+    through_tower,
+)
+
+
+def stage_functions(model: Model) -> dict[str, Compute]:
+    """Stage -> what it computes."""
+    config: DeepconnConfig = model.config
+    return stages_of(
+        embed=lambda table, ids: F.embedding(ids, table),
+        # (B, filters, positions)
+        conv=lambda x, kernel, bias: torch.tanh(F.conv1d(x.transpose(1, 2), kernel, bias)),
+        pool=lambda x: F.max_pool1d(x, config.pool, stride=1),
+        flatten=lambda x: x.transpose(1, 2).flatten(1),
+        dense=lambda x, kernel, bias: F.relu(F.linear(x, kernel, bias)),
+        error=lambda values, user, item, ratings: F.mse_loss(
+            joined(config, values, user, item), ratings, reduction="sum"
+        ),
+    )
+
+
+def joined(config: DeepconnConfig, values: Mapping[str, Any], user: Tensor, item: Tensor) -> Tensor:
+    """Ratings from both towers, (B, dense) twice -> (B,): the document's dot product, or the
+    paper's factorisation machine of second order over both, w0 + sum w_i z_i + sum over i < j of
+    <v_i, v_j> z_i z_j, whose last sum is half of (sum v_i z_i)^2 - sum (v_i z_i)^2, summed over the
+    factors.
+    """
+    if config.factors is None:
+        return (user * item).sum(1)
+    weights, factors = values["machine_weights"], values["machine_factors"]
+    z = torch.cat((user, item), 1)  # (B, 2 x dense)
+    pairs = (z @ factors).square() - z.square() @ factors.square()  # (B, factors)
+    return values["machine_bias"] + (z @ weights).squeeze(1) + pairs.sum(1) / 2
+
+
+def build(model: Model) -> nn.Module:
+    """The module of a two-tower model, its parameters uninitialised (and on the meta device if
+    built under it).
+    """
+    return Deepconn(model)
+
+
+class Deepconn(nn.Module):
+    """Sum of a shard's squared errors over its rows; parameters are the description's variables,
+    name by name.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.config: DeepconnConfig = model.config
+        for variable in model.variables:
+            self.register_parameter(variable.name, nn.Parameter(torch.empty(variable.shape)))
+        self.stages = stage_functions(model)
+        self.score: Callable[[Tensor], Tensor] = self.both_towers
+
+    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Both texts of each row in one look-up, (B, 2 x length)."""
+        return {TABLE: batch["words"]}
+
+    def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
+        """Of words (B, 2 x length) int64, the user's first, and ratings (B,); rows: the table's, if
+        looked up, (B, 2 x length, width).
+        """
+        found = (
+            rows[TABLE]
+            if rows and TABLE in rows
+            else F.embedding(batch["words"], self.get_parameter(TABLE))
+        )
+        ratings = self.score(found)
+        ratings = ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
+        return F.mse_loss(ratings, batch["ratings"], reduction="sum")
+
+    def compile_parts(self) -> None:
+        self.score = torch.compile(self.both_towers, dynamic=False)
+
+    def both_towers(self, words: Tensor) -> Tensor:
+        texts = zip(TOWERS, words.split(self.config.length, 1), strict=True)
+        user, item = (
+            through_tower(self.stages, self._parameters, tower, text) for tower, text in texts
+        )
+        return joined(self.config, self._parameters, user, item)

@@ -1,0 +1,473 @@
+"""Advice, explanations and forecasts: of one machine, nothing that noise could have done, what
+nobody measured as what was.
+"""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multigpu import paths
+from multigpu.analysis.advise import Advice, advise, advised, rankings, sentences
+from multigpu.analysis.asked import SAME, run_of, semantics
+from multigpu.analysis.compare import best_single, ratio_columns
+from multigpu.analysis.expected import expected
+from multigpu.analysis.explain import (
+    WAITS,
+    Explanation,
+    baselines,
+    explain_fields,
+    explain_key,
+    faster,
+)
+from multigpu.analysis.explain_text import as_text, explained
+from multigpu.analysis.explain_text import sentences as explanation
+from multigpu.analysis.fields import JOB
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import bounds
+from multigpu.analysis.memory import room_for
+from multigpu.analysis.points import points, usual, where
+from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.build import build_run
+from multigpu.cli.main import main
+from multigpu.placements import find_placement
+from multigpu.placements.memory import most_kept
+from multigpu.records.record import Record, RecordStore
+from multigpu.spec.parse import parse_fields
+from multigpu.workloads import description_of
+from tests.factory import make_machine, make_point, make_record, plant
+from tests.multigpu.analysis.planted import study
+from tests.refusals import refused
+
+RUNS = paths.RUNS
+FRAME, STUDY = frames(RUNS)
+
+
+def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() -> None:
+    """Medians of raw Records' rates, by machine; of repeated ways that train the joined batch's
+    model, the largest is the advice.
+    """
+    measured = {record.key: record.measurement for record in records_of(RUNS)}
+    rates = {key: one.units / one.wall_s for key, one in measured.items() if one}
+    table, jobs = usual(STUDY), 0
+    for _, job in [*table[table["n"] > 0].groupby(list(SAME), dropna=False, sort=False)][::3]:
+        rows = [
+            row
+            for _, row in where(job, n=[*range(2, 99)]).iterrows()
+            if semantics(row).facts.is_equal_training
+        ]
+        if not rows:
+            continue
+        advice = advise(job, table)
+        medians = {
+            row["keys"]: median(rates[key] for key in row["keys"].split(", ") if key in rates)
+            for row in rows
+        }
+        assert advice.best is not None and advice.best["machine"] == job["machine"].iloc[0]
+        # pooled rate and median may order near-equals differently, by what repeats vary
+        assert medians[advice.best["keys"]] >= max(medians.values()) * 0.97
+        jobs += 1
+    assert jobs > 20
+
+
+def advice_of(records: list[Record], **fields: object) -> Advice:
+    """Of planted Records, for the translator."""
+    return rankings(points(frame_of(records)), {"workload": "nmt", **fields})[0][0]
+
+
+def test_one_gpu_is_advised_where_two_are_slower_and_no_single_run_is() -> None:
+    shares = {"ddp": (1.0, 0.4, 0.1), "independent": (1.0, 0.99, 0.98)}
+    assert sentences(advice_of(study(shares=shares), devices=2))[0].startswith("Take one GPU")
+    advice = advice_of([*study(), make_record("exp3", 2, units_per_s=5e6)], devices=2)
+    assert advice.best is not None and advice.best["placement"] == "ddp"
+    standing = advice.ranked.set_index("placement")["standing"]
+    assert standing[["exp3", "independent"]].tolist() == [
+        "faster, single run",
+        "not the same training",
+    ]
+    assert "repeat it" in " ".join(sentences(advice))
+
+
+def test_advice_as_text_and_json_say_the_same(tmp_path) -> None:
+    plant(RecordStore(tmp_path / "runs"), study())
+    fields = {"workload": "cnn", "devices": 8, "batch_size": 64}
+    said = json.loads(advised(tmp_path / "runs", fields, form="json"))["jobs"][0]
+    text = advised(tmp_path / "runs", fields)
+    assert text.replace("\n", " ").startswith(said["advice"])
+    assert [row["point"]["placement"] for row in said["ranked"]] == [
+        "independent",
+        "ddp",
+        "exp4",
+        "exp2",
+    ]
+    refused(
+        "unknown model 'resnet'", advised, tmp_path / "runs", {"workload": "cnn", "model": "resnet"}
+    )
+    assert "devices = 4 (measured are 1, 2, 8)" in advised(
+        tmp_path / "runs", fields | {"devices": 4}
+    )
+
+
+def test_every_point_is_its_runs() -> None:
+    """The Run that a point's fields build has the digest of its Records' Run, paths of data and
+    seed aside.
+    """
+    digests = {
+        record.key: record.run.model_copy(update={"data": None, "seed": 0}).digest
+        for record in records_of(RUNS)
+    }
+    for _, row in STUDY[STUDY["n"] > 0].iloc[::25].iterrows():
+        if row["inputs"] in ("synthetic", "lengths_000"):
+            assert run_of(row).digest == digests[row["keys"].split(", ")[0]]
+
+
+def test_explanations_of_all_traced_points_add_up() -> None:
+    """Parts add up to the step, none is negative or larger than it; what is lost is said only where
+    an interval says it.
+    """
+    traced = [
+        record for record in records_of(RUNS) if record.run.traced_steps and record.status == "ok"
+    ]
+    for record in traced[::12]:
+        found, why, _ = explain_key(RUNS, record.key)
+        one = found[0]
+        assert not why and one.parts is not None
+        assert sum(one.parts.values()) == pytest.approx(one.step_s, rel=1e-6)
+        assert min(one.parts.values()) >= -1e-9 and max(one.parts.values()) <= one.step_s * (
+            1 + 1e-9
+        )
+        assert all(seconds <= one.step_s for _, seconds in one.causes())
+    assert len(traced) > 100 and len(FRAME) > len(STUDY)
+
+
+def test_noise_is_called_noise_and_what_was_not_traced_names_the_command_and_what_is_faster(
+    tmp_path,
+) -> None:
+    """Four GPUs at 1.01 of four times one, within the spread of repeats: no cause is named."""
+    records = [
+        *make_point([1e6, 1.03e6, 0.97e6], devices=1),
+        *make_point([4.1e6, 4.0e6, 3.95e6], devices=4),
+    ]
+    plant(RecordStore(tmp_path / "runs"), records)
+    one = explain_fields(tmp_path / "runs", {"workload": "nmt", "devices": 4})[0][0]
+    assert not one.lost and not any("ms" in line for line in explanation(one)[:2])
+    plant(RecordStore(tmp_path / "study" / "runs"), study())
+    text = explained(
+        tmp_path / "study" / "runs", ["workload=nmt", "placement=exp2", "devices=8"], details=True
+    )
+    assert (
+        "traced_steps=3" in text
+        and "slower than one" in text
+        and "placement ddp instead of exp2" in text
+    )
+    refused("no Record is called 'zzz'", explained, tmp_path / "study" / "runs", ["zzz"])
+
+
+SHARE = re.compile(r"([\d.]+)%[^%;\n]*? of (?:perfect|its best|\d+ times)")
+NEGATIVE = re.compile(r"(?<![\w.])-\d[\d.,]*\s*(?:ms|s|%|µs)")
+
+
+def told(row: pd.Series, found: dict[str, pd.Series]) -> str:
+    """The whole text of an explanation of which no step was traced."""
+    return as_text(
+        Explanation(row, found, None, (), float("nan"), {}, pd.DataFrame(), "measure"), details=True
+    )
+
+
+def check(text: str) -> None:
+    assert all(float(share) <= 100 for share in SHARE.findall(text)), text
+    assert not NEGATIVE.search(text), text
+
+
+def test_no_committed_point_is_better_than_perfect() -> None:
+    """Every measured point beside one device at its best."""
+    table = STUDY[STUDY["n"] > 0].reset_index(drop=True)
+    ones = best_single(table, form=())
+    pairs = (
+        table[[*JOB]]
+        .assign(_row=table.index)
+        .merge(ones[[*JOB]].assign(_one=ones.index), on=[*JOB])
+    )
+    own, base = (table.loc[pairs[name]].reset_index(drop=True) for name in ("_row", "_one"))
+    ratios = ratio_columns(own, base, "ratio")
+    for place in range(len(pairs)):
+        row, ratio = own.iloc[place], ratios.iloc[place]
+        ideal = (ratio / row["devices"]).rename(lambda name: name.replace("ratio", "of_ideal"))
+        check(told(row, {"one_best": pd.concat([base.iloc[place], ratio, ideal])}))
+    assert len(pairs) > 1000
+
+
+def test_no_record_is_faster_than_its_bound(committed: list[Record]) -> None:
+    limits = bounds(frame_of(committed))
+    known = limits[limits["share_of_bound"].notna()]
+    fastest = known.sort_values("share_of_bound").iloc[-1]
+    assert len(known) > 500 and fastest["share_of_bound"] < 1, fastest["key"]
+
+
+def table_of(*ways: tuple[str, int, float], repeats: int = 3) -> pd.DataFrame:
+    """The points of placements on so many devices at these rates."""
+    noise = (0.99, 1.0, 1.01)[:repeats]
+    return points(
+        frame_of(
+            record
+            for name, count, rate in ways
+            for record in make_point([rate * one for one in noise], placement=name, devices=count)
+        )
+    )
+
+
+def test_a_single_run_is_not_what_is_told_to_be_faster_where_others_were_repeated() -> None:
+    table = pd.concat(
+        [table_of(("exp2", 2, 1e6), ("exp4", 2, 2e6)), table_of(("ddp", 2, 3e6), repeats=1)],
+        ignore_index=True,
+    )
+    found = faster(table, table.iloc[0])
+    assert (
+        list(found["placement"]) == ["exp4", "ddp"]
+        and found["ratio"].iloc[0] < found["ratio"].iloc[1]
+    )
+
+
+def test_computing_that_merging_slows_is_told() -> None:
+    """No wait is long, and yet the step is: its kernels are slower than those of replicas that
+    merge nothing.
+    """
+    table = table_of(("ddp", 4, 6e6), ("independent", 4, 8e6), ("ddp", 1, 2e6))
+    row, step_s = table.iloc[0], float(table["step_time_s"].iloc[0])
+    parts = dict.fromkeys(WAITS, 0.0) | {"compute": step_s}
+    for alone_s, longer in (
+        (0.9 * step_s, True),
+        (0.999 * step_s, False),
+        (1.1 * step_s, False),
+        (None, False),
+    ):
+        one = Explanation(
+            row, baselines(table, row), parts, ("key",), 1.0, {}, pd.DataFrame(), "", alone_s
+        )
+        assert ("longer than in replicas that merge nothing beside it" in as_text(one)) == longer
+        assert not longer or f"{1e3 * (step_s - alone_s):.2g}" in as_text(one).splitlines()[1]
+
+
+def test_a_single_gpu_in_slower_ways_only_is_no_baseline() -> None:
+    """Four GPUs with a kernel that one GPU was never measured with are compared with replicas that
+    have it, too.
+    """
+    table = table_of(("ddp", 1, 1e6), ("independent", 4, 8e6), ("ddp", 4, 6e6))
+    _, free, row = (row for _, row in table.iterrows())
+    first, second = told(row, baselines(table, row)).splitlines()[:2]
+    assert (
+        "keep 75% (" in first
+        and "of independent replicas; one GPU was measured in slower ways only" in first
+        and "measure" in second
+    )
+    assert "perfect scaling" in told(free, baselines(table, free)).splitlines()[0]
+    table = table[table["placement"].eq("ddp")]
+    assert (
+        "times the rate of one GPU at its best" in told(row, baselines(table, row)).splitlines()[0]
+    )
+
+
+RATES = st.lists(st.floats(0.5e6, 2e6), min_size=1, max_size=4)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(RATES, RATES, RATES, st.sampled_from([1, 2, 8]))
+def test_made_up_points_are_told_within_their_wholes(
+    one: list[float], alone: list[float], many: list[float], devices: int
+) -> None:
+    """Rates of any spread: of one device, of a replica alone and of a placement that may be faster
+    than perfect.
+    """
+    records = [*make_point(one, devices=1), *make_point(alone, placement="independent", devices=1)]
+    records += make_point(
+        [devices * rate for rate in many], placement="replicated_allreduce", devices=devices
+    )
+    table = points(frame_of(records))
+    for _, row in table.iterrows():
+        check(told(row, baselines(table, row)))
+    for advice in rankings(table, {"workload": "nmt", "devices": devices})[0]:
+        check(" ".join(sentences(advice)))
+        assert devices > 1 or "independent" not in " ".join(sentences(advice))
+
+
+def test_what_was_measured_lies_in_the_band_of_the_same_model_at_batches_beside_it() -> None:
+    """Plain points of one device of the richest machine, asked for at a batch one larger: it
+    changes by less than the band is wide.
+    """
+    machine = machines_of(STUDY)["machine"].iloc[0]
+    table = usual(
+        where(
+            STUDY[STUDY["n"] > 0], machine=machine, devices=1, framework="torch", execution="eager"
+        )
+    )
+    ones = where(table, placement="ddp", inputs="synthetic", precision="bf16").drop_duplicates(
+        ["model", "batch_size"]
+    )
+    inside = []
+    for _, row in ones.head(12).iterrows():
+        beside = {"batch_size": int(row["batch_size"]) + 1, "precision": "bf16"}
+        found = expected(RUNS, {"workload": row["workload"], "model": row["model"], **beside})
+        assert found is not None and found.rate.low < found.rate.value < found.rate.high
+        inside.append(found.rate.low < row["rate"] < found.rate.high)
+    assert np.mean(inside) >= 0.75 and len(inside) >= 5, "bands are of 95%, and twelve are few"
+
+
+def test_what_names_no_model_or_cannot_be_has_no_forecast() -> None:
+    assert (
+        expected(RUNS, {"devices": 8})
+        is expected(RUNS, {"model": "vgg16", "devices": 2, "batch_size": 0})
+        is None
+    )
+
+
+def test_explain_and_advise_forecast_more_devices_and_say_so() -> None:
+    text = explained(RUNS, ["workload=cnn", "model=vgg16", "devices=8"])
+    assert (
+        "No Record has devices = 8" in text
+        and "Forecast, not a measurement: ddp" in text
+        and "1, 2 and 4 devices" in text
+    )
+    assert "python -m multigpu measure" in text and "devices=8" in text
+    found = json.loads(
+        advised(RUNS, {"workload": "cnn", "model": "vgg16", "devices": 8}, form="json")
+    )
+    said = found["forecast"]
+    assert (
+        found["jobs"] == []
+        and said["rate_low"] < said["rate"] < said["rate_high"]
+        and 0.5 < said["scaling"] < 1
+    )
+    assert (
+        json.loads(explained(RUNS, ["workload=cnn", "model=vgg16", "devices=2"], form="json"))[
+            "forecast"
+        ]
+        is None
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_a_batch_in_parts_takes_as_many_steps_of_a_part_and_merges_once_or_at_each(
+    devices: int,
+) -> None:
+    job = {
+        "workload": "cnn",
+        "model": "resnet50_v1.5",
+        "layout": "channels_last",
+        "precision": "bf16",
+        "placement": "ddp",
+    }
+    ways = (
+        {"batch_size": 64, "execution": "eager"},
+        *({"batch_size": 256, "micro_steps": 4, "micro_sync": one} for one in (None, "each")),
+    )
+    part, once, each = (
+        expected(RUNS, job | {"devices": devices} | way, "4x-nvidia-h200") for way in ways
+    )
+    assert part is not None and once is not None and each is not None
+    assert once.rate.low <= part.rate.value * 1.05 < part.rate.value * 1.2 > once.rate.value
+    assert (
+        each.rate.value == once.rate.value
+        if devices == 1
+        else each.rate.value < once.rate.value and each.rate.low < once.rate.low
+    )
+
+
+def test_a_forecast_of_a_grid_can_be_written_and_measured_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "more" / "forecast.csv"
+    assert (
+        main(
+            [
+                "measure",
+                "--grid",
+                "persistent",
+                "--devices",
+                "1",
+                "--forecast",
+                str(file),
+                "batch_size=384",
+            ]
+        )
+        == 0
+    )
+    table = pd.read_csv(file)
+    assert (
+        len(table)
+        and (table["rate_low"] <= table["rate"]).all()
+        and (table["rate"] <= table["rate_high"]).all()
+    )
+    assert all(
+        build_run(**parse_fields(words.split())).model == "nmt000" for words in table["fields"]
+    )
+
+
+def test_a_job_that_is_too_large_for_ddp_is_told_what_fits() -> None:
+    """One H200 ran out of memory with 4,096 images of ResNet-50, where 2,048 had passed; a batch of
+    64 fits under everything.
+    """
+    fields = {
+        "workload": "cnn",
+        "model": "resnet50_v1.5",
+        "placement": "ddp",
+        "precision": "bf16",
+        "layout": "channels_last",
+    }
+    large, small = (
+        room_for(RUNS, build_run(**fields, batch_size=batch, devices=2)) for batch in (6144, 64)
+    )
+    assert large is not None and large.needed_gib > large.has_gib and not large.others
+    assert (
+        large.instead is not None
+        and large.instead.micro_steps
+        and large.instead.micro_steps >= large.needed_gib / large.has_gib
+    )
+    assert small is not None and small.needed_gib < small.has_gib and small.text() == ""
+    fields = {
+        "workload": "nmt",
+        "model": "nmt000",
+        "placement": "replicated_copy",
+        "precision": "bf16",
+        "sequence_length": 100,
+    }
+    between = room_for(RUNS, build_run(**fields, batch_size=128, devices=512))
+    assert (
+        between is not None
+        and between.needed_gib > between.has_gib
+        and "zero1" in between.others
+        and "zero1" in between.text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "gib"),
+    [("vgg16", "adam", 1.5), ("resnet50_v1.5", "adam", 0.2), ("alexnet", "momentum", 0.6)],
+)
+def test_a_model_made_too_large_for_ddp_is_told_which_placement_fits_it(
+    tmp_path, model: str, optimizer: str, gib: float
+) -> None:
+    """Models never measured on a machine whose GPUs are too small for a copy of the rule's states
+    each, and for ddp alone.
+    """
+    small = make_machine(8, name="small").model_copy(update={"gpu_memory_gib": [gib] * 8})
+    plant(RecordStore(tmp_path / "runs"), make_point([1e6], machine=small))
+    fields = {"workload": "cnn", "model": model, "optimizer": optimizer, "devices": 8}
+    replicated = build_run(placement="ddp", batch_size=32, **fields)
+    assert most_kept(replicated, description_of(replicated)) > gib * 2**30
+    text = advised(tmp_path / "runs", fields, "small")
+    command = text.rsplit("`", 2)[1]
+    run = build_run(
+        **parse_fields(shlex.split(command.removeprefix("python -m multigpu measure ")))
+    )
+    placement = find_placement(run.placement)
+    assert (
+        most_kept(run, description_of(run)) <= gib * 2**30
+        and placement.semantics.facts.is_equal_training
+        and not placement.uses_host
+    )
+    assert run.placement in text and run.model_dump(include=set(fields)) == fields

@@ -1,0 +1,18 @@
+"""Python as where `multigpu_study` is not installed: on PYTHONPATH for a process and its
+children.
+"""
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+
+class Blocker(MetaPathFinder):
+    """Finds no module of the study, whatever path it lies on."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if fullname.partition(".")[0] == "multigpu_study":
+            raise ModuleNotFoundError(f"{fullname} is blocked", name=fullname)
+
+
+sys.meta_path.insert(0, Blocker())

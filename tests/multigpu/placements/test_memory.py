@@ -1,0 +1,180 @@
+"""What rows say that devices keep, against the memory that is held after a step."""
+
+import gc
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from multigpu.build import build_run
+from multigpu.engines.torch.host_store import HostStore
+from multigpu.placements import placements
+from multigpu.placements.memory import kept_on, most_kept
+from multigpu.spec.run import Run
+from multigpu.workloads import description_of
+from tests.multigpu.equivalence.cases import dispatched, fork_processes, group, replica
+
+pytestmark = pytest.mark.timeout(300)
+
+JOBS: dict[int, dict[str, Any]] = {
+    1: {"workload": "cnn", "model": "resnet_small", "optimizer": "sgd"},
+    2: {"workload": "nmt", "model": "nmt_small", "optimizer": "adam", "sequence_length": 5},
+    3: {"workload": "cnn", "model": "resnet_small", "optimizer": "momentum"},
+}
+"""Devices -> what they train: rules that keep no, two and one array of a variable's size; layers of
+which a third is no whole number.
+"""
+
+RUNS = {
+    f"{row.name}-{devices}-{processes}": build_run(
+        placement=row.name,
+        processes=processes,
+        device_type="cpu",
+        devices=devices,
+        batch_size=1,
+        **job,
+    )
+    for row in placements().values()
+    if row.compute == "replica"
+    for processes in sorted(
+        {engine.processes for engine in row.engines if engine.framework == "torch"}
+    )
+    for devices, job in JOBS.items()
+    if row.loss == "replica" or job["workload"] == "cnn"  # no other workload gives predictions
+}
+
+
+def on_host(trainer: Any) -> Iterator[Tensor]:
+    """What a parameter server's process keeps in host memory besides what all of them share
+    there.
+    """
+    for store in getattr(trainer, "stores", ()):
+        if isinstance(store, HostStore):
+            yield from (store.merged, *(merged for _, merged in store.ranges.values()))
+            yield from (
+                value for state in store.optimizer.state.values() for value in state.values()
+            )
+        if hasattr(store, "host"):
+            yield from store.host.outgoing.values()
+
+
+def held(aside: set[int]) -> int:
+    """Bytes under all tensors of this process that lie in memory of its own and not at these
+    addresses.
+    """
+    gc.collect()
+    tensors = [one for one in gc.get_objects() if isinstance(one, Tensor)]
+    gradients = [one.grad for one in tensors if one.is_leaf and one.grad is not None]
+    local = [
+        one.to_local() if hasattr(one, "to_local") else one
+        for one in (*tensors, *gradients)
+        if not one.is_meta
+    ]
+    found = {
+        one.data_ptr(): one.nbytes()
+        for one in (each.untyped_storage() for each in local)
+        if not one.is_shared()
+    }
+    return sum(size for place, size in found.items() if place not in aside)
+
+
+def counted(run: Run, rank: int, folder: Path) -> int:
+    """Bytes of what was made for a replica, or for all in one process, and is held on devices after
+    two steps, but batches and buffers.
+    """
+    gc.collect()
+    gc.freeze()  # what stands already is no longer told of
+    alone = run.processes == "per_device"
+    trainer, feeds = replica(run, rank, folder) if alone else dispatched(run, folder)
+    feeds = [feeds] if alone else feeds
+    for step in range(2):
+        trainer.step([feed.shard(step) for feed in feeds])
+    while feeds:
+        feeds.pop().close()
+    aside = [
+        *on_host(trainer),
+        *(buffer for module in trainer.modules.values() for buffer in module.buffers()),
+    ]
+    found = held({one.untyped_storage().data_ptr() for one in aside})
+    trainer.close()
+    return found
+
+
+def worker(rank: int, folder: str) -> None:
+    """Every world that has this rank."""
+    torch.set_num_threads(1)
+    for world in sorted(JOBS, reverse=True):
+        if rank >= world:
+            continue
+        with group(rank, world, folder):
+            found = {}
+            for name in [
+                name
+                for name, run in RUNS.items()
+                if world == (1 if run.processes == "one" else run.devices)
+            ]:
+                (shared := Path(folder) / name).mkdir(exist_ok=True)
+                found[name] = counted(RUNS[name], rank, shared)
+        torch.save(found, f"{folder}/{world}-{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[int]]:
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+    ) as folder:
+        fork_processes(worker, (folder,), max(JOBS))
+        parts = {
+            world: [torch.load(f"{folder}/{world}-{rank}.pt") for rank in range(world)]
+            for world in JOBS
+        }
+    return {
+        name: [part[name] for part in parts[1 if run.processes == "one" else run.devices]]
+        for name, run in RUNS.items()
+    }
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_keeps_what_its_row_predicts(found, name: str) -> None:
+    run = RUNS[name]
+    predicted = [kept_on(run, description_of(run), rank).total for rank in range(run.devices)]
+    assert found[name] == pytest.approx(
+        predicted if run.processes == "per_device" else [sum(predicted)], rel=0.05
+    )
+
+
+def test_which_placements_a_model_fits_under() -> None:
+    """VGG-16 with momentum, 553.4 MB of variables; of ResNet-101 without, FSDP2 needs most where it
+    cuts the whole.
+    """
+    fields = {"workload": "cnn", "model": "vgg16", "batch_size": 8, "optimizer": "momentum"}
+    runs = [
+        build_run(placement=name, devices=8, **fields)
+        for name in ("ddp", "zero1", "fsdp2", "replicated_copy")
+    ]
+    one = build_run(placement="ddp", devices=1, **fields)
+    size = 4 * sum(variable.elements for variable in description_of(one).variables)
+    assert size == pytest.approx(553.4e6, rel=1e-3)
+    peaks = {run.placement: most_kept(run, description_of(run)) for run in runs}
+    # one layer is three quarters of VGG
+    assert sorted(peaks, key=peaks.__getitem__) == [
+        "zero1",
+        "ddp",
+        "fsdp2",
+        "replicated_copy",
+    ]
+    assert (
+        peaks["ddp"] == 3 * size == most_kept(one, description_of(one))
+        and peaks["replicated_copy"] - peaks["ddp"] == 7 * size
+    )
+    assert peaks["zero1"] == pytest.approx((2 + 1 / 8) * size, rel=1e-3)
+    whole = build_run(
+        **fields | {"model": "resnet101_v1.5", "optimizer": "sgd"}, placement="fsdp2", devices=8
+    )
+    assert most_kept(whole, description_of(whole)) == pytest.approx(
+        9 / 8 * 4 * sum(variable.elements for variable in description_of(whole).variables), rel=0.01
+    )

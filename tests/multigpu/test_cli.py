@@ -1,0 +1,481 @@
+"""The command line: bad input is one sentence and exit code 2; good input does what it says; to
+stop it is no failure.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from multigpu import paths
+from multigpu.cli.main import main
+from multigpu.grids import find_grid
+from multigpu.machine.machine import framework_version, this_machine
+from multigpu.records.collective import CollectiveStore
+from multigpu.records.record import TIMING_VERSION, Record, RecordStore
+from multigpu.runner.summary import Summary
+from multigpu.spec.run import Run
+from multigpu_study.claims import all_claims, find_claim
+from tests.factory import make_machine, make_record, plant
+from tests.multigpu.analysis.test_traces import trace_of
+from tests.multigpu.collectives.planted import study as all_reduces
+from tests.multigpu.runner.launched import PATHS
+from tests.study.claims.test_other_records import reduced as planted_all_reduces
+
+TINY = [
+    "workload=nmt",
+    "model=nmt_tiny",
+    "placement=ddp",
+    "device_type=cpu",
+    "devices=1",
+    "batch_size=4",
+    "sequence_length=5",
+]
+IMAGES = [
+    "workload=cnn",
+    "model=resnet_tiny",
+    "placement=ddp",
+    "device_type=cpu",
+    "devices=1",
+    "batch_size=4",
+]
+
+
+def fields(*changes: str, base: list[str] = TINY) -> list[str]:
+    """The tiny Run's fields, some changed."""
+    changed = {text.partition("=")[0]: text for text in changes}
+    return [changed.pop(text.partition("=")[0], text) for text in base] + list(changed.values())
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with one for Records, `runs`, and with files of which none can be trained on."""
+    for name in ("runs", "cifar"):
+        (tmp_path / name).mkdir()
+    row = "- {workload: nmt, model: nmt_tiny, placement: ddp, batch_size: 2}"
+    for name, text in (
+        ("a.en", "one two\nthree four\n" * 20),
+        ("a.de", "eins zwei\n" * 20),
+        ("blocked", ""),
+        ("points.yaml", row),
+    ):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "cifar" / "data_batch_1.bin").symlink_to("/nowhere.bin")
+    return tmp_path
+
+
+@pytest.fixture
+def run(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Gives what comes of a command line, with `runs` for its Records unless it names another
+    folder: (exit code, output, errors).
+    """
+
+    def ran(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(
+                [*(() if words[0] == "--records" else ("--records", str(here / "runs"))), *words]
+            )
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return code, *capsys.readouterr()
+
+    return ran
+
+
+FIELDS = [  # of the tiny Run, changed, and what is said
+    (["devices=0"], ["devices", "0", "1"]),
+    (["device_type=cuda", "devices=9"], ["9 GPUs were asked for", "this machine has"]),
+    (["placement=psychic"], ["unknown placement 'psychic'", "ddp", "exp4"]),
+    (["batch_size=many"], ["batch_size", "'many'", "integer"]),
+    (["shuffle=perhaps"], ["shuffle = 'perhaps'", "true or false is needed"]),
+    (["colour=red"], ["unknown field 'colour'"]),
+    (["devices"], ["'devices' is not of the form"]),
+    ([f"devices={10**20}"], [f"devices = {10**20}: input should be less than or equal to 4096"]),
+    (["batch_size=" + "9" * 300], ["batch_size = 999"]),
+]
+PAGE = paths.REPOSITORY / "notebooks" / "00-front.ipynb"
+DATA = [
+    (TINY[:-1], "text_files", "{here}/a.en,{here}/absent.de", ["absent.de"]),
+    (TINY[:-1], "text_files", "{here}/a.en,{here}/a.de", ["40", "20"]),
+    (IMAGES, "image_folder", "/x/caf\udce9", ["no text of a line in UTF-8"]),
+    (IMAGES, "image_folder", "/x/a\nb", ["no text of a line in UTF-8"]),
+    (
+        IMAGES,
+        "cifar10",
+        "{here}/cifar",
+        ["multigpu: {here}/cifar/data_batch_1.bin cannot be read: No such file or directory\n"],
+    ),
+]
+GIVEN = [
+    ("measure --grid grid_of_dreams", ["unknown grid 'grid_of_dreams'", "headline"]),
+    (f"page {PAGE} {{here}}/out.ipynb measur=none", ["unknown parameter 'measur'"]),
+    (f"page {PAGE} {{here}}/out.ipynb measure", ["are not of the form name=value"]),
+    ("batch {here}/none.yaml --out {here}/out --row name", ["none.yaml cannot be read"]),
+    ("batch {here}/points.yaml --out {here}/out --row name", ["has no row 'name'"]),
+    ("batch {here}/points.yaml --out {here}/points.yaml", ["cannot be written"]),
+    ("measure --grid cpu_study --devices 1,none", ["'none'", "positive integer"]),
+    ("measure --grid cpu_study model=nmt_tiny", ["no Run of the grid", "model=nmt_tiny"]),
+    ("measure --grid cpu_study,none", ["unknown grid 'none'", "cpu_study", "joined by commas"]),
+    (
+        "measure --dry-run workload=nmt placement=ddp batch_size=4",
+        ["multigpu: model has no value: give it one\n"],
+    ),
+    (
+        "measure --grid cpu_study --retry fialed --dry-run",
+        ["invalid choice: 'fialed'", "out_of_memory", "'ok'"],
+    ),
+    ("measure --share --nnodes 2 --rendezvous here", ["cannot be used with several hosts"]),
+    ("measure --share --traces profiles", ["--traces watches Runs"]),
+    # (as root, permissions would not stop us)
+    (
+        "--records {here}/blocked/runs measure",
+        ["{here}/blocked", "cannot be written"],
+    ),
+    ("records colour=red", ["'colour=red'"]),
+    ("records --pack placement=ddp", ["--pack packs every Record that is loose"]),
+    ("records --export {here}/out.docx", ["docx"]),
+    ("records --export {here}/" + "x" * 300 + ".csv", ["x" * 300]),
+    ("claims C0", ["unknown claim 'C0'"]),
+    ("explain workload=nmt batch_size=none", ["batch_size = 'none': an integer is needed"]),
+    ("advise workload=nmt execution=fast", ["compiled"]),
+    (
+        "collectives --sizes 4Q",
+        ["multigpu: '4Q' is no size: use bytes with K, M or G, such as 4,64K,1M,1G\n"],
+    ),
+    ("doctor --devices 3", ["unrecognized arguments: --devices 3"]),
+    *(
+        (f"{name} --grid=", ["an empty name was given"])
+        for name in ("measure", "train", "synchrony", "study")
+    ),
+    *(
+        (f"measure --timeout={bad}", [f"{bad!r} is no span of time: give seconds, above 0"])
+        for bad in ("0", "1e12", "nan", "soon")
+    ),
+    *(
+        (f"{name} --budget-s=0", ["'0' is no span of time: give seconds, above 0"])
+        for name in ("measure", "train", "collectives")
+    ),
+    *(
+        (f"{name} 0", ["'0' is not a whole number from 1 to"])
+        for name in ("measure --repeats", "collectives --repeats", "advise --limit")
+    ),
+    *(
+        (f"--records {{here}}/typo {rest}", ["{here}/typo: there is no such folder\n"])
+        for rest in ("records", "explain key", "claims")
+    ),
+    *(
+        (f"claims --{kind} {{here}}/typo", ["{here}/typo: there is no such folder\n"])
+        for kind in ("hosts", "synchrony", "training")
+    ),
+]
+REFUSED = [
+    *((["measure", *fields(*changes)], said) for changes, said in FIELDS),
+    *(
+        (["measure", *fields(f"inputs={name}", f"data={data}", base=base)], said)
+        for base, name, data, said in DATA
+    ),
+    *(
+        (line.split() + (TINY if "--share" in line or "blocked" in line else []), said)
+        for line, said in GIVEN
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_is_refused_in_one_sentence(
+    words: list[str], said: list[str], run: Any, here: Path
+) -> None:
+    code, out, err = run(*(word.replace("{here}", str(here)) for word in words))
+    assert (code, out) == (2, "")
+    assert (
+        len(err.strip().splitlines()) == 1
+        and "Traceback" not in err
+        and "invalid literal" not in err
+    )
+    assert len(err) < 2000 and "9" * 100 not in err
+    for word in said:
+        assert word.replace("{here}", str(here)) in err, err
+    assert not list(here.rglob("*.json.gz"))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_records_are_listed_filtered_and_exported(run, here, suffix) -> None:
+    plant(RecordStore(here / "runs"), [make_record("ddp"), make_record("exp4")])
+    code, out, _ = run("records", "placement=exp4")
+    assert code == 0 and "exp4" in out and "ddp" not in out
+    target = here / f"out.{suffix}"
+    assert run("records", "--export", str(target))[0] == 0
+    read = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[suffix](target)
+    assert sorted(read["placement"]) == ["ddp", "exp4"]
+
+
+def test_records_are_packed_in_one_folder_or_in_all_and_alone(run, here, capsys, elsewhere) -> None:
+    folder, records = here / "runs", [make_record(repeat=repeat) for repeat in range(21)]
+    before = list(plant(RecordStore(folder), records))
+    listed = run("records")
+    code, out, _ = run("records", "--pack")
+    assert code == 0 and re.fullmatch(
+        rf"{folder}/8x-nvidia-h200: 21 Records packed, [\d,]+ bytes before, [\d,]+ after\n", out
+    ), out
+    assert (
+        not list(folder.rglob("*.json.gz"))
+        and list(RecordStore(folder)) == before
+        and run("records") == listed
+    )
+    assert run("records", "--pack")[:2] == (0, "nothing to pack: no place has 20 loose Records\n")
+    for place in (paths.RUNS, paths.HOSTS_RUNS, paths.INTERFERENCE):
+        plant(RecordStore(place), records)
+    for record in all_reduces()[:25]:
+        CollectiveStore(paths.HOSTS).write(record)
+    assert main(["records", "--pack"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix(f"{elsewhere}/").partition("/")[0] for line in lines] == [
+        "runs",
+        "hosts",
+        "hosts",
+        "interference",
+    ]
+
+
+def test_a_traces_summary_is_printed_and_written(run, here) -> None:
+    """Steps 0 to 39 are warm-up and timed, 40 warms the profiler up, 41 and 42 are traced; or those
+    from where the Run says.
+    """
+    fields: Any = {
+        "workload": "deepconn",
+        "placement": "single",
+        "devices": 1,
+        "scaling": "strong",
+        "processes": "one",
+        "traced_steps": 2,
+    }
+    fields |= {"measurement": {"trace": trace_of(1, 0, 0, sparse_ms=1.5)}}
+    record, late = make_record(**fields), make_record(**fields, traced_from=90)
+    plant(RecordStore(here / "runs"), [record, late, make_record()])
+    code, out, _ = run("records", "--traced")
+    assert code == 0 and record.key in out and make_record().key not in out
+    code, out, _ = run("records", "--trace-summary", record.key)
+    assert code == 0 and "UnsortedSegmentCustomKernel" in out and "time_percent" in out
+    for one, first in ((record, 41), (late, 90)):
+        target = here / f"{first}.csv"
+        code, out, _ = run("records", "--trace-summary", one.key, "--export", str(target))
+        table = pd.read_csv(target)
+        assert code == 0 and str(target) in out and set(table["key"]) == {one.key}
+        assert (
+            set(table["first_step"]) == {first}
+            and set(table["last_step"]) == {first + 1}
+            and table["time_s"].iloc[0] == 0.0015
+        )
+    for key, target, told in (
+        (make_record().key, "trace.csv", "holds no trace"),
+        (record.key, "trace.txt", "choose .csv"),
+    ):
+        code, _, err = run("records", "--trace-summary", key, "--export", str(here / target))
+        assert code == 2 and told in err and len(err.splitlines()) == 1
+
+
+def test_claims_in_lines_and_in_full(run, here, elsewhere) -> None:
+    """All-reduces are read from a folder of their own."""
+    for record in planted_all_reduces(
+        {(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 8)},
+        (1.0,),
+    ):
+        CollectiveStore(here / "alone").write(record)
+    words = [
+        "claims",
+        *(
+            f"--{kind}={here / 'alone' if kind == 'hosts' else here / 'runs'}"
+            for kind in ("hosts", "synchrony", "training")
+        ),
+    ]
+    code, out, _ = run(*words)
+    assert code == 0 and [line.split()[0] for line in out.splitlines() if line.startswith("C")] == [
+        one.number for one in all_claims()
+    ]
+    verdicts = {
+        one["claim"]["number"]: one for one in json.loads(run(*words, "--format", "json")[1])
+    }
+    assert len(verdicts) == len(all_claims()) and len(verdicts["C25"]["record_keys"]) == 4
+    code, out, _ = run(*words, "c25", "C26")
+    assert code == 0 and [
+        line.split(":")[0] for line in out.splitlines() if line.startswith("C")
+    ] == ["C25", "C26"]
+
+
+def test_a_sweep_of_failures_ends_with_one_and_says_how_to_go_on(run, monkeypatch) -> None:
+    for statuses, code in (
+        ({"failed": 1, "ok": 1}, 1),
+        ({"timeout": 2}, 1),
+        ({"ok": 1, "out_of_memory": 1, "unsupported": 1}, 0),
+    ):
+        monkeypatch.setattr(
+            "multigpu.cli.measure.measure", lambda *_, statuses=statuses: Summary(Counter(statuses))
+        )
+        found, out, _ = run("measure", *TINY)
+        again = [f"--retry {status}" for status in ("failed", "timeout") if status in statuses]
+        assert (
+            found == code
+            and all(option in out for option in again)
+            and ("--retry" in out) == bool(again)
+        )
+
+
+def test_what_a_command_says(run) -> None:
+    for line, said in (
+        (
+            "collectives --devices 3 --device-type cpu --sizes 4 --methods ring --dry-run",
+            "ring 4 B x3 fp32 eager\n",
+        ),
+        ("doctor", "records     none yet"),
+        (
+            "measure --grid cpu_study --devices 1 --share --dry-run",
+            "variables, merges or updates on the host)",
+        ),
+    ):
+        code, out, _ = run(*line.split())
+        assert code == 0 and said in out
+
+
+def test_none_is_the_value_of_a_field_that_is_left_out(run) -> None:
+    planned = [entry.run for entry in find_grid("faster", [2]) if entry.run.execution == "captured"]
+    code, out, _ = run(
+        "measure",
+        "--grid",
+        "faster",
+        "--devices",
+        "2",
+        "--dry-run",
+        "execution=captured",
+        "bucket_send=none",
+    )
+    without = {one.digest for one in planned if one.bucket_send is None}
+    assert code == 0 and f" of {len(without)} Runs" in out and len(without) < len(planned)
+
+
+def measured_here(run: Run, repeat: int = 0, **more: Any) -> Record:
+    """A planted Record of this machine, of the PyTorch that is installed and of today's timer,
+    unless `more` says otherwise.
+    """
+    fields: dict[str, Any] = run.model_dump(exclude={"placement", "devices"})
+    fields |= {"machine": make_machine(0, this_machine().name), "timing_version": TIMING_VERSION}
+    return make_record(
+        run.placement,
+        run.devices,
+        repeat=repeat,
+        **fields | {"versions": {"torch": framework_version("torch")}} | more,
+    )
+
+
+def test_a_budget_is_for_what_would_be_measured(run, here) -> None:
+    """Known is what this PyTorch and this timer have a Record of, unless it is to be measured
+    again; only that tells the pace.
+    """
+    planned = find_grid("cpu_study", [1])
+    failed, upgraded, retimed, *rest = [
+        entry for entry in planned if entry.run.framework == "torch"
+    ]
+    records = [
+        measured_here(failed.run, status="failed"),
+        measured_here(upgraded.run, versions={"torch": "0.1"}, measurement={"total_s": 1000.0}),
+        measured_here(
+            retimed.run, timing_version=TIMING_VERSION + 1, measurement={"total_s": 1000.0}
+        ),
+        # the first attempt of what was measured in the end
+        measured_here(rest[0].run, status="failed"),
+        measured_here(rest[0].run, attempt=1, measurement={"total_s": rest[0].cost_s / 4}),
+        *(
+            measured_here(entry.run, measurement={"total_s": entry.cost_s / 4})
+            for entry in rest[1:]
+        ),
+    ]
+    every = 3 + len(rest)
+    plant(RecordStore(here / "runs"), records)
+    words = ["measure", "--grid", "cpu_study", "--devices", "1", "--budget-s", "600", "--dry-run"]
+    for retry, chosen in (
+        ((), [upgraded, retimed]),
+        (("failed",), [failed, upgraded, retimed]),
+        (("ok",), [upgraded, retimed, *rest]),
+    ):
+        again = [word for status in retry for word in ("--retry", status)]
+        code, out, _ = run(*words, *again, "framework=torch")
+        listed = [
+            line.partition("  ")[2] for line in out.splitlines() if line.startswith("launch ")
+        ]
+        assert code == 0 and listed == [entry.run.label() for entry in chosen]
+        known = every - len(chosen)
+        assert (
+            f"600.0 s allow {len(chosen)} of {every} measurements ({known} are known; they take"
+            " 0.25 of what the grid says)" in out
+        )
+
+
+def test_what_claims_need_is_what_would_be_measured(run, here, monkeypatch, elsewhere) -> None:
+    """A failure of this PyTorch is known unless it is retried."""
+    monkeypatch.setattr(
+        "multigpu_study.claims.verdicts.all_claims", lambda: [find_claim("C2"), find_claim("C12")]
+    )
+    runs = [entry.run for entry in find_grid("headline", [1, 2])]
+    words = ["measure", "--undecided", "--grid", "headline", "--devices", "1,2", "--dry-run"]
+
+    def needed(*more: str) -> list[str]:
+        return [line for line in run(*words, *more)[1].splitlines() if " in torch: " in line]
+
+    from_nothing = needed()
+    plant(
+        RecordStore(here / "runs"),
+        [measured_here(one, repeat, status="failed") for one in runs for repeat in range(8)],
+    )
+    assert len(from_nothing) > 1 and needed() == [] and needed("--retry", "failed") == from_nothing
+
+
+def begun(state: str, process: psutil.Process) -> bool:
+    """Whether the command hears of signals, which is before it imports anything, or whether its
+    launch has begun.
+    """
+    if state == "measuring":
+        return len(process.children(recursive=True)) >= 3
+    (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("state", ["importing", "measuring"])
+def test_it_ends_with_one_sentence_and_leaves_nobody(
+    state: str, number: int, tmp_path: Path
+) -> None:
+    words = [
+        "--records",
+        str(tmp_path),
+        "measure",
+        *fields("devices=2", "timed_steps=100000"),
+        "--quiet",
+    ]
+    environment, pipe = os.environ | {"PYTHONPATH": PATHS}, subprocess.PIPE
+    process = psutil.Popen(
+        [sys.executable, "-m", "multigpu", *words],
+        env=environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+    )
+    while not begun(state, process):
+        time.sleep(0.005)
+    children = process.children(recursive=True)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (
+        130,
+        "multigpu: stopped; what was measured is kept, and the same command goes on from there\n",
+    )
+    assert not psutil.wait_procs(children, timeout=10)[1]

@@ -1,0 +1,431 @@
+"""The report is whole, sends no request and comes out again; its explorer carries every point and
+finds its Records.
+"""
+
+import base64
+import contextlib
+import html
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import altair as alt
+import nbformat
+import pandas as pd
+import pytest
+
+from multigpu import paths
+from multigpu.analysis.fields import POINT
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.points import points
+from multigpu.placements import placements
+from multigpu.placements.pictures import held, placements_page
+from multigpu.records.collective import CollectiveStore
+from multigpu.records.record import RecordStore
+from multigpu.report import site as report
+from multigpu.report.explorer import encoded, explorable, explorer, records_held
+from multigpu.report.notebooks import execute_one
+from multigpu.report.site import ReportError, build_report
+from tests.factory import make_record
+from tests.refusals import refused
+
+SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10"'
+    ' height="10"/></svg>'
+)
+STYLES = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])(?:https?:)?//""", re.I)
+REQUESTS = (
+    re.compile(
+        r"<(?:script|img|iframe|source|embed|object)\b[^>]*?\s"
+        r"""(?:src|data)\s*=\s*["'](?:https?:)?//""",
+        re.I,
+    ),
+    re.compile(r"""<link\b[^>]*?href\s*=\s*["'](?:https?:)?//""", re.I),
+    STYLES,
+)
+DATE = re.compile(
+    rb"\b\d{4}-\d\d-\d\d( \d\d:\d\d)?\b|\b\d{1,2} \w+ 20\d\d\b|\b\w+ \d{1,2}, 20\d\d\b"
+)
+
+
+def executed(path: Path) -> Path:
+    """A notebook as papermill leaves it: outputs, progress bars, and paths of this computer in its
+    metadata.
+    """
+    new = nbformat.v4
+    kernel, language = (
+        {"name": "python3", "display_name": "Python 3"},
+        {"name": "python", "pygments_lexer": "ipython3"},
+    )
+    notebook = new.new_notebook(
+        metadata={
+            "papermill": {"output_path": str(path)},
+            "kernelspec": kernel,
+            "language_info": language,
+        }
+    )
+    display = new.new_output("display_data", data={"image/svg+xml": SVG, "text/plain": "figure"})
+    bar = new.new_output(
+        "display_data", data={report.WIDGET: {"model_id": "1"}, "text/plain": "  0%|"}
+    )
+    table = (
+        "<table class='dataframe'><thead><tr><th>GPUs</th></tr></thead>"
+        "<tbody><tr><td>8</td></tr></tbody></table>"
+    )
+    notebook.cells = [
+        new.new_markdown_cell(
+            "# Does it scale?\n\nHow fast are\neight GPUs?\n\nFast: $S = R_N / R_1$."
+        ),
+        new.new_code_cell(
+            'measure = "none"',
+            metadata={"tags": ["parameters"], "papermill": {"status": "completed"}},
+        ),
+        new.new_code_cell(
+            "draw()",
+            outputs=[new.new_output("stream", name="stderr", text="100%|###|"), bar, display],
+        ),
+        new.new_code_cell(
+            "table()",
+            outputs=[new.new_output("display_data", data={"text/html": table, "text/plain": "t"})],
+        ),
+    ]
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of a front page and one more, with a planted scoreboard; the latter changed after a
+    first build.
+    """
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "notebooks").mkdir()
+    executed(folder / "notebooks" / "00-front.ipynb")
+    page = executed(folder / "notebooks" / "01-scaling.ipynb")
+    (folder / "notebooks" / "02-stopped.failed.ipynb").write_text("{}")
+    (folder / "figures").mkdir()
+    (folder / "figures" / "headline.svg").write_text(SVG)
+    (folder / "figures" / "headline.csv").write_text("GPUs,words/s\n8,1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        planted = {
+            "claims": lambda: "Planted claims.",
+            "placements": placements_page,
+            "faults": lambda: "Planted faults.",
+        }
+        patch.setattr(report, "FRAGMENTS", planted)
+        patch.setattr(paths, "figures", lambda: folder / "figures")
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            build_report(folder / "html", folder / "notebooks")
+            page.write_text(page.read_text().replace("eight GPUs", "sixteen GPUs"))
+            index = build_report(folder / "html", folder / "notebooks", changed_only=True)
+    assert said.getvalue() == "", "the report is built without a warning"
+    return index.parent
+
+
+def test_every_page_is_there(site: Path) -> None:
+    for page in ("index", "claims", "method", "glossary", "01-scaling"):
+        assert (site / f"{page}.html").is_file()
+    assert not (site / "02-stopped.failed.html").exists() and not (site / "00-front.html").exists()
+    front = (site / "index.html").read_text()
+    assert "How fast are" in front and "Decide" in front and 'href="01-scaling.html"' in front
+    assert (site / "figures" / "headline.csv").is_file()
+    assert "Planted claims." in (site / "claims.html").read_text()
+    changed, others = (
+        site / "01-scaling.html",
+        [site / f"{page}.html" for page in ("method", "glossary")],
+    )
+    assert "sixteen GPUs" in changed.read_text()
+    assert all(other.stat().st_mtime < changed.stat().st_mtime - 0.5 for other in others), (
+        "the one that changed is built again"
+    )
+
+
+def test_no_page_sends_a_request_or_tells_of_this_computer(site: Path) -> None:
+    for path in (path for path in site.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        assert str(site.parent).encode() not in content, path
+        for pattern in {".html": REQUESTS, ".css": (STYLES,)}.get(path.suffix, ()):
+            assert not pattern.search(content.decode()), path
+    assert "<math" in (site / "method.html").read_text(), "formulas are MathML already"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_builds_differ_in_nothing_but_their_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the front page, executed twice from the same Records."""
+    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+    (tmp_path / "figures").mkdir()
+    front, found = paths.REPOSITORY / "notebooks" / "00-front.ipynb", []
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        (folder / "executed").mkdir(parents=True)
+        with contextlib.redirect_stderr(io.StringIO()):
+            execute_one(front, folder / "executed" / front.name, {"records": str(paths.DATA)})
+            site = build_report(folder / "html", folder / "executed").parent
+        found.append(
+            {
+                file.relative_to(site): DATE.sub(b"", file.read_bytes())
+                for file in site.rglob("*.html")
+            }
+        )
+    one, other = found
+    assert (
+        len(one) > 4
+        and one.keys() == other.keys()
+        and not [name for name in one if one[name] != other[name]]
+    )
+
+
+def test_a_folder_that_is_no_report_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "FRAGMENTS", {"claims": lambda: 1 / 0})
+    told = "^the report's claims cannot be computed: ZeroDivisionError: division by zero$"
+    refused(told, report.write_generated, tmp_path, error=ReportError)
+    (tmp_path / "precious").write_text("kept")
+    refused(
+        "holds something that is no report", build_report, tmp_path, tmp_path, error=ReportError
+    )
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:
+    notebook = report.publishable(nbformat.read(executed(tmp_path / "01-a.ipynb"), 4))
+    assert "papermill" not in notebook.metadata
+    _, first, second = notebook.cells
+    assert first.source == 'measure = "none"\n\ndraw()', "a cell that shows nothing joins the next"
+    assert [list(output.data) for output in first.outputs] == [["image/svg+xml", "text/plain"]]
+    assert first.metadata.tags == second.metadata.tags == ["hide-input"]
+    text = (
+        "[a](../report/claims.md#c1) [b](03-launch.ipynb) [c](00-front.ipynb)"
+        " [d](https://example.org/../a.ipynb)"
+    )
+    cell = report.in_the_site(
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+    ).cells[0]
+    assert (
+        cell.source == "[a](claims.md#c1) [b](03-launch.ipynb) [c](index.ipynb)"
+        " [d](https://example.org/../a.ipynb)"
+    )
+    text = (
+        "<work>/ipykernel_4349/2009.py:1: UserWarning: Reindexed.\n "
+        " chosen\n<lib>/site-packages/tqdm/auto.py:21: TqdmWarning: No.\n"
+    )
+    cell = nbformat.v4.new_code_cell(
+        "draw()", outputs=[nbformat.v4.new_output("stream", name="stderr", text=text)]
+    )
+    assert report.warnings_of(nbformat.v4.new_notebook(cells=[cell])) == [
+        "UserWarning: Reindexed."
+    ], "our own, and not a library's"
+
+
+def test_every_notebook_but_the_front_page_has_one_topic() -> None:
+    ours = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
+    grouped = report.by_topic(ours)
+    assert list(grouped) == [topic for topic in report.TOPICS if topic in grouped]
+    assert sorted(path for paths_ in grouped.values() for path in paths_) == [
+        path for path in ours if path.stem != report.FRONT
+    ]
+    assert report.by_topic([Path("07-own.ipynb")]) == {"Understand": [Path("07-own.ipynb")]}, (
+        "no topic without a page"
+    )
+    tree = report.navigation([Path("20-explorer.ipynb"), Path("01-your-model.ipynb")])
+    assert tree.index("01-your-model") < tree.index("20-explorer") < tree.index("glossary")
+
+
+def test_every_placement_is_drawn_from_its_row() -> None:
+    page = placements_page()
+    assert page.count("<svg") == len(placements()) and all(
+        f"(placement-{name})=" in page for name in placements()
+    )
+    exp2 = placements()["exp2"]
+    assert [[letter for letter, _, _ in held(exp2, device)] for device in (None, 0)] == [
+        ["V", "E", "U"],
+        ["C"],
+    ]
+
+
+def test_a_fault_is_survived_where_its_launch_has_a_later_record() -> None:
+    told = [
+        ("ok", "a.0", 1),
+        ("out_of_memory", "a.0", 3),
+        ("ok", "a.1", 8),
+        ("out_of_memory", "b.0", 5),
+        ("failed", "a.1", 20),
+    ]
+    records = [
+        make_record(
+            repeat=number,
+            status=status,
+            launch_id=launch,
+            measured_at=f"2026-01-02T03:04:{second:02}+00:00",
+        )
+        for number, (status, launch, second) in enumerate(told)
+    ]
+    kills = pd.DataFrame({"victim": ["agent", "worker", "worker"], "recovered_s": [9.0, 2.0, 4.0]})
+    planted = pd.DataFrame(
+        {"fault": ["a rank that stops"] * 2, "recovered_s": [30.0, float("nan")]}
+    )
+    table = report.fault_table(kills, report.failures(records), planted).set_index("fault")
+    assert table.loc[
+        "GPU, planted: a rank that stops", ["tried", "survived", "last", "median_s"]
+    ].tolist() == [2, 1, 1, 30.0]
+    assert table.loc["GPU: out_of_memory", ["tried", "survived", "last", "median_s"]].tolist() == [
+        2,
+        1,
+        1,
+        5.0,
+    ]
+    assert table.loc["GPU: failed", ["tried", "survived", "last"]].tolist() == [1, 0, 1]
+    assert table.loc[
+        "CPU: a killed worker", ["tried", "survived", "median_s", "most_s"]
+    ].tolist() == [2, 2, 3.0, 4.0]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Some committed Records as a folder of loose ones; figures are written beside it."""
+    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+    store = RecordStore(tmp_path / "data" / "runs")
+    for record in list(RecordStore(paths.RUNS))[::400]:
+        store.write(record)
+    return store.root
+
+
+@pytest.fixture
+def table(runs: Path) -> pd.DataFrame:
+    return points(frame_of(list(RecordStore(runs))))
+
+
+def test_every_field_of_every_point_comes_back(runs: Path, table: pd.DataFrame) -> None:
+    assert "no point yet" in explorer(points(frame_of([])), runs, "").html
+    data = encoded(table, runs.parent)
+    assert data["rows"] == len(table) > 5
+    for name in POINT:
+        column = data["columns"][name]
+        texts = [
+            column["values"][column["at"][row] if "at" in column else 0]
+            for row in range(len(table))
+        ]
+        wanted = [
+            "" if pd.isna(one) else str(one).lower() if isinstance(one, bool) else str(one)
+            for one in table[name].tolist()
+        ]
+        assert texts == wanted, name
+    assert data["columns"]["rate"]["numbers"] == pytest.approx(
+        [None if pd.isna(one) else one for one in table["rate"]], rel=1e-4
+    )
+    for row, keys in enumerate(table["keys"]):
+        for record, key in zip(data["records"][row], keys.split(", "), strict=True):
+            assert record.split()[0] == key
+            assert re.fullmatch(
+                rf"{key}\.\d\.json\.gz", Path(data["files"][int(record.split()[1])]).name
+            ), "its latest attempt"
+
+
+def test_a_packed_record_is_named_by_its_archive_and_member() -> None:
+    record = next(iter(RecordStore(paths.RUNS)))
+    held = records_held(paths.RUNS)[record.machine.name, record.key]
+    assert held.attempt == record.attempt and held.path.exists()
+    data = encoded(points(frame_of([record])), paths.DATA)
+    place = data["records"][0][0].split()
+    assert paths.REPOSITORY / data["files"][int(place[1])] == held.path and place[2:] == (
+        [f".{held.attempt}.json"] if held.packed else []
+    )
+
+
+@pytest.mark.skipif(
+    not (CHROMIUM := shutil.which("chromium") or shutil.which("google-chrome")),
+    reason="no browser here",
+)
+def test_a_link_leads_to_rows_or_a_record_and_its_command(
+    runs: Path, table: pd.DataFrame, tmp_path: Path
+) -> None:
+    store = CollectiveStore(runs.parent / "collectives")
+    alone = next(iter(CollectiveStore(paths.DATA / "collectives")))
+    file = store.write(alone)
+    page, shown = tmp_path / "page.html", explorer(table, runs, "..").html
+    page.write_text(f"<!doctype html><meta charset=utf-8><body>{shown}</body>", encoding="utf-8")
+    (tmp_path / "_static").mkdir()
+    shutil.copy(paths.REPOSITORY / "report" / "_static" / "explorer.js", tmp_path / "_static")
+
+    def opened(query: str) -> tuple[str, str]:
+        """What a browser makes of the page at this hash, and the text of the explorer's table."""
+        command = [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+        ]
+        found = subprocess.run(
+            [*command, f"{page.as_uri()}#{query}"],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=True,
+        ).stdout
+        return found, html.unescape(
+            re.sub(r"<[^>]+>", "\n", found[found.index("<tbody>") : found.index("</tbody>")])
+        )
+
+    key = table["keys"][3].split(", ")[0]
+    run = next(one for one in RecordStore(runs) if one.key == key).run
+    told = re.findall(r"python -m multigpu measure (.*)", opened(f"key={key}")[1])
+    fields = dict(word.split("=", 1) for word in told[0].split())
+    wanted = run.model_dump(exclude_defaults=True) | {"device_type": run.device_type}
+    assert {name: str(value) for name, value in wanted.items()} == {
+        name: value.replace("true", "True") for name, value in fields.items()
+    }
+    assert len(pd.read_csv(tmp_path / "figures" / "explorer.csv")) == len(table)
+    whole, _ = opened(f"key={alone.key}")
+    assert (
+        f'href="../{file.as_posix()}"' in whole
+        and f"method={alone.run.method}" in whole
+        and "what follows has" in whole
+    )
+    model = table["model"].value_counts().index[0]
+    lines, others = opened(f"model={model}")[1].splitlines(), set(table["model"]) - {model}
+    assert (
+        lines.count(model) == table["model"].eq(model).sum() and others and not others & set(lines)
+    )
+    assert "No point" in opened("model=none_such")[1]
+
+
+DATA = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 1 / 3], "name": ["a", "b", "</script>"]})
+
+
+def test_everything_is_in_the_page() -> None:
+    chosen = alt.param(name="K", value=1, bind=alt.binding_range(min=1, max=3, step=1))
+    html = explorable(
+        alt.Chart(DATA).mark_bar().encode(x="x", y="y").add_params(chosen),
+        "bars",
+        "A < B",
+        "n = 1",
+        DATA,
+    ).html
+    spec, options = (
+        json.loads(text)
+        for text in re.search(r'vegaEmbed\("#bars-chart", (\{.*\}), (\{[^{}]*\})\)', html).groups()
+    )  # type: ignore[union-attr]
+    assert [row["y"] for row in next(iter(spec["datasets"].values()))] == DATA[
+        "y"
+    ].tolist() and options["actions"] is False
+    assert (
+        spec["params"][0]["bind"]["max"] == 3 and 'id="bars-chart"' in html and "A &lt; B" in html
+    )
+    outside = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r"<(script|link|img)", outside) and "import(" not in html, (
+        "nothing is fetched"
+    )
+    assert html.count("<script>") == html.count("</script>") == 1, "data cannot end the script"
+    csv = base64.b64decode(re.search(r"base64,([^\"]*)", html)[1]).decode()  # type: ignore[index]
+    assert csv.splitlines()[0] == "x,y,name" and len(csv.splitlines()) == 4
+    refused(
+        "'a b' is no name for a chart", explorable, alt.Chart(DATA).mark_bar(), "a b", "", "", DATA
+    )

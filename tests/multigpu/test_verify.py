@@ -1,0 +1,391 @@
+"""What lies among Records and is none, or cannot be what a launch wrote, is named and left out;
+every planted fault is found.
+"""
+
+import copy
+import gzip
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multigpu import paths
+from multigpu.analysis.verify import (
+    COMMIT,
+    SCHEMA,
+    TREE,
+    history,
+    lines,
+    measured_again,
+    raw_records,
+    verify,
+)
+from multigpu.cli.main import main
+from multigpu.machine.machine import source_tree
+from multigpu.records import store as stores
+from multigpu.records.archive import write_archive
+from multigpu.records.record import Record, RecordStore
+from multigpu_study.claims import find_claim
+from tests.factory import make_record, plant
+from tests.refusals import refused
+
+Fields = dict[str, Any]
+
+
+@pytest.fixture
+def sound(monkeypatch: pytest.MonkeyPatch) -> Fields:
+    """A measured Run of one H200 whose bytes were counted, as its file has it, of the one commit
+    that git knows.
+    """
+    records = (raw.record for raw in raw_records(paths.RUNS / "1x-nvidia-h200") if raw.record)
+    record = next(
+        one
+        for one in records
+        if one["status"] == "ok" and one["measurement"]["moved_bytes"] and one["clean_tree"]
+    )
+    monkeypatch.setattr(
+        "multigpu.analysis.verify.history", lambda: frozenset({record["commit"][:7]})
+    )
+    return record
+
+
+def written(folder: Path, *records: Fields) -> Path:
+    for record in records:
+        place = folder / record["machine"]["name"]
+        place.mkdir(exist_ok=True, parents=True)
+        (place / f"{record['key']}.{record['attempt']}.json.gz").write_bytes(
+            gzip.compress(json.dumps(record).encode())
+        )
+    return folder
+
+
+def changed(record: Fields, *changes: Callable[[Fields], object]) -> Fields:
+    other = copy.deepcopy(record)
+    for change in changes:
+        change(other)
+    return other
+
+
+def put(*path: str | int, **values: Any) -> Callable[[Fields], None]:
+    """Changes these fields of a Record, or of a part of it: to a value, or by a function of the old
+    one.
+    """
+
+    def change(record: Fields) -> None:
+        part: Any = reduce(getitem, path, record)
+        part.update(
+            {name: new(part[name]) if callable(new) else new for name, new in values.items()}
+        )
+
+    return change
+
+
+ONE_BYTE_MORE = put(
+    "measurement", moved_bytes=lambda moved: {name: number + 1 for name, number in moved.items()}
+)
+FAULTS: dict[str, tuple[Callable[[Fields], None], str]] = {
+    "a rate above the bound": (
+        put("measurement", units=1e12, padded_units=1e12),
+        "a rate above its bound",
+    ),
+    "bytes off by one": (ONE_BYTE_MORE, "bytes counted are not those predicted"),
+    "an edited file under its old key": (
+        put("run", batch_size=lambda n: 2 * n),
+        "its key is not that of its content",
+    ),
+    "an unknown commit": (put(commit="0123456789abcdef"), COMMIT),
+    "a changed tree": (put(clean_tree=False), TREE),
+    "a loss that stood still": (
+        put("measurement", loss=lambda losses: [1.0] * len(losses)),
+        "a loss that did not move",
+    ),
+    "a step too few": (
+        put("measurement", step_time_s=lambda ranks: [rank[1:] for rank in ranks]),
+        "not as many steps as it names",
+    ),
+    "devices slower than the wall": (
+        put("measurement", wall_s=lambda t: t / 2),
+        "devices' time above the wall clock",
+    ),
+    "no time": (put("measurement", wall_s=0.0), "no positive time or units"),
+    "a field too many": (put("measurement", colour="red"), "not as its schema wants it"),
+    "an older schema": (put(schema_version=0, colour="red"), SCHEMA),
+    "a slowed GPU beside others": (
+        put("measurement", "device_states", 0, sm_clock_mhz=lambda mhz: mhz // 2),
+        "a throttled clock",
+    ),
+}
+
+
+def test_a_sound_record_passes_loose_and_packed(
+    tmp_path: Path, sound: Fields, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one whose source a commit has, whatever commit, folded into another or never made."""
+    write_archive(
+        tmp_path / "packed" / "machine",
+        {(sound["key"], sound["attempt"]): json.dumps(sound).encode()},
+    )
+    assert (
+        verify(written(tmp_path / "loose", sound)).faults
+        == verify(tmp_path / "packed").faults
+        == []
+    )
+    lost = sound | {"commit": "0123456789", "clean_tree": False, "source_tree": "a1" * 20}
+    assert {fault.what for fault in verify(written(tmp_path / "lost", lost)).faults} == {
+        COMMIT,
+        TREE,
+    }
+    assert [main(["verify", str(tmp_path / name)]) for name in ("loose", "lost", "none")] == [
+        0,
+        1,
+        2,
+    ]
+    monkeypatch.setattr("multigpu.analysis.verify.history", lambda: None)
+    report = verify(written(tmp_path / "other", lost | {"clean_tree": True}))
+    assert report.faults == [] and "not checked: commits: no git history here" in list(
+        lines(report)
+    )
+    monkeypatch.setattr("multigpu.analysis.verify.history", lambda: frozenset({"a1" * 20}))
+    assert verify(tmp_path / "lost").faults == []
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+def test_the_name_of_a_tree_is_gits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "src" / "multigpu"
+    files = {
+        "a.py": "1",
+        "a/b.py": "2",
+        "a/__pycache__/b.pyc": "3",
+        "a.b/c": "",
+        "A": "5",
+        "empty/__pycache__/x": "6",
+        "é/z": "7",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "A").chmod(0o755)
+    (tmp_path / ".gitignore").write_text("__pycache__/\n")
+    author = ["-c", "user.name=x", "-c", "user.email=x@example.com"]
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    named = subprocess.check_output(
+        ["git", "rev-parse", "HEAD:src/multigpu"], cwd=tmp_path, text=True
+    ).strip()
+    assert source_tree(folder) == named
+    monkeypatch.setattr(paths, "REPOSITORY", tmp_path)
+    assert named in (history.__wrapped__() or ())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_planted_fault_is_found_and_nothing_else(
+    tmp_path: Path, sound: Fields, fault: str
+) -> None:
+    change, what = FAULTS[fault]
+    report = verify(written(tmp_path, sound, changed(sound, change, put(attempt=1))))
+    found = [one.what for one in report.faults]
+    assert what in found and sum(report.checked.values()) == 2, found
+    assert all(one.raw.attempt == 1 for one in report.faults), (
+        "the sound one beside it is not blamed"
+    )
+
+
+def test_broken_files_are_named_and_stop_nothing(tmp_path: Path, sound: Fields) -> None:
+    written(tmp_path, sound)
+    place = tmp_path / "machine"
+    place.mkdir()
+    archive = write_archive(place, {("abc", 0): b"{}"})
+    archive.write_bytes(archive.read_bytes()[:-7])
+    (place / "broken.0.json.gz").write_bytes(b"no gzip")
+    (place / "notes.json.gz").write_bytes(gzip.compress(b"[]"))
+    (place / "other.0.json.gz").write_bytes(gzip.compress(b'{"colour": "red"}'))
+    report = verify(tmp_path)
+    assert sum(report.checked.values()) == 5 and len(report.faults) == 4
+    assert any(
+        "is not an archive of Records as it was written" in str(fault) for fault in report.faults
+    )
+
+
+def test_an_exception_forgives_as_many_as_it_names_and_never_physics(
+    tmp_path: Path, sound: Fields
+) -> None:
+    lost = [changed(sound, put(commit="0123456789", attempt=number)) for number in (0, 1)]
+    written(tmp_path / "records", *lost)
+    listed = tmp_path / "exceptions.csv"
+    head = "commit,fault,records,why\n"
+    for count, left in ((2, 0), (1, 1)):
+        listed.write_text(f"{head}0123456,{COMMIT},{count},folded\n")
+        report = verify(tmp_path / "records", listed)
+        assert len(report.faults) == left and sum(report.excepted.values()) == count
+    for row in ("0123456,a rate above its bound,1,it was fast", f"0123456,{COMMIT},1,"):
+        listed.write_text(f"{head}{row}\n")
+        refused("cannot be excepted: only", verify, tmp_path / "records", listed)
+
+
+def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:
+    found = (
+        raw.record for raw in raw_records(paths.SYNCHRONY) if raw.record and "result" in raw.record
+    )
+    virtual = [
+        one | {"attempt": 0}
+        for one in found
+        if one["experiment"]["clock"] == "virtual" and one["experiment"]["workers"] == 2
+    ][:2]
+    for record in virtual:
+        record["machine"] |= {"name": "virtual"}
+    written(tmp_path, *virtual)
+    assert [agrees for _, agrees in measured_again(tmp_path, 2)] == [True, True]
+    result = virtual[0]["result"]
+    written(
+        tmp_path,
+        virtual[0] | {"result": result | {"end_s": 1.01 * result["end_s"], "fingerprint": "0"}},
+    )
+    assert sorted(agrees for _, agrees in measured_again(tmp_path, 2)) == [False, True]
+
+
+def test_all_records_of_the_study_can_be_believed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every committed key comes out again."""
+    assert main(["verify"]) == 0, capsys.readouterr().out
+
+
+BAD: dict[str, tuple[Callable[[Fields], object], str]] = {
+    "another version": (
+        put(schema_version=2),
+        "schema_version 2 is not the 1 that this version reads",
+    ),
+    "a field to come": (put(flavour="mint"), "flavour is no field that this version knows"),
+    "no status": (lambda record: record.pop("status"), "status has no value"),
+    "a foreign key": (put("run", seed=7), "its key is '.*' and what it measured has the key"),
+    "another machine": (put("machine", name="2x-other"), "it belongs into the folder '2x-other'"),
+    "another name": (put(attempt=3), "it holds attempt 3 of"),
+    "ok and nothing": (put(measurement=None), "status 'ok' without a measurement"),
+    "negative steps": (
+        put("measurement", step_time_s=lambda ranks: [[-1.0, *rank[1:]] for rank in ranks]),
+        "a time is negative",
+    ),
+    "no time": (put("measurement", wall_s=0.0), "no time passed"),
+    "endless": (put("measurement", total_s=math.inf), "without end"),
+    "too few ranks": (
+        put("measurement", step_time_s=lambda ranks: ranks[:1]),
+        "step_time_s is of 1 replicas and the Run has 2",
+    ),
+    "more units than with padding": (
+        put("measurement", units=10**6, padded_units=5),
+        "1000000 units of 5",
+    ),
+    "negative bytes": (
+        put("measurement", predicted_bytes={"all_reduce": -1}),
+        "bytes are negative",
+    ),
+}
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RecordStore, Record, Path]:
+    """Two healthy Records of two repeats, of which the second's file is to be spoiled."""
+    monkeypatch.setattr(stores, "_told", set())
+    store, good = RecordStore(tmp_path), make_record()
+    plant(store, [good])
+    return store, good, store.write(make_record(repeat=1))
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_no_launch_wrote_is_named_and_hides_nothing(
+    kind: str, planted: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, good, file = planted
+    assert not list(store.unreadable())
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    BAD[kind][0](content)
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+    assert list(store) == [good]
+    said = capsys.readouterr().err
+    assert re.fullmatch(
+        rf"multigpu: left out: {file} is not a Record of this version: .*{BAD[kind][1]}.*\n", said
+    ), said
+    assert main(["--records", str(store.root), "verify"]) == 1
+    assert capsys.readouterr().out == said.removeprefix("multigpu: left out: ")
+
+
+def test_what_is_no_json_unpacks_without_end_or_is_a_pipe_is_named_at_once(planted: Any) -> None:
+    store, good, file = planted
+    for content in (
+        b"",
+        b"no gzip",
+        gzip.compress(b"{"),
+        gzip.compress(b"[" * 100_000),
+        gzip.compress(b"\xff\xfe"),
+    ):
+        file.write_bytes(content)
+        assert list(store) == [good] and len(list(store.unreadable())) == 1
+    bomb = zlib.compressobj(9, wbits=31)
+    # 256 MiB
+    file.write_bytes(b"".join(bomb.compress(bytes(1 << 24)) for _ in range(16)) + bomb.flush())
+    assert file.stat().st_size < 1 << 19
+    assert list(store) == [good] and next(store.unreadable()).endswith(
+        "it unpacks to more than 128 MiB"
+    )
+    file.unlink()
+    os.mkfifo(file)
+    assert list(store) == [good] and next(store.unreadable()).endswith("it is no file but a pipe")
+
+
+def test_an_attempt_that_cannot_be_read_leaves_the_one_before_and_its_number(planted: Any) -> None:
+    store, _, file = planted
+    place, key = file.parent.name, file.name.split(".")[0]
+    store.write(make_record(repeat=1, attempt=1)).write_bytes(b"cut")
+    found = store.find(place, key)
+    assert found and found.attempt == 0 and store.next_attempt(place, key) == 2
+    file.write_bytes(b"cut")
+    assert store.find(place, key) is None and store.next_attempt(place, key) == 2
+    assert store.next_attempt(place, "none") == 0
+
+
+def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
+    planted: Any, elsewhere: Path, capsys, monkeypatch
+) -> None:
+    store, good, file = planted
+    # verdicts that are remembered take no time, and new files make them forgotten; all of them take
+    # long
+    monkeypatch.setattr(
+        "multigpu_study.claims.results.remembered", lambda name, roots, compute: compute()
+    )
+    monkeypatch.setattr("multigpu_study.claims.verdicts.all_claims", lambda: [find_claim("C1")])
+    lines = (
+        "records",
+        f"explain {good.key}",
+        "advise workload=nmt",
+        "claims",
+        "measure --grid cpu_study --devices 1 --dry-run",
+    )
+
+    def said() -> Iterator[tuple[str, float]]:
+        for line in lines:
+            began = time.process_time()
+            assert main(["--records", str(store.root), *line.split()]) == 0
+            yield capsys.readouterr().out, time.process_time() - began
+
+    _, before = list(said()), list(said())  # imports are not compared
+    for number in range(100):
+        (file.parent / f"{number:020d}.0.json.gz").write_bytes(file.read_bytes())
+    assert len(list(store)) == 2
+    left_out = capsys.readouterr().err.splitlines()
+    assert (
+        len(left_out) == 6
+        and left_out[-1] == "multigpu: more is left out: `python -m multigpu verify` lists it"
+    )
+    for (out, took_s), (same, longer_s) in zip(before, said(), strict=True):
+        assert out == same and longer_s < took_s + 2
+    assert main(["--records", str(store.root), "verify"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 100

@@ -1,0 +1,243 @@
+"""Jobs as users write them, valid and broken (`jobs/`): each is refused in one sentence with the
+user's own line, or trained as plain PyTorch trains it, by placements too.
+
+A job's `EXPECTED` says which: `refused`, a pattern of the sentence, and `line`, with which the
+user's own line begins; or `equal`, the placements that equal one process (True: all), and what was
+found out: `note` (a pattern, or some), `tables`, `fixed`, `flat` (all of them), `trained` (some of
+them), `unchecked`; `twice`: once model and batches were made again in new processes. `pending`:
+what it waits for, `needs`: a library.
+"""
+
+import ast
+import importlib
+import math
+import os
+import re
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from multigpu.build import build_run
+from multigpu.cli.main import main
+from multigpu.engines.torch.checked import Kept, train_reference
+from multigpu.engines.torch.trainer import open_context
+from multigpu.records.record import RecordStore
+from multigpu.runner.point import Point
+from multigpu.spec.run import Run
+from multigpu.user_model.compare import Budget, asked_runs, measured_within
+from multigpu.user_model.examine import describe
+from multigpu.user_model.result import Result, keep
+from multigpu.workloads.own.description import Described, know
+from multigpu.workloads.own.job import load_job
+from multigpu.workloads.sources import open_source
+from tests.multigpu.user_model import oracle
+
+JOBS = Path(__file__).parent / "jobs"
+EVERY = "MULTIGPU_JOBS" in os.environ
+"""Whether all jobs run, in more placements, and not the cheapest alone."""
+
+CHEAP = (
+    "batch_draws_from_numpy",
+    "batch_of_many_types",
+    "broken_backward",
+    "compiled_model",
+    "complex_parameter",
+    "contrastive_loss",
+    "dead_relu",
+    "double_parameters",
+    "embedding_by_function",
+    "embedding_in_penalty",
+    "embedding_subclass",
+    "experts_top1",
+    "gradient_penalty",
+    "lazy_layers",
+    "nan_rate",
+    "odd_shapes",
+    "rare_branch",
+    "recommender",
+    "tagger_of_ragged_batches",
+    "weight_in_a_list",
+)
+NAMES = sorted(path.stem for path in JOBS.glob("*.py")) if EVERY else CHEAP
+PLACEMENTS = ("ddp", "exp2", "exp4", "zero1", "fsdp2") if EVERY else ("ddp", "exp4")
+STEPS = 3
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if EVERY else 120)]
+
+
+def expected_of(name: str) -> dict[str, Any]:
+    """The job's EXPECTED, read without running its file."""
+    for node in ast.parse((JOBS / f"{name}.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EXPECTED":
+            told: dict[str, Any] = ast.literal_eval(node.value)
+            return told
+    raise AssertionError(f"{name} does not say what is expected of it")
+
+
+def marked(name: str) -> Any:
+    """The job's name as a parameter, with why its test is not due where it is not."""
+    expected = expected_of(name)
+    marks = []
+    if "pending" in expected:
+        marks.append(pytest.mark.xfail(reason=expected["pending"], strict=False))
+    if "needs" in expected:
+        missing = importlib.util.find_spec(expected["needs"]) is None
+        marks.append(pytest.mark.skipif(missing, reason=f"no {expected['needs']}"))
+    return pytest.param(name, marks=marks)
+
+
+REFUSED = [name for name in NAMES if "refused" in expected_of(name)]
+TRAINED = [name for name in NAMES if "refused" not in expected_of(name)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("jobs")
+    know(root / "jobs")
+    return root
+
+
+@lru_cache
+def described(name: str, folder: Path) -> Described:
+    named = f"{JOBS / name}.py:job"
+    twice_s = 100.0 if expected_of(name).get("twice") else 0.0
+    return describe(load_job(named), folder / "jobs", 2, named, timed=False, twice_s=twice_s)
+
+
+def run_of(job: Any, found: Described) -> Run:
+    return build_run(
+        placement="ddp",
+        devices=2,
+        workload="own",
+        model=found.name,
+        inputs="own",
+        batch_size=job.batch_size,
+        device_type="cpu",
+        framework="torch",
+        warmup_steps=3,
+        timed_steps=3,
+    )
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in REFUSED])
+def test_a_broken_job_is_refused_in_one_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, path = expected_of(name), JOBS / f"{name}.py"
+    asked = ["compare", f"{path}:job", "--device-type", "cpu", "--quiet", "--budget-s", "20"]
+    began = time.monotonic()
+    assert main([*asked, "--out", str(tmp_path / "out")]) == 2
+    assert time.monotonic() - began < expected.get("ends_s", 60)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert re.search(expected["refused"], said[0]), said
+    if line := expected["line"]:
+        lines = path.read_text().splitlines()
+        number = next(at for at, text in enumerate(lines, 1) if text.strip().startswith(line))
+        assert f"{path.name}, line {number}" in said[0]
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in TRAINED])
+def test_what_is_found_out_of_a_job(name: str, folder: Path) -> None:
+    expected, found = expected_of(name), described(name, folder)
+    notes = expected.get("note", [])
+    for pattern in [notes] if isinstance(notes, str) else notes:
+        assert [note for note in found.notes if re.search(pattern, note)], found.notes
+    told = {"tables": list(found.tables), "fixed": found.fixed, "flat": found.flat}
+    for key, names in told.items():
+        if key in expected:
+            assert sorted(each.removeprefix("model.") for each in names) == sorted(expected[key])
+    trained = {each.removeprefix("model.") for each, _ in found.variables}
+    assert set(expected.get("trained", [])) <= trained
+    assert re.search(expected.get("unchecked", "^$"), found.unchecked)
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in TRAINED])
+def test_what_placements_are_compared_with_is_plain_pytorch(name: str, folder: Path) -> None:
+    """The reference of the placements, one process of the engines, equals the user's own module,
+    loss and optimizer in plain PyTorch, whole batch by whole batch.
+    """
+    found, job = described(name, folder), load_job(f"{JOBS / name}.py:job")
+    if found.checked_in is None:
+        pytest.skip(found.unchecked)
+    steps = 3 * STEPS if expected_of(name).get("differs") else STEPS
+    run = run_of(job, found).model_copy(update={"precision": "fp64"})
+    builder = importlib.import_module("multigpu.workloads.own.torch")
+    source = Kept(open_source(run), [0, 1], STEPS, torch.get_default_dtype())
+    with builder.comparable(torch.float64):
+        context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
+        values, losses = train_reference(context, source, steps, [0, 1])
+    expected, plain = oracle.trained(job, 2, steps, seed=run.seed)
+    if expected_of(name).get("differs"):  # as a note says
+        assert losses != pytest.approx(plain, rel=1e-7)
+        return
+    assert losses == pytest.approx(plain, rel=1e-7)
+    for own, value in expected.items():
+        if f"model.{own}" in values:
+            torch.testing.assert_close(values[f"model.{own}"], value, rtol=1e-6, atol=1e-9)
+        else:
+            assert f"model.{own}" in found.fixed
+            torch.testing.assert_close(value, oracle.module_of(job).get_parameter(own).detach())
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path, request: pytest.FixtureRequest) -> dict[str, Result]:
+    """Of each job that trains and is asked for, all placements, in as few launches as can be."""
+    store, bar, asked = RecordStore(folder / "records"), Budget(99, False), {}
+    bar.ends_s = math.inf
+    points: list[Point] = []
+    wanted = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if item.originalname == "test_placements_of_a_job_equal_one_process"
+    }
+    for name in sorted(wanted):
+        try:
+            found = described(name, folder)
+        except Exception:  # another test tells
+            continue
+        job = load_job(f"{JOBS / name}.py:job")
+        (own := folder / name).mkdir()
+        runs, refused = asked_runs(job, found, own, PLACEMENTS, 2, "cpu", a_repeat_s=0)
+        keep(own, found, runs, refused, 60)
+        asked[name] = found, runs, refused, own
+        points += [Point(run, 0) for run in runs if run.placement != "independent"]
+    store.check_writable()
+    measured_within(points, store, bar)
+    records = list(store)
+    return {
+        name: Result.of(
+            found,
+            runs,
+            refused,
+            [record for record in records if record.run.model == found.name and record.repeat == 0],
+            own,
+            60,
+        )
+        for name, (found, runs, refused, own) in asked.items()
+    }
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in TRAINED])
+def test_placements_of_a_job_equal_one_process(name: str, results: dict[str, Result]) -> None:
+    expected, result = expected_of(name), results[name]
+    equal = [name for name in PLACEMENTS if name not in result.refused]
+    equal = equal if expected["equal"] is True else [p for p in equal if p in expected["equal"]]
+    for placement in equal:
+        assert placement in result.names, result.failed.get(placement)
+        if result.described.checked_in is None:
+            continue
+        compared = result.equivalence(placement)
+        assert compared is not None and compared.holds, (placement, compared)
+        for record in result._ok(placement):
+            assert record.measurement is not None
+            assert record.measurement.moved_bytes == record.measurement.predicted_bytes
+    for placement in set(expected.get("unequal", [])) & set(result.names):
+        compared = result.equivalence(placement)
+        assert compared is None or not compared.holds
+    for placement, why in expected.get("failed", {}).items():
+        assert placement not in PLACEMENTS or re.search(why, result.failed[placement])

@@ -1,0 +1,230 @@
+"""A user's Keras model through `compare` on two logical CPU devices, and Keras jobs that cannot be
+trained.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import multigpu
+from multigpu.user_model.examine import framework_of
+from multigpu.user_model.placed import ONE
+from multigpu.user_model.result import Result
+from multigpu.workloads import description_of
+from tests.multigpu.user_model.test_bad_jobs import refused
+from tests.refusals import refused as told
+
+PLACEMENTS = ("mirrored_nccl", "exp2", "exp4")
+BUDGET_S = 150  # three processes import Keras, one after the other; the computer may be shared
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("tf")]
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    job, out = (
+        f"{Path(__file__).parent / 'keras_model.py'}:functional",
+        tmp_path_factory.mktemp("functional"),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("multigpu.user_model.compare.WINDOW_S", 0.0)  # as few steps as can be
+        return multigpu.compare(
+            job,
+            2,
+            PLACEMENTS,
+            budget_s=BUDGET_S,
+            out=out,
+            device_type="cpu",
+            repeats=1,
+            progress=False,
+        )
+
+
+def test_placements_of_a_keras_model_equal_one_device_and_move_what_is_predicted(
+    result: Result,
+) -> None:
+    assert (
+        {ONE, *PLACEMENTS} <= {*result.names, *result.left_out}
+        and {ONE, "mirrored_nccl"} <= set(result.names)
+        and not result.failed
+    )
+    for name in result.names:
+        compared = result.equivalence(name)
+        assert (
+            compared is not None
+            and compared.precision == "fp64"
+            and compared.holds
+            and compared.distance < 1e-12
+        )
+        causes = result.why_not_scaling(name)
+        assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(
+            1e3 * result[name].row["fed_step_s"]
+        )
+    for record in result.records:
+        assert (
+            record.measurement is not None
+            and record.measurement.moved_bytes == record.measurement.predicted_bytes
+        )
+    mirrored = result["mirrored_nccl"]
+    assert mirrored.row["moved_bytes"] == 2 * 4 * description_of(mirrored.run).parameters
+    assert {"conv2d.bias"} == set(result.described.flat)
+    assert (
+        "batch_normalization.moving_mean" in result.described.fixed
+        and "seed_generator.seed_generator_state" in result.described.fixed
+    )
+    assert (
+        any("dropout" in note for note in result.described.notes)
+        and "mirrored_nccl" in result._repr_html_()
+    )
+
+
+STRATEGIES = ("mirrored_nccl", "mirrored_hierarchical", "mirrored_one_device", "central_storage")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_fit_under_a_placement_equals_one_device_on_the_joined_batch(
+    result: Result, name: str
+) -> None:
+    import keras
+
+    def model() -> keras.Model:
+        keras.utils.set_random_seed(3)
+        word = keras.layers.Flatten()(
+            keras.layers.Embedding(9, 4)(words := keras.Input((2,), dtype="int64"))
+        )
+        return keras.Model(
+            words,
+            keras.layers.Dense(1)(keras.layers.Dense(8, "tanh", kernel_regularizer="l2")(word)),
+        )
+
+    def trained(model: keras.Model) -> list[np.ndarray]:
+        with model.distribute_strategy.scope():
+            model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "mse")
+        model.fit(ids, ids.sum(1) / 9, batch_size=8, epochs=3, shuffle=False, verbose=0)
+        return model.get_weights()
+
+    placed, ids, plain = (
+        result["mirrored_nccl"],
+        np.random.default_rng(0).integers(9, size=(32, 2)),
+        model(),
+    )
+    placed, start = (
+        replace(placed, run=placed.run.model_copy(update={"placement": name})),
+        plain.get_weights(),
+    )
+    alone, wrapped = placed.wrap(plain), placed.wrap(model)
+    assert wrapped.distribute_strategy.num_replicas_in_sync == 2
+    reference = trained(plain)
+    for found in (trained(alone), trained(wrapped)):
+        assert all(
+            np.allclose(own, other, rtol=0, atol=1e-5)
+            for own, other in zip(found, reference, strict=True)
+        )
+    assert all(
+        np.abs(own - other).max() > 1e-3 for own, other in zip(reference, start, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"placement": "exp2"},
+            f"'exp2' is no strategy of tf.distribute.*choose .*{STRATEGIES[0]}",
+        ),
+        ({}, "give a Keras model, or a function"),
+        ({"devices": 64}, "64 devices cannot be had"),
+    ],
+)
+def test_what_is_no_strategy_or_no_model_is_refused(
+    result: Result, changes: dict[str, Any], said: str
+) -> None:
+    placed = result["mirrored_nccl"]
+    told(said, replace(placed, run=placed.run.model_copy(update=changes)).wrap, list)
+
+
+GOOD = """
+import keras
+import numpy as np
+import tensorflow as tf
+import multigpu as mg
+
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.one = keras.layers.Dense(4)
+
+    def call(self, x):
+        return self.one(x)
+
+def batch(n, generator):
+    return generator.random((n, 3), np.float32), generator.random((n, 4), np.float32)
+
+job = mg.Job(Net, batch, keras.losses.MeanSquaredError(), mg.SGD(0.1), batch_size=2)
+"""
+
+BAD = {
+    "an exception inside call": (
+        "self.one(x)",
+        "self.two(x)",
+        "return self.two",
+        "no attribute 'two'",
+    ),
+    "a shape that does not fit the loss": ("(n, 4)", "(n, 7)", "job = ", "loss fails with"),
+    "neither a function nor a dataset": (
+        "Net, batch",
+        "Net, [1]",
+        "",
+        "a tf.data.Dataset of batches",
+    ),
+    "an empty dataset": (
+        "Net, batch",
+        "Net, tf.data.Dataset.range(4).batch(2).take(0)",
+        "",
+        "batch has no samples",
+    ),
+    "nothing to learn": (
+        "Dense(4)",
+        "Dense(4, trainable=False)",
+        "job = ",
+        "nothing can be learned",
+    ),
+    "a rule that is not built": ("mg.SGD", "mg.AdamW", "job = ", "multigpu.Adam or multigpu.SGD"),
+    "a text where a tensor is due": (
+        "generator.random((n, 3), np.float32)",
+        "np.full(n, 'a')",
+        "",
+        "where a tensor is due",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_keras_job_gets_one_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(GOOD, BAD[name], tmp_path, capsys)
+
+
+def test_a_function_that_imports_keras_itself_makes_a_keras_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import keras
+
+    def model() -> keras.Model:
+        monkeypatch.setitem(sys.modules, "keras", keras)
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+
+    monkeypatch.delitem(sys.modules, "keras")
+    assert (
+        framework_of(
+            multigpu.Job(
+                model, [], keras.losses.MeanSquaredError(), multigpu.SGD(0.1), batch_size=2
+            )
+        )
+        == "tensorflow"
+    )
