@@ -359,7 +359,7 @@ def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
     # verdicts that are remembered take no time, and new files make them forgotten; all of them take
     # long
     monkeypatch.setattr(
-        "multigpu_study.claims.results.remembered", lambda name, roots, compute: compute()
+        "multigpu_study.claims.results.cached_on_disk", lambda name, roots, compute: compute()
     )
     monkeypatch.setattr("multigpu_study.claims.verdicts.all_claims", lambda: [find_claim("C1")])
     lines = (

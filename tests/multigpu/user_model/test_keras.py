@@ -31,7 +31,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
         tmp_path_factory.mktemp("functional"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("multigpu.user_model.compare.WINDOW_S", 0.0)  # as few steps as can be
+        patch.setattr("multigpu.user_model.asked.WINDOW_S", 0.0)  # as few steps as can be
         return multigpu.compare(
             job,
             2,
@@ -198,7 +198,7 @@ BAD = {
         "generator.random((n, 3), np.float32)",
         "np.full(n, 'a')",
         "",
-        "where a tensor is due",
+        "where numbers are due",
     ),
 }
 
