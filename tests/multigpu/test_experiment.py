@@ -31,7 +31,7 @@ from multigpu.report.notebooks import NotebookError, parameter_names, read_noteb
 from multigpu.runner.watching import Watched
 from multigpu.spec.parameters import ParameterError
 from multigpu.spec.run import Run
-from tests.multigpu.runner.launched import tiny
+from tests.multigpu.runner.launched import PATHS, tiny
 from tests.refusals import refused
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
@@ -355,7 +355,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
     command = [sys.executable, "-m", "multigpu", "batch", str(file), "--out", str(out), "--quiet"]
     environment = os.environ | {
         "MULTIGPU_HOME": str(home),
-        "PYTHONPATH": str(paths.REPOSITORY / "src"),
+        "PYTHONPATH": PATHS,
     }
     first = subprocess.Popen(
         command,
