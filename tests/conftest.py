@@ -18,6 +18,8 @@ from multigpu.machine.surroundings import SHARE_VARIABLE
 from multigpu.records.cache import cached_on_disk
 from multigpu.records.record import Record, RecordStore
 
+pytest_plugins = ["tests.command_line"]
+
 gc.disable()  # until all tests are collected: of what is imported nothing is garbage
 # three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second
 # thread; set before torch is imported

@@ -2,7 +2,6 @@
 stop it is no failure.
 """
 
-import json
 import os
 import re
 import signal
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,77 +19,14 @@ import pytest
 from multigpu import paths
 from multigpu.cli.main import main
 from multigpu.grids import find_grid
-from multigpu.machine.machine import framework_version, this_machine
 from multigpu.records.collective import CollectiveStore
-from multigpu.records.record import TIMING_VERSION, Record, RecordStore
+from multigpu.records.record import TIMING_VERSION, RecordStore
 from multigpu.runner.summary import Summary
-from multigpu.spec.run import Run
-from multigpu_study.claims import all_claims, find_claim
-from tests.factory import make_machine, make_record, plant
-from tests.multigpu.analysis.test_traces import trace_of
+from tests.command_line import IMAGES, TINY, Ran, fields, measured_here, refused_words
+from tests.factory import make_record, plant
+from tests.multigpu.analysis.planted import trace_of
 from tests.multigpu.collectives.planted import study as all_reduces
 from tests.multigpu.runner.launched import PATHS
-from tests.study.claims.test_other_records import reduced as planted_all_reduces
-
-TINY = [
-    "workload=nmt",
-    "model=nmt_tiny",
-    "placement=ddp",
-    "device_type=cpu",
-    "devices=1",
-    "batch_size=4",
-    "sequence_length=5",
-]
-IMAGES = [
-    "workload=cnn",
-    "model=resnet_tiny",
-    "placement=ddp",
-    "device_type=cpu",
-    "devices=1",
-    "batch_size=4",
-]
-
-
-def fields(*changes: str, base: list[str] = TINY) -> list[str]:
-    """The tiny Run's fields, some changed."""
-    changed = {text.partition("=")[0]: text for text in changes}
-    return [changed.pop(text.partition("=")[0], text) for text in base] + list(changed.values())
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
-    """A folder with one for Records, `runs`, and with files of which none can be trained on."""
-    for name in ("runs", "cifar"):
-        (tmp_path / name).mkdir()
-    row = "- {workload: nmt, model: nmt_tiny, placement: ddp, batch_size: 2}"
-    for name, text in (
-        ("a.en", "one two\nthree four\n" * 20),
-        ("a.de", "eins zwei\n" * 20),
-        ("blocked", ""),
-        ("points.yaml", row),
-    ):
-        (tmp_path / name).write_text(text)
-    (tmp_path / "cifar" / "data_batch_1.bin").symlink_to("/nowhere.bin")
-    return tmp_path
-
-
-@pytest.fixture
-def run(here: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Gives what comes of a command line, with `runs` for its Records unless it names another
-    folder: (exit code, output, errors).
-    """
-
-    def ran(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(
-                [*(() if words[0] == "--records" else ("--records", str(here / "runs"))), *words]
-            )
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return code, *capsys.readouterr()
-
-    return ran
-
 
 FIELDS = [  # of the tiny Run, changed, and what is said
     (["devices=0"], ["devices", "0", "1"]),
@@ -146,37 +81,25 @@ GIVEN = [
     ("records --pack placement=ddp", ["--pack packs every Record that is loose"]),
     ("records --export {here}/out.docx", ["docx"]),
     ("records --export {here}/" + "x" * 300 + ".csv", ["x" * 300]),
-    ("claims C0", ["unknown claim 'C0'"]),
     ("explain workload=nmt batch_size=none", ["batch_size = 'none': an integer is needed"]),
     ("advise workload=nmt execution=fast", ["compiled"]),
-    (
-        "collectives --sizes 4Q",
-        ["multigpu: '4Q' is no size: use bytes with K, M or G, such as 4,64K,1M,1G\n"],
-    ),
     ("doctor --devices 3", ["unrecognized arguments: --devices 3"]),
-    *(
-        (f"{name} --grid=", ["an empty name was given"])
-        for name in ("measure", "train", "synchrony", "study")
-    ),
+    *((f"{name} --grid=", ["an empty name was given"]) for name in ("measure", "train", "study")),
     *(
         (f"measure --timeout={bad}", [f"{bad!r} is no span of time: give seconds, above 0"])
         for bad in ("0", "1e12", "nan", "soon")
     ),
     *(
         (f"{name} --budget-s=0", ["'0' is no span of time: give seconds, above 0"])
-        for name in ("measure", "train", "collectives")
+        for name in ("measure", "train")
     ),
     *(
         (f"{name} 0", ["'0' is not a whole number from 1 to"])
-        for name in ("measure --repeats", "collectives --repeats", "advise --limit")
+        for name in ("measure --repeats", "advise --limit")
     ),
     *(
         (f"--records {{here}}/typo {rest}", ["{here}/typo: there is no such folder\n"])
-        for rest in ("records", "explain key", "claims")
-    ),
-    *(
-        (f"claims --{kind} {{here}}/typo", ["{here}/typo: there is no such folder\n"])
-        for kind in ("hosts", "synchrony", "training")
+        for rest in ("records", "explain key")
     ),
 ]
 REFUSED = [
@@ -194,19 +117,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("words", "said"), REFUSED, ids=range(len(REFUSED)))
 def test_what_cannot_be_is_refused_in_one_sentence(
-    words: list[str], said: list[str], run: Any, here: Path
+    words: list[str], said: list[str], run: Ran, here: Path
 ) -> None:
-    code, out, err = run(*(word.replace("{here}", str(here)) for word in words))
-    assert (code, out) == (2, "")
-    assert (
-        len(err.strip().splitlines()) == 1
-        and "Traceback" not in err
-        and "invalid literal" not in err
-    )
-    assert len(err) < 2000 and "9" * 100 not in err
-    for word in said:
-        assert word.replace("{here}", str(here)) in err, err
-    assert not list(here.rglob("*.json.gz"))
+    refused_words(words, said, run, here)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
@@ -253,8 +166,8 @@ def test_a_traces_summary_is_printed_and_written(run, here) -> None:
     from where the Run says.
     """
     fields: Any = {
-        "workload": "deepconn",
-        "placement": "single",
+        "workload": "stacks",
+        "placement": "exp4",
         "devices": 1,
         "scaling": "strong",
         "processes": "one",
@@ -285,34 +198,6 @@ def test_a_traces_summary_is_printed_and_written(run, here) -> None:
         assert code == 2 and told in err and len(err.splitlines()) == 1
 
 
-def test_claims_in_lines_and_in_full(run, here, elsewhere) -> None:
-    """All-reduces are read from a folder of their own."""
-    for record in planted_all_reduces(
-        {(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 8)},
-        (1.0,),
-    ):
-        CollectiveStore(here / "alone").write(record)
-    words = [
-        "claims",
-        *(
-            f"--{kind}={here / 'alone' if kind == 'hosts' else here / 'runs'}"
-            for kind in ("hosts", "synchrony", "training")
-        ),
-    ]
-    code, out, _ = run(*words)
-    assert code == 0 and [line.split()[0] for line in out.splitlines() if line.startswith("C")] == [
-        one.number for one in all_claims()
-    ]
-    verdicts = {
-        one["claim"]["number"]: one for one in json.loads(run(*words, "--format", "json")[1])
-    }
-    assert len(verdicts) == len(all_claims()) and len(verdicts["C25"]["record_keys"]) == 4
-    code, out, _ = run(*words, "c25", "C26")
-    assert code == 0 and [
-        line.split(":")[0] for line in out.splitlines() if line.startswith("C")
-    ] == ["C25", "C26"]
-
-
 def test_a_sweep_of_failures_ends_with_one_and_says_how_to_go_on(run, monkeypatch) -> None:
     for statuses, code in (
         ({"failed": 1, "ok": 1}, 1),
@@ -333,10 +218,6 @@ def test_a_sweep_of_failures_ends_with_one_and_says_how_to_go_on(run, monkeypatc
 
 def test_what_a_command_says(run) -> None:
     for line, said in (
-        (
-            "collectives --devices 3 --device-type cpu --sizes 4 --methods ring --dry-run",
-            "ring 4 B x3 fp32 eager\n",
-        ),
         ("doctor", "records     none yet"),
         (
             "measure --grid cpu_study --devices 1 --share --dry-run",
@@ -361,20 +242,6 @@ def test_none_is_the_value_of_a_field_that_is_left_out(run) -> None:
     )
     without = {one.digest for one in planned if one.bucket_send is None}
     assert code == 0 and f" of {len(without)} Runs" in out and len(without) < len(planned)
-
-
-def measured_here(run: Run, repeat: int = 0, **more: Any) -> Record:
-    """A planted Record of this machine, of the PyTorch that is installed and of today's timer,
-    unless `more` says otherwise.
-    """
-    fields: dict[str, Any] = run.model_dump(exclude={"placement", "devices"})
-    fields |= {"machine": make_machine(0, this_machine().name), "timing_version": TIMING_VERSION}
-    return make_record(
-        run.placement,
-        run.devices,
-        repeat=repeat,
-        **fields | {"versions": {"torch": framework_version("torch")}} | more,
-    )
 
 
 def test_a_budget_is_for_what_would_be_measured(run, here) -> None:
@@ -418,25 +285,6 @@ def test_a_budget_is_for_what_would_be_measured(run, here) -> None:
             f"600.0 s allow {len(chosen)} of {every} measurements ({known} are known; they take"
             " 0.25 of what the grid says)" in out
         )
-
-
-def test_what_claims_need_is_what_would_be_measured(run, here, monkeypatch, elsewhere) -> None:
-    """A failure of this PyTorch is known unless it is retried."""
-    monkeypatch.setattr(
-        "multigpu_study.claims.verdicts.all_claims", lambda: [find_claim("C2"), find_claim("C12")]
-    )
-    runs = [entry.run for entry in find_grid("headline", [1, 2])]
-    words = ["measure", "--undecided", "--grid", "headline", "--devices", "1,2", "--dry-run"]
-
-    def needed(*more: str) -> list[str]:
-        return [line for line in run(*words, *more)[1].splitlines() if " in torch: " in line]
-
-    from_nothing = needed()
-    plant(
-        RecordStore(here / "runs"),
-        [measured_here(one, repeat, status="failed") for one in runs for repeat in range(8)],
-    )
-    assert len(from_nothing) > 1 and needed() == [] and needed("--retry", "failed") == from_nothing
 
 
 def begun(state: str, process: psutil.Process) -> bool:

@@ -31,8 +31,7 @@ from multigpu.report.notebooks import NotebookError, parameter_names, read_noteb
 from multigpu.runner.watching import Watched
 from multigpu.spec.parameters import ParameterError
 from multigpu.spec.run import Run
-from multigpu_study.published import load_published, published_of
-from tests.multigpu.runner.launched import tiny
+from tests.multigpu.runner.launched import PATHS, tiny
 from tests.refusals import refused
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
@@ -167,21 +166,6 @@ def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None
         own,
         error=Missing,
     )
-
-
-def test_a_documents_point_stands_beside_ours() -> None:
-    table = load_published("000_experiments")
-    exp5 = table[
-        (table["experiment"] == "Exp5") & (table["batch_size"] == 128) & (table["gpus"] == 2)
-    ]
-    assert (
-        published_of(run_of("exp4", 2).run)["rate"].tolist() == exp5["words_per_s"].tolist() != []
-    )
-    steps = published_of(
-        Run(workload="nmt", model="nmt004", placement="ddp", batch_size=64, devices=8)
-    )
-    assert steps["step_time_s"].tolist() == pytest.approx([0.680]) and steps["rate"].isna().all()
-    assert published_of(run_of("ddp", 2).run).empty
 
 
 @pytest.mark.skipif(
@@ -371,7 +355,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
     command = [sys.executable, "-m", "multigpu", "batch", str(file), "--out", str(out), "--quiet"]
     environment = os.environ | {
         "MULTIGPU_HOME": str(home),
-        "PYTHONPATH": str(paths.REPOSITORY / "src"),
+        "PYTHONPATH": PATHS,
     }
     first = subprocess.Popen(
         command,

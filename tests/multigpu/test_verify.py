@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -27,7 +27,6 @@ from multigpu.analysis.verify import (
     TREE,
     history,
     lines,
-    measured_again,
     raw_records,
     verify,
 )
@@ -36,7 +35,6 @@ from multigpu.machine.machine import source_tree
 from multigpu.records import store as stores
 from multigpu.records.archive import write_archive
 from multigpu.records.record import Record, RecordStore
-from multigpu_study.claims import find_claim
 from tests.factory import make_record, plant
 from tests.refusals import refused
 
@@ -233,32 +231,6 @@ def test_an_exception_forgives_as_many_as_it_names_and_never_physics(
         refused("cannot be excepted: only", verify, tmp_path / "records", listed)
 
 
-def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:
-    found = (
-        raw.record for raw in raw_records(paths.SYNCHRONY) if raw.record and "result" in raw.record
-    )
-    virtual = [
-        one | {"attempt": 0}
-        for one in found
-        if one["experiment"]["clock"] == "virtual" and one["experiment"]["workers"] == 2
-    ][:2]
-    for record in virtual:
-        record["machine"] |= {"name": "virtual"}
-    written(tmp_path, *virtual)
-    assert [agrees for _, agrees in measured_again(tmp_path, 2)] == [True, True]
-    result = virtual[0]["result"]
-    written(
-        tmp_path,
-        virtual[0] | {"result": result | {"end_s": 1.01 * result["end_s"], "fingerprint": "0"}},
-    )
-    assert sorted(agrees for _, agrees in measured_again(tmp_path, 2)) == [False, True]
-
-
-def test_all_records_of_the_study_can_be_believed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every committed key comes out again."""
-    assert main(["verify"]) == 0, capsys.readouterr().out
-
-
 BAD: dict[str, tuple[Callable[[Fields], object], str]] = {
     "another version": (
         put(schema_version=2),
@@ -291,13 +263,17 @@ BAD: dict[str, tuple[Callable[[Fields], object], str]] = {
 }
 
 
-@pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RecordStore, Record, Path]:
+def two_records(folder: Path) -> tuple[RecordStore, Record, Path]:
     """Two healthy Records of two repeats, of which the second's file is to be spoiled."""
-    monkeypatch.setattr(stores, "_told", set())
-    store, good = RecordStore(tmp_path), make_record()
+    store, good = RecordStore(folder), make_record()
     plant(store, [good])
     return store, good, store.write(make_record(repeat=1))
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RecordStore, Record, Path]:
+    monkeypatch.setattr(stores, "_told", set())
+    return two_records(tmp_path)
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -352,23 +328,11 @@ def test_an_attempt_that_cannot_be_read_leaves_the_one_before_and_its_number(pla
     assert store.next_attempt(place, "none") == 0
 
 
-def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
-    planted: Any, elsewhere: Path, capsys, monkeypatch
-) -> None:
-    store, good, file = planted
-    # verdicts that are remembered take no time, and new files make them forgotten; all of them take
-    # long
-    monkeypatch.setattr(
-        "multigpu_study.claims.results.cached_on_disk", lambda name, roots, compute: compute()
-    )
-    monkeypatch.setattr("multigpu_study.claims.verdicts.all_claims", lambda: [find_claim("C1")])
-    lines = (
-        "records",
-        f"explain {good.key}",
-        "advise workload=nmt",
-        "claims",
-        "measure --grid cpu_study --devices 1 --dry-run",
-    )
+def hundred_bad_files(planted: Any, lines: Sequence[str], capsys: Any) -> None:
+    """Check that of these command lines each says what it said before, and hardly later, once a
+    hundred files beside its Records cannot be read.
+    """
+    store, _, file = planted
 
     def said() -> Iterator[tuple[str, float]]:
         for line in lines:
@@ -389,3 +353,15 @@ def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
         assert out == same and longer_s < took_s + 2
     assert main(["--records", str(store.root), "verify"]) == 1
     assert len(capsys.readouterr().out.splitlines()) == 100
+
+
+def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
+    planted: Any, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (
+        "records",
+        f"explain {planted[1].key}",
+        "advise workload=nmt",
+        "measure --grid cpu_study --devices 1 --dry-run",
+    )
+    hundred_bad_files(planted, lines, capsys)

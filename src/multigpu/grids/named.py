@@ -10,7 +10,7 @@ from multigpu.machine.machine import framework_version, gpu_count, this_machine
 from multigpu.placements import placements
 from multigpu.spec.rules.partition import uncuttable
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, find_model
+from multigpu.workloads import description_of, find_model, workloads
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.cnn.family import SWEEPS
 
@@ -113,6 +113,7 @@ CONDITIONS: dict[str, Condition] = {
     "tensorflow_here": lambda fields, counts: (
         fields["framework"] != "tensorflow" or framework_version("tensorflow") != "none"
     ),
+    "workload_here": lambda fields, counts: fields["workload"] in workloads(),
     "cores_to_spare": lambda fields, counts: (
         not fields["host_cores"] or this_machine().cores > fields["host_cores"]
     ),

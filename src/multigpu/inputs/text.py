@@ -169,7 +169,10 @@ def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str) ->
     corpus = encode_corpus(
         read_parallel(*files), *vocabulary_sizes(model), fixed_width(run) or LONGEST
     )
-    return CorpusText(run, f"{label}, shuffled" if run.shuffle else label, corpus)
+    try:
+        return CorpusText(run, f"{label}, shuffled" if run.shuffle else label, corpus)
+    except ValueError as error:
+        raise ValueError(f"{files[0]} and {files[1]}: {error}") from None
 
 
 def catalogs(run: Run, model: Model) -> CorpusText:

@@ -8,7 +8,7 @@ from matplotlib.text import Text
 
 from multigpu.analysis.picture import Picture
 from multigpu.records.record import Record
-from multigpu.records.trace import StepTrace
+from multigpu.records.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
 from tests.factory import make_point, make_record
 
 SHARES = {
@@ -99,3 +99,65 @@ def step_of(told: dict[str, Any] | None = None, **phases: tuple[float, float]) -
         "exposed_copies_s": ms(0.25),
     }
     return StepTrace(**spans, **merged, **usual).model_copy(update=told)
+
+
+COMMON: dict[str, Any] = {"workload": "stacks", "scaling": "strong", "processes": "one"}
+DEVICES = {"single": 1, "tower_per_gpu": 2, "alternating": 2}
+
+
+def point(placement: str, step_ms: float, batch: int = 32, **more: Any) -> list[Record]:
+    """Five repeats over two launches, each at about this step time; epochs unless told
+    otherwise.
+    """
+    rates = [batch / (step_ms / 1000) * (1 + 0.001 * index) for index in range(5)]
+    fields = (
+        COMMON
+        | {"devices": DEVICES.get(placement, 2), "batch_size": batch, "timed_steps": 824}
+        | more
+    )
+    return make_point(rates, placement=placement, **fields)
+
+
+def trace_of(
+    devices: int, copies_ms: float, exposed_ms: float, sparse_ms: float, busy_ms: float = 1.0
+) -> TraceSummary:
+    """Two steps: on each device 9.5 copies a step of 10 us each, and two kernels."""
+    told = {
+        "kernels": 30,
+        "launches": 30,
+        "busy_s": busy_ms / 1000,
+        "communication_s": copies_ms / 1000,
+    }
+    step = step_of(
+        told=told | {"exposed_s": exposed_ms / 1000, "exposed_copies_s": exposed_ms / 1000},
+        forward=(0, 1),
+        backward=(1, 2),
+    )
+    copied = CopyTotals(
+        kind="device_to_device",
+        calls=19,
+        bytes=1900,
+        total_s=copies_ms / 500,
+        min_s=4e-6,
+        max_s=9e-4,
+    )
+    copies = [copied] if copies_ms else []
+    replicas = [
+        ReplicaTrace(rank=rank, steps=[step, step], copies=copies, device_time_s=0.01)
+        for rank in range(devices)
+    ]
+    kernels = [
+        KernelTotals(
+            name="UnsortedSegmentCustomKernel",
+            calls=4,
+            total_s=sparse_ms / 1000,
+            min_s=1e-6,
+            max_s=2e-3,
+        ),
+        KernelTotals(name="gemm", calls=8, total_s=0.001, min_s=1e-6, max_s=1e-3),
+    ]
+    return TraceSummary(source="kineto", replicas=replicas, kernels=kernels)
+
+
+def traced(placement: str, step_ms: float, trace: TraceSummary, **more: Any) -> list[Record]:
+    return point(placement, step_ms, measurement={"trace": trace}, traced_steps=2, **more)

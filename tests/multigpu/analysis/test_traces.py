@@ -1,9 +1,5 @@
-"""Phases, skew and parts of a step worked out by hand, document 000's profile as Records, claims
-that rest on them; intervals as sets.
-"""
+"""Phases, skew and parts of a step worked out by hand; intervals as sets."""
 
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +30,9 @@ from multigpu.engines.common.traced import (
 )
 from multigpu.placements import find_placement
 from multigpu.records.intervals import coalesced, intersection, length, uncovered, union
-from multigpu.records.record import Record
-from multigpu.records.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
-from multigpu_study.claims import find_claim
-from multigpu_study.published import load_published
-from tests.factory import make_point, make_record
-from tests.multigpu.analysis.planted import ms, step_of
-from tests.study.claims.planted import evaluate
+from multigpu.records.trace import CopyTotals, ReplicaTrace, StepTrace, TraceSummary
+from tests.factory import make_record
+from tests.multigpu.analysis.planted import ms, step_of, trace_of, traced
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 12)).map(
@@ -208,75 +200,11 @@ def test_kernels_have_short_names() -> None:
     assert short_name("aten::addmm") == "aten::addmm" and len(short_name("x" * 300)) <= 72
 
 
-COMMON: dict[str, Any] = {"workload": "deepconn", "scaling": "strong", "processes": "one"}
-DEVICES = {"single": 1, "tower_per_gpu": 2, "alternating": 2}
-
-
-def point(placement: str, step_ms: float, batch: int = 32, **more: Any) -> list[Record]:
-    """Five repeats over two launches, each at about this step time; epochs unless told
-    otherwise.
-    """
-    rates = [batch / (step_ms / 1000) * (1 + 0.001 * index) for index in range(5)]
-    fields = (
-        COMMON
-        | {"devices": DEVICES.get(placement, 2), "batch_size": batch, "timed_steps": 824}
-        | more
-    )
-    return make_point(rates, placement=placement, **fields)
-
-
-def trace_of(
-    devices: int, copies_ms: float, exposed_ms: float, sparse_ms: float, busy_ms: float = 1.0
-) -> TraceSummary:
-    """Two steps: on each device 9.5 copies a step of 10 us each, and two kernels."""
-    told = {
-        "kernels": 30,
-        "launches": 30,
-        "busy_s": busy_ms / 1000,
-        "communication_s": copies_ms / 1000,
-    }
-    step = step_of(
-        told=told | {"exposed_s": exposed_ms / 1000, "exposed_copies_s": exposed_ms / 1000},
-        forward=(0, 1),
-        backward=(1, 2),
-    )
-    copied = CopyTotals(
-        kind="device_to_device",
-        calls=19,
-        bytes=1900,
-        total_s=copies_ms / 500,
-        min_s=4e-6,
-        max_s=9e-4,
-    )
-    copies = [copied] if copies_ms else []
-    replicas = [
-        ReplicaTrace(rank=rank, steps=[step, step], copies=copies, device_time_s=0.01)
-        for rank in range(devices)
-    ]
-    kernels = [
-        KernelTotals(
-            name="UnsortedSegmentCustomKernel",
-            calls=4,
-            total_s=sparse_ms / 1000,
-            min_s=1e-6,
-            max_s=2e-3,
-        ),
-        KernelTotals(name="gemm", calls=8, total_s=0.001, min_s=1e-6, max_s=1e-3),
-    ]
-    return TraceSummary(source="kineto", replicas=replicas, kernels=kernels)
-
-
-def traced(placement: str, step_ms: float, trace: TraceSummary, **more: Any) -> list[Record]:
-    return point(placement, step_ms, measurement={"trace": trace}, traced_steps=2, **more)
-
-
 def test_a_traces_row_and_its_summary_by_hand(tmp_path: Path) -> None:
     """A step of 2 ms; 0.3 ms of copies that nothing hides; copies take 2 x 2 x 0.5 ms of 2 x 10 ms
     on the devices.
     """
-    record, *_ = traced(
-        "tower_per_gpu", 2.0, trace_of(2, copies_ms=0.5, exposed_ms=0.3, sparse_ms=1.5)
-    )
+    record, *_ = traced("exp4", 2.0, trace_of(2, copies_ms=0.5, exposed_ms=0.3, sparse_ms=1.5))
     (row,) = trace_table([record]).to_dict("records")
     expected = {
         "timed_step_s": 0.002,
@@ -299,20 +227,6 @@ def test_a_traces_row_and_its_summary_by_hand(tmp_path: Path) -> None:
         written[["key", "first_step", "last_step"]].to_numpy().tolist()
         == [[record.key, 835, 836]] * 3
     )
-
-
-def test_c36_holds_if_copies_make_the_difference_and_c51_if_kernels_lead() -> None:
-    one = traced("single", 2.0, trace_of(1, 0, 0, sparse_ms=2.0))
-    for copies_ms, sparse_ms, verdict in ((0.5, 2.0, "holds"), (0.05, 0.5, "does not hold")):
-        two = traced("tower_per_gpu", 2.5, trace_of(2, copies_ms, copies_ms, sparse_ms=0.5))
-        assert evaluate(find_claim("C36"), trace_table([*one, *two])).verdict == verdict
-        assert (
-            evaluate(
-                find_claim("C51"), trace_table(traced("single", 2.0, trace_of(1, 0, 0, sparse_ms)))
-            ).verdict
-            == verdict
-        )
-    assert evaluate(find_claim("C36"), trace_table([])).verdict == "not yet measured"
 
 
 def step(busy=0.06, exposed=0.02, copies=0.01, communication=(), **phases) -> StepTrace:
@@ -441,71 +355,6 @@ def test_a_row_a_traced_run_in_its_own_timed_step():
     )
 
 
-def profile_step(
-    forward: Sequence[float],
-    backward: Sequence[float],
-    computation: float,
-    merge: float,
-    update: float,
-) -> list[StepTrace]:
-    """A step with these times in ms on each replica, whose passes span `computation`: the slowest
-    one's backward ends last.
-    """
-    slowest, alone = (
-        max(range(len(forward)), key=lambda rank: forward[rank] + backward[rank]),
-        len(forward) == 1,
-    )
-    later = {"merge": (computation, computation + merge)} if merge else {}
-    later["update"] = computation + merge, computation + merge + update
-    made = []
-    for rank, (ahead, back) in enumerate(zip(forward, backward, strict=True)):
-        start = computation - ahead - back if rank == slowest and not alone else 0.0
-        ends = computation if alone else start + ahead + back
-        made.append(step_of(forward=(start, start + ahead), backward=(ends - back, ends), **later))
-    return made
-
-
-@cache
-def document() -> tuple[Record, ...]:
-    """The document's own tables of 1 to 8 GPUs as Records: five repeats over two launches, which
-    differ by up to 0.4%.
-    """
-    replicas, whole = (
-        profile.document_replicas(),
-        profile.document_whole().fillna(0.0).set_index("devices"),
-    )
-    found = []
-    for count, rows in replicas.groupby("devices"):
-        for repeat, factor in enumerate((1.0, 1.004, 0.996, 1.003, 0.997)):
-            forward, backward = (
-                [1000 * factor * time for time in rows[name]]
-                for name in ("forward_s", "backward_s")
-            )
-            rest = (
-                1000 * factor * whole.loc[count, name]
-                for name in ("computation_s", "merge_s", "update_s")
-            )
-            steps = enumerate(profile_step(forward, backward, *rest))
-            trace = TraceSummary(
-                source="kineto",
-                replicas=[ReplicaTrace(rank=r, steps=[one], copies=[]) for r, one in steps],
-                kernels=[],
-            )
-            fields = {
-                "placement": "exp4",
-                "devices": count,
-                "warmup_steps": 10,
-                "timed_steps": 10,
-                "traced_steps": 1,
-            }
-            found.append(
-                make_record(
-                    repeat=repeat, launch_id="aaabb"[repeat], measurement={"trace": trace}, **fields
-                )
-            )
-    return tuple(found)
-
-
 def test_a_whole_step_by_hand() -> None:
     """Passes 0 to 10, merge 8 to 11, update 11 to 13: 10 + 3 + 2 ms; the longest of one replica is
     8.
@@ -531,60 +380,3 @@ def test_a_whole_step_by_hand() -> None:
         == profile.step_quantities([step_of(forward_backward=(0, 8))])
         == {}
     )
-
-
-def test_the_document_read_back_from_records_of_its_own_figures() -> None:
-    """What its tables say and what our functions make of a trace with its times is the same, to the
-    microsecond it prints.
-    """
-    records = [record for record in document() if record.repeat == 0]
-    ours, theirs = (
-        profile.whole_frame(records).set_index("devices"),
-        profile.document_whole().set_index("devices"),
-    )
-    for name in (
-        "computation_s",
-        "total_s",
-        "launch_skew_s",
-        "forward_imbalance",
-        "computation_share",
-    ):
-        assert (ours[name] - theirs[name]).abs().max() < 6e-5, name
-    last = theirs.iloc[-1]
-    assert (last["forward_imbalance"], last["launch_skew_s"]) == (
-        pytest.approx(1.80, abs=0.005),
-        pytest.approx(3.943, abs=1e-3),
-    )
-    assert (
-        len(profile.document_replicas())
-        == (load_published("000_phases_per_gpu")["gpu"] != "average").sum() / 2
-        == 36
-    )
-
-
-@pytest.mark.parametrize(
-    ("number", "quantity", "on"),
-    [
-        ("C6", "forward_s", lambda devices: 0.75),
-        ("C6", "forward_s", lambda devices: 1.125 if devices == 1 else 0.75),
-        ("C7", "backward_s", lambda devices: 1.5),
-        # it grows by more than forward
-        (
-            "C7",
-            "backward_over_forward",
-            lambda devices: 2.0 if devices == 1 else 4.0,
-        ),
-        ("C8", "forward_imbalance", lambda devices: 1.0 if devices == 5 else 1.8),
-        ("C9", "merge_share", lambda devices: devices / 20),
-    ],
-)
-def test_the_document_bears_out_its_claims_and_figures_that_say_otherwise_refute_each(
-    number: str, quantity: str, on: Any
-) -> None:
-    table = trace_table(document())
-    noise = table[quantity] / table.groupby("devices")[quantity].transform("mean")
-    assert evaluate(find_claim(number), table).verdict == "holds"
-    result = evaluate(
-        find_claim(number), table.assign(**{quantity: noise.fillna(1.0) * table["devices"].map(on)})
-    )
-    assert result.verdict == "does not hold", (result.figure, result.why)

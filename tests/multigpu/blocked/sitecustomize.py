@@ -1,7 +1,8 @@
 """Python as where `multigpu_study` is not installed: on PYTHONPATH for a process and its
-children.
+children, wherever these work.
 """
 
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from typing import Any
@@ -16,3 +17,5 @@ class Blocker(MetaPathFinder):
 
 
 sys.meta_path.insert(0, Blocker())
+paths = os.environ["PYTHONPATH"].split(os.pathsep)
+os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in paths)

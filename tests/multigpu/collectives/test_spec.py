@@ -113,8 +113,8 @@ def test_small_gradients_travel_together_and_large_ones_alone() -> None:
         (
             {
                 "placement": "make_parallel",
-                "workload": "deepconn",
-                "model": "deepconn_tiny",
+                "workload": "stacks",
+                "model": "mlp_tiny",
                 "processes": "one",
             },
             "choose an image model",

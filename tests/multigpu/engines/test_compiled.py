@@ -28,6 +28,7 @@ from multigpu.placements.traffic import HOST, assign
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
+from tests.installed import installed
 from tests.multigpu.equivalence.cases import make_context, replica
 from tests.refusals import refused
 
@@ -284,7 +285,9 @@ def test_variables_of_document_001_begin_aligned(placement: Placement) -> None:
             )
 
 
-ALIGNED = [("cnn", "resnet_tiny"), ("cnn", "inception3_tiny"), ("deepconn", "deepconn_tiny")]
+ALIGNED = installed(
+    [("cnn", "resnet_tiny"), ("cnn", "inception3_tiny"), ("deepconn", "deepconn_tiny")]
+)
 # staged placements look up no rows
 PAIRS = [
     (placement, *job)

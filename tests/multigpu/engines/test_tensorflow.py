@@ -23,12 +23,13 @@ from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import DataFeed
 from multigpu.engines.tensorflow.variables import initial_value, initial_values
 from multigpu.workloads import workloads
+from tests.installed import installed
 from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
     ("workload", "model"),
-    [("nmt", "nmt_tiny"), ("deepconn", "deepconn_tiny"), ("cnn", "resnet_tiny")],
+    installed([("nmt", "nmt_tiny"), ("deepconn", "deepconn_tiny"), ("cnn", "resnet_tiny")]),
 )
 def test_values_drawn_ahead_come_in_order_and_are_those_drawn_alone(
     workload: str, model: str
@@ -109,8 +110,8 @@ def test_a_measured_run_leaves_logs_that_tensorboard_opens(tmp_path: Path, tf: A
         "tensorboard.backend.event_processing.plugin_event_multiplexer"
     ).EventMultiplexer()
     fields = (
-        "workload=deepconn model=deepconn_tiny placement=exp2 framework=tensorflow processes=one"
-        " execution=graph"
+        "workload=stacks model=mlp_tiny placement=exp2 framework=tensorflow processes=one"
+        " execution=graph optimizer=adam"
     )
     more = "device_type=cpu devices=2 batch_size=4 warmup_steps=2 timed_steps=3"
     asked = ["--records", str(tmp_path / "runs"), "measure", *fields.split(), *more.split()]
@@ -121,7 +122,7 @@ def test_a_measured_run_leaves_logs_that_tensorboard_opens(tmp_path: Path, tf: A
     places = [(node.op, node.device.rpartition(":device:")[2][-5:]) for node in nodes]
     (record,) = RecordStore(tmp_path / "runs")
     assert record.status == "ok" and record.measurement
-    assert run == f"deepconn_tiny-exp2-x2-{record.run.digest}"
+    assert run == f"mlp_tiny-exp2-x2-{record.run.digest}"
     assert {"loss", "run", "bytes a step/host_to_device"} <= set(tags["tensors"])
     assert {place for _, place in places} == {"CPU:0", "CPU:1", "CPU:2"} and any(
         op == "_Send" for op, _ in places

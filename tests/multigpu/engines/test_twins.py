@@ -12,6 +12,7 @@ import torch
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
 from multigpu.workloads import workloads
+from tests.installed import DEEPCONN
 from tests.multigpu.workloads.helpers import filled, gradients, labelled, rated, sentences
 
 EVEN, RAGGED = ([4, 4, 4], [5, 5, 5]), ([1, 4, 3], [2, 5, 4])
@@ -63,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
     # one of every other family; dropout, which no twin can share, is left out of the tiny models
     **{
         model: {"model": model, "precision": "fp64"}
-        for model in (*FAMILIES, "deepconn_tiny", "deepconn_fm_tiny", *STACKS)
+        for model in (*FAMILIES, *("deepconn_tiny", "deepconn_fm_tiny")[: 2 * DEEPCONN], *STACKS)
     },
     "stack_recurrent_tiny fused": {
         "model": "stack_recurrent_tiny",

@@ -30,18 +30,21 @@ from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu.workloads.sources import open_source
 from tests.forked import forking
+from tests.installed import installed
 from tests.multigpu.equivalence.partitions import partitioned_runs
 
 STEPS = 3
 WORLDS = (1, 2, 3)
 RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"), ("adam", "fp32"))
-POINTS = [
-    # (workload, model, inputs, joined batch): 7 and 13 do not divide by 2 and 3; sentences have
-    # lengths of their own
-    ("nmt", "nmt_tiny", "lengths_000", 7),
-    ("cnn", "resnet_small", "synthetic", 13),
-    ("deepconn", "deepconn_tiny", "synthetic", 13),
-]
+POINTS = installed(
+    [
+        # (workload, model, inputs, joined batch): 7 and 13 do not divide by 2 and 3; sentences have
+        # lengths of their own
+        ("nmt", "nmt_tiny", "lengths_000", 7),
+        ("cnn", "resnet_small", "synthetic", 13),
+        ("deepconn", "deepconn_tiny", "synthetic", 13),
+    ]
+)
 # the first seed draws a sentence of 95 words, this one 7 to 20, and shards still differ in length
 SEEDS = {"nmt": 35}
 
@@ -62,20 +65,28 @@ TRAVELLING: dict[tuple[str, str], list[dict[str, str]]] = {
 }
 """Ways in which gradients may travel: what a Run says beside its placement and rule."""
 
-FEW = [
-    *(("cnn", devices, "momentum", "fp64") for devices in WORLDS),
-    *(("cnn", 3, "adam", "fp64"), ("nmt", 2, "adam", "fp64"), ("deepconn", 3, "momentum", "fp64")),
-]
+FEW = installed(
+    [
+        *(("cnn", devices, "momentum", "fp64") for devices in WORLDS),
+        *(
+            ("cnn", 3, "adam", "fp64"),
+            ("nmt", 2, "adam", "fp64"),
+            ("deepconn", 3, "momentum", "fp64"),
+        ),
+    ]
+)
 """(workload, devices, rule, precision) for placements that share their stores with others: these
 must differ in order only.
 """
 
-MICRO = [
-    ("cnn", 3, "momentum", {"micro_steps": 2}),
-    ("deepconn", 3, "adam", {"micro_steps": 3}),
-    ("deepconn", 2, "momentum", {"micro_steps": 4, "micro_sync": "each"}),
-    ("nmt", 2, "momentum", {"micro_steps": 2}),
-]
+MICRO = installed(
+    [
+        ("cnn", 3, "momentum", {"micro_steps": 2}),
+        ("deepconn", 3, "adam", {"micro_steps": 3}),
+        ("deepconn", 2, "momentum", {"micro_steps": 4, "micro_sync": "each"}),
+        ("nmt", 2, "momentum", {"micro_steps": 2}),
+    ]
+)
 """(workload, devices, rule, gradients added up over parts of a shard): 13 rows on 3 devices are
 shards of 5, 4 and 4, parts of 1 to 3.
 """

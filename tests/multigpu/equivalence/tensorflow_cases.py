@@ -24,6 +24,8 @@ from multigpu.placements.step_bytes import step_bytes
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from multigpu.workloads.sources import open_source
+from tests.installed import DEEPCONN, installed
+from tests.multigpu.runner.launched import PATHS
 
 pytest.importorskip("tensorflow")
 
@@ -35,6 +37,8 @@ from multigpu.engines.tensorflow.graphs import PARTS
 from multigpu.engines.tensorflow.session import build_trainer
 from multigpu.engines.tensorflow.variables import initial_values
 
+TOWERS = "deepconn" if DEEPCONN else "stacks"
+"""Tables, convolutions and matrices in one model; matrices alone where that is not installed."""
 STEPS = 3
 SHORT = 35  # a seed that draws sentences of 7 to 20 words: the first one draws some of 95
 ROOT = Path(__file__).parents[3]
@@ -97,7 +101,7 @@ def all_cases() -> list[Run]:
     for number, placement in enumerate(in_graph()):
         name, three = placement.name, EVEN.get(placement.name, 3)
         images = placement.loss == "gpu0"
-        workload, small = ("cnn", {"model": "alexnet_cifar_tiny"}) if images else ("deepconn", {})
+        workload, small = ("cnn", {"model": "alexnet_cifar_tiny"}) if images else (TOWERS, {})
         for devices, rule in ((1, "momentum"), (2, "adam"), (three, "adam")):
             cases.append(
                 make_run(workload, name, devices, optimizer=rule, precision="fp64", **small)
@@ -115,7 +119,7 @@ def all_cases() -> list[Run]:
             cases.append(make_run("nmt", name, 2, optimizer="adam", precision="fp32"))
     return cases + [
         make_run(*point, optimizer=rule, precision=precision, **more)
-        for *point, rule, precision, more in MORE
+        for *point, rule, precision, more in installed(MORE)
     ]
 
 
@@ -164,20 +168,19 @@ def device_cases(device_type: str, devices: int) -> list[Run]:
             ]
         if placement.name == "exp4":
             cases.append(
-                make_run(
-                    "deepconn", placement.name, count, precision="fp32", execution="xla", **common
-                )
+                make_run(TOWERS, placement.name, count, precision="fp32", execution="xla", **common)
             )
-            cases.append(
-                make_run(
-                    "deepconn",
-                    placement.name,
-                    count,
-                    precision="fp32",
-                    embedding_gradients="sparse",
-                    **common,
+            if DEEPCONN:
+                cases.append(
+                    make_run(
+                        TOWERS,
+                        placement.name,
+                        count,
+                        precision="fp32",
+                        embedding_gradients="sparse",
+                        **common,
+                    )
                 )
-            )
         if placement.loss != "gpu0":
             cases += [
                 make_run("nmt", placement.name, count, precision=precision, **common)
@@ -197,8 +200,8 @@ def process_cases() -> list[Run]:
         "precision": "fp64",
     }
     return [
-        make_run("deepconn", "multi_worker", 2, **form),
-        make_run("deepconn", "parameter_server_async", 1, **form),
+        make_run(TOWERS, "multi_worker", 2, **form),
+        make_run(TOWERS, "parameter_server_async", 1, **form),
     ]
 
 
@@ -304,7 +307,7 @@ def expect_case(run: Run) -> dict[str, Any]:
 def measured_case(run: Run, folder: Path) -> list[dict[str, Any]]:
     """What the processes of a Run over several know at its end, by rank."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+        patch.setenv("PYTHONPATH", PATHS)
         with closing(open_session(run, 0, 2, folder, 240.0, 0.0, lambda stage: None)) as session:
             session.warm_up()
             return session.time()

@@ -19,6 +19,7 @@ from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, optimizer_of
+from tests.installed import DEEPCONN
 from tests.multigpu.equivalence.cases import (
     LOCAL,
     all_cases,
@@ -85,8 +86,8 @@ def test_equals_its_reference_and_moves_what_its_row_predicts(run: Run, results)
 DEVICES = 2
 PLAIN = Run(
     **{
-        "workload": "deepconn",
-        "model": "deepconn_tiny",
+        "workload": "deepconn" if DEEPCONN else "stacks",
+        "model": "deepconn_tiny" if DEEPCONN else "mlp_tiny",
         "placement": "zero1",
         "device_type": "cpu",
         "devices": DEVICES,

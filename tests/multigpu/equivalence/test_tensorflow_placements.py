@@ -20,6 +20,7 @@ from multigpu.spec.run import Run
 from multigpu.workloads import description_of
 from tests.multigpu.equivalence import tensorflow_cases as cases
 from tests.multigpu.equivalence.tensorflow_cases import (
+    TOWERS,
     all_cases,
     make_run,
     name_of,
@@ -213,7 +214,7 @@ def test_what_cannot_be_sized_leaves_the_bytes_uncounted_and_says_so(
             outputs={name: outputs for name, outputs in graphs.outputs.items() if name != sent},
         )
 
-    context, source = opened(make_run("deepconn", "exp2", 2, optimizer="sgd", precision="fp32"))
+    context, source = opened(make_run(TOWERS, "exp2", 2, optimizer="sgd", precision="fp32"))
     collected, trainer = cases.engine.collected, cases.build_trainer(context)
     monkeypatch.setattr(cases.engine, "collected", forgotten)
     assert (
@@ -228,7 +229,7 @@ def test_what_cannot_be_sized_leaves_the_bytes_uncounted_and_says_so(
 
 @pytest.mark.usefixtures("tf")
 def test_hierarchical_copy_refuses_an_odd_number_of_devices() -> None:
-    run = make_run("deepconn", "mirrored_hierarchical", 3, optimizer="adam", precision="fp64")
+    run = make_run(TOWERS, "mirrored_hierarchical", 3, optimizer="adam", precision="fp64")
     refused(
         "leaves out the last of 3: choose an even number of devices",
         train_case,

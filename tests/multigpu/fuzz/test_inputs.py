@@ -16,11 +16,12 @@ from PIL import Image
 
 from multigpu.build import build_run
 from multigpu.workloads import description_of, workloads
+from tests.installed import DEEPCONN
 from tests.multigpu.fuzz.strategies import WORDS, examples, little_memory, one_sentence
 
 RUNS: dict[str, dict[str, Any]] = {
     "text_files": {"workload": "nmt", "model": "nmt_small"},
-    "reviews": {"workload": "deepconn", "model": "deepconn_tiny"},
+    **({"reviews": {"workload": "deepconn", "model": "deepconn_tiny"}} if DEEPCONN else {}),
     **{
         name: {"workload": "cnn", "model": "resnet_tiny"}
         for name in ("image_folder", "jpeg_folder", "cifar10")
@@ -65,6 +66,7 @@ WHOLE: dict[str, dict[str, bytes]] = {
     },
     "cifar10": {f"data_batch_{n}.bin": bytes([n]) + bytes(3072) for n in range(1, 6)},
 }
+WHOLE = {name: files for name, files in WHOLE.items() if name in RUNS}
 
 
 @st.composite

@@ -2,35 +2,22 @@
 and files of every kind, damaged.
 """
 
-import argparse
-import contextlib
-import copy
-import gzip
-import io
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from multigpu import paths
 from multigpu.build import build_run, build_training_run
-from multigpu.cli import measure as cli_measure
-from multigpu.cli import read as cli_read
+from multigpu.cli.command import COMMANDS
 from multigpu.cli.main import main
-from multigpu.grids import GRIDS
-from multigpu.machine.machine import this_machine
 from multigpu.placements.resolve import shard_sizes
-from multigpu.records import store
 from multigpu.records.collective import CollectiveStore
 from multigpu.records.record import RecordStore
-from multigpu.records.store import Store
 from multigpu.records.training import TrainingStore
 from multigpu.report import experiment
 from multigpu.report.batch import read_tasks
@@ -43,60 +30,42 @@ from multigpu.spec.parameters import ParameterError
 from multigpu.spec.run import Run
 from multigpu.spec.training import TrainingRun
 from multigpu.workloads.sources import check_inputs
-from multigpu_study.stages import measure as stages
-from multigpu_study.synchrony.store import SynchronyStore
-from tests.conftest import FOLDERS
-from tests.factory import make_point, make_record, plant
+from tests.factory import make_record, plant
 from tests.multigpu.collectives.planted import make_record as make_all_reduce
 from tests.multigpu.fuzz.strategies import (
     NUMBERS,
     WORDS,
     examples,
-    known_runs,
     little_memory,
     one_sentence,
     pairs_of,
     parsers,
     run_fields,
-    words_of,
+)
+from tests.multigpu.fuzz.words import (
+    LEAVES,
+    Kinds,
+    changed,
+    changes_of,
+    damaged,
+    ends_well,
+    fuzzed,
+    lines,
+    packed,
+    read_or_named,
 )
 from tests.multigpu.training.planted import trained
-from tests.study.synchrony.planted import averaged, record
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which any command may be tried, with a few Records in `runs`: nothing that it
-    reads or writes is the study's.
-    """
-    root = tmp_path_factory.mktemp("fuzz")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        for name in FOLDERS:
-            (root / name.lower()).mkdir()
-            patch.setattr(paths, name, root / name.lower())
-        patch.setattr(cli_measure, "measure_ceilings", lambda folder: folder)
-        patch.setattr(
-            stages, "measure_stages", mock.Mock(side_effect=RuntimeError("nothing is measured"))
-        )
-        patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
-        patch.setattr(store, "_told", set())
-        others = [
-            make_record("exp4"),
-            make_record(devices=1),
-            make_record(status="failed", repeat=9),
-        ]
-        plant(RecordStore(root / "runs"), [*others, *make_point([1e6, 1.1e6, 0.9e6, 1e6, 1e6])])
-        # commands tell the processes that they start things this way
-        with mock.patch.dict(os.environ):
-            yield root
-    this_machine.cache_clear()
+    with fuzzed(tmp_path_factory.mktemp("fuzz")) as root:
+        yield root
 
 
 NOTHING_ELSE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
-            "stages",
             "page",
             "ceilings",
             "doctor",
@@ -104,7 +73,6 @@ NOTHING_ELSE: dict[str, tuple[str, ...]] = {
             "verify",
             "explain",
             "advise",
-            "claims",
         ),
         (),
     ),
@@ -113,79 +81,15 @@ NOTHING_ELSE: dict[str, tuple[str, ...]] = {
 """What keeps a command from measuring or executing pages; others have `--dry-run`."""
 
 
-FIELDS = st.one_of(
-    st.sampled_from(pairs_of(Run.model_fields)).map(lambda pair: "=".join(map(str, pair))),
-    st.deferred(
-        lambda: st.sampled_from(
-            [f"{name}={value}" for fields in known_runs()[::40] for name, value in fields.items()]
-        )
-    ),
-)
-TEXTS = [
-    *(word for word in WORDS if word.isprintable()),
-    *list(GRIDS)[:20],
-    *(
-        make_record().key,
-        "runs",
-        "collectives",
-        "points.yaml",
-        "out",
-        "table.csv",
-        "table.parquet",
-        "status=ok",
-    ),
-]
-PARSERS = parsers()
-
-
-@st.composite
-def lines(draw: st.DrawFn) -> list[str]:
-    """A command with a few of its options and operands."""
-    command = draw(st.sampled_from(list(PARSERS)))
-    actions = [
-        action
-        for action in PARSERS[command]._actions
-        if not isinstance(action, argparse._HelpAction)
-    ]
-    words = []
-    for action in (
-        draw(st.lists(st.sampled_from(actions), max_size=4, unique_by=id)) if actions else ()
-    ):
-        words += draw(words_of(action, TEXTS))
-    if any(not action.option_strings for action in actions):
-        words += draw(st.lists(FIELDS, max_size=5))
-    if draw(st.integers(0, 9)) == 0:
-        words.insert(draw(st.integers(0, len(words))), draw(st.sampled_from(TEXTS)))
-    first = draw(
-        st.sampled_from(
-            [[], [], [], ["--records", "runs"], ["--records", draw(st.sampled_from(TEXTS))]]
-        )
-    )
-    return [*first, command, *words, *NOTHING_ELSE.get(command, ["--dry-run"])]
+PARSERS = {name: parser for name, parser in parsers().items() if name not in COMMANDS.of_the_study}
 
 
 @pytest.mark.usefixtures("place")
 @examples(60)
-@given(lines())
+@given(lines(PARSERS, NOTHING_ELSE))
 def test_a_command_ends_well_or_with_one_sentence(words: list[str]) -> None:
     """Bad input says one sentence, and what stopped says why."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), little_memory():
-        try:
-            code = main(words)
-        except SystemExit as end:
-            code = int(end.code or 0)
-    assert code in (0, 1, 2) and "Traceback" not in out.getvalue() + err.getvalue(), err.getvalue()[
-        -3000:
-    ]
-    if code == 2:
-        said = [
-            line
-            for line in err.getvalue().splitlines()
-            if not line.startswith(("multigpu: left out:", "multigpu: more is left"))
-        ]
-        one_sentence("\n".join(said))
-        assert said[0].startswith("multigpu: "), said
+    ends_well(words)
 
 
 SCHEDULE = pairs_of(
@@ -232,101 +136,30 @@ def test_a_training_too(fields: dict[str, Any], schedule: dict[str, Any]) -> Non
     )
 
 
-LEAVES = [*NUMBERS, *WORDS, None, True, [], {}, [[]], 0.5, -0.5, 1e308, float("nan"), float("inf")]
-Spots = list[tuple[Any, ...]]
-
-
-def spots_of(value: Any, at: tuple[Any, ...] = ()) -> Spots:
-    """Where something stands in JSON: every object, list and value."""
-    inner = (
-        value.items()
-        if isinstance(value, dict)
-        else list(enumerate(value))[:3]
-        if isinstance(value, list)
-        else ()
-    )
-    return [at, *(spot for name, one in inner for spot in spots_of(one, (*at, name)))]
-
-
-def changed(content: Any, changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
-    """A copy with other values at some spots; what is gone by then is passed over."""
-    whole = {"": copy.deepcopy(content)}
-    for spot, value in changes:
-        holder: Any = whole
-        try:
-            for name in ("", *spot)[:-1]:
-                holder = holder[name]
-            holder[("", *spot)[-1]] = value
-            if value is KeyError:
-                del holder[("", *spot)[-1]]
-        except (KeyError, IndexError, TypeError):
-            continue
-    return whole.get("")
-
-
-KINDS: dict[str, tuple[type[Store], Any]] = {
+KINDS: Kinds = {
     "runs": (RecordStore, make_record(repeat=1)),
     "collectives": (CollectiveStore, make_all_reduce("ring")),
     "training": (TrainingStore, trained()),
-    "synchrony": (SynchronyStore, record("sync", 2, losses=(1.0, 0.5))),
-    "averages": (SynchronyStore, averaged(0.1, 0.2)[0]),
 }
 """A Record of every kind that can be planted, by the folder of its store."""
-RECORDS = {name: json.loads(one.model_dump_json()) for name, (_, one) in KINDS.items()}
-
-
-def changes_of(name: str) -> st.SearchStrategy[list[Any]]:
-    return st.lists(
-        st.tuples(st.sampled_from(spots_of(RECORDS[name])), st.sampled_from([*LEAVES, KeyError])),
-        min_size=1,
-        max_size=3,
-    )
-
-
-def packed(content: Any) -> bytes:
-    return gzip.compress(json.dumps(content).encode("utf-8", "surrogatepass"), mtime=0)
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
-    """The kind of a Record, and what its file holds."""
-    name = draw(st.sampled_from(list(RECORDS)))
-    data = packed(changed(RECORDS[name], draw(changes_of(name))))
-    if draw(st.integers(0, 4)) == 0:
-        data = (
-            data[: draw(st.integers(0, len(data)))]
-            + draw(st.binary(max_size=8))
-            + data[draw(st.integers(0, len(data))) :]
-        )
-    return name, data
+RUN_RECORD = json.loads(KINDS["runs"][1].model_dump_json())
 
 
 @examples(200)
-@given(file=damaged())
+@given(file=damaged(KINDS))
 def test_a_record_is_read_or_named(file: tuple[str, bytes], place: Path) -> None:
-    name, data = file
-    kind, one = KINDS[name]
-    found: Store = kind(place / "damaged" / name)
-    path = found.path(one.place, one.key, one.attempt)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    with little_memory():
-        said, read = list(found.unreadable()), list(found)
-    assert len(said) + len(read) == 1
-    for sentence in said:
-        one_sentence(sentence)
-        assert str(path) in sentence
+    read_or_named(*file, KINDS, place)
 
 
 @examples(15)
-@given(changes=changes_of("runs"))
+@given(changes=changes_of(RUN_RECORD))
 def test_what_is_read_spoils_no_command(
     changes: Any, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whatever of a damaged Record still passes for one."""
     root, one = place / "believed", KINDS["runs"][1]
     found = plant(RecordStore(root), [] if root.exists() else [make_record(), make_record("exp4")])
-    found.path(one.machine.name, one.key).write_bytes(packed(changed(RECORDS["runs"], changes)))
+    found.path(one.machine.name, one.key).write_bytes(packed(changed(RUN_RECORD, changes)))
     if len(list(found)) < 3:
         return
     for words in (["verify"], ["records"], ["explain", one.key], ["advise", "workload=nmt"]):

@@ -32,6 +32,7 @@ from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from multigpu.inputs.plans import Epochs
 from multigpu.inputs.reviews import TABLE
 from multigpu.workloads import description_of, workloads
+from tests.installed import installed
 from tests.multigpu.inputs.stand_ins import make_image_model, make_run, same, shard_lists
 from tests.refusals import refused
 
@@ -110,7 +111,7 @@ def differ(one: Batch, other: Batch) -> bool:
     )
 
 
-@pytest.mark.parametrize(("workload", "inputs"), INPUTS)
+@pytest.mark.parametrize(("workload", "inputs"), installed(INPUTS))
 def test_every_rank_works_out_the_same_and_a_batch_counts_what_it_holds(
     opened: Any, workload: str, inputs: str
 ) -> None:

@@ -125,7 +125,6 @@ def test_copies_share_the_batch_and_parts_do_not():
             {"workload": "cnn", "model": "resnet_tiny", "devices": 2},
             "'resnet_tiny' does not say how its matrices are cut",
         ),
-        (STAGES | {"workload": "deepconn", "model": "deepconn_tiny"}, "declares its sections"),
         (
             {"framework": "tensorflow", "processes": "one", "execution": "graph"},
             "'tensor_split' does not exist in 'tensorflow'",

@@ -32,9 +32,9 @@ COMMON: dict[str, Any] = {
 }
 IMAGES = COMMON | {"workload": "cnn", "model": "resnet_tiny"}
 WORDS = COMMON | {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 5}
-REVIEWS = COMMON | {
-    "workload": "deepconn",
-    "model": "deepconn_tiny",
+SAMPLES = COMMON | {
+    "workload": "stacks",
+    "model": "mlp_tiny",
     "framework": "tensorflow",
     "execution": "graph",
 }

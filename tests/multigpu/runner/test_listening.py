@@ -26,7 +26,7 @@ from multigpu.runner.hosts import namespaces
 from multigpu.runner.hosts.launching import check_run
 from multigpu.runner.timed import check_devices
 from tests.multigpu.equivalence.cases import answers
-from tests.multigpu.runner.launched import REVIEWS
+from tests.multigpu.runner.launched import SAMPLES
 from tests.multigpu.runner.listening import LOOK_S, listeners, overheard
 from tests.refusals import refused
 
@@ -144,7 +144,7 @@ def test_open_ports_are_refused_where_there_is_no_private_network_unless_allowed
     monkeypatch.setattr(private_network, "why_not", lambda: "Operation not permitted")
     monkeypatch.delenv(private_network.OPEN_PORTS, raising=False)
     servers = build_run(
-        **REVIEWS
+        **SAMPLES
         | {
             "placement": "multi_worker",
             "processes": "per_device",

@@ -14,6 +14,7 @@ import multigpu
 from multigpu.build import build_run
 from multigpu.paths import REPOSITORY
 from multigpu.workloads import description_of, workloads
+from tests.installed import needs_deepconn
 
 SOURCE = Path(multigpu.__file__).parent
 TRACER = Path(__file__).parent / "tracer"
@@ -116,7 +117,7 @@ def test_no_other_workload_and_no_other_placement_is_read(
     )
 
 
-@pytest.mark.parametrize("model", ["nmt_tiny", "deepconn_tiny"])
+@pytest.mark.parametrize("model", ["nmt_tiny", pytest.param("deepconn_tiny", marks=needs_deepconn)])
 def test_to_build_a_run_describes_its_own_model_alone(model: str) -> None:
     workloads.cache_clear()
     run = build_run(

@@ -14,7 +14,7 @@ from multigpu.placements import placements
 from multigpu.runner.point import Point, launch_of
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.run import Run
-from tests.multigpu.runner.launched import PATHS, REVIEWS, WORDS, Struck, strike
+from tests.multigpu.runner.launched import PATHS, SAMPLES, WORDS, Struck, strike
 from tests.multigpu.runner.test_libraries import plant_site
 
 (
@@ -38,7 +38,7 @@ from tests.multigpu.runner.test_libraries import plant_site
 def served(seed: int, devices: int = 2, **more: Any) -> Run:
     """A TensorFlow Run of a few seconds, most of them tracing."""
     return build_run(
-        **REVIEWS
+        **SAMPLES
         | {"placement": "exp2", "processes": "one", "devices": devices, "seed": seed}
         | more
     )

@@ -90,12 +90,12 @@ REFUSED = [
     ),
     (
         {
-            "workload": "deepconn",
-            "model": "deepconn_tiny",
+            "workload": "stacks",
+            "model": "mlp_tiny",
             "inputs": "synthetic",
             "evaluate_every": 2,
         },
-        "'deepconn' has no evaluate.py",
+        "'stacks' has no evaluate.py",
     ),
     ({"base_rate": -1.0}, "base_rate = -1.0"),
     ({"clip_norm": 0.0}, "clip_norm = 0.0"),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from multigpu import SGD, Adam, AdamW, wrap
 from multigpu.user_model.wrap.blocks import blocks_of, check_ties
+from tests.multigpu.runner.launched import PATHS
 from tests.multigpu.user_model.cases import Block, apart, batch, loss_of, momentum, tiny
 
 REPOSITORY = Path(__file__).parents[3]
@@ -291,7 +292,7 @@ def started(count: int, *arguments: str) -> str:
         sys.executable, "-m", "torch.distributed.run", "--standalone",
         "--nproc-per-node", str(count), *arguments,
     ]  # fmt: skip
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "src"), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=110, check=False, env=environment
     )

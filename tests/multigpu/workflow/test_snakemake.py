@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from multigpu.report.batch import Outcome, read_tasks
+from tests.multigpu.runner.launched import PATHS
 
 ROOT = Path(__file__).parents[3]
 needs_snakemake = pytest.mark.skipif(
@@ -44,7 +45,7 @@ def snakemake(folder: Path, *words: str, profile: str = "local") -> dict[str, An
     ]
     return {
         "args": [*command, f"{ROOT}/workflow/profiles/{profile}", *words],
-        "env": os.environ | {"PYTHONPATH": f"{ROOT}/src"},
+        "env": os.environ | {"PYTHONPATH": PATHS},
     }
 
 

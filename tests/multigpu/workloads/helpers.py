@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.spec.model import Model
+from multigpu.workloads import part_of
 
 
 def filled(
@@ -16,7 +17,7 @@ def filled(
     that biases matter.
     """
     module = (
-        importlib.import_module(f"multigpu.workloads.{model.workload}.torch")
+        importlib.import_module(part_of(model.workload, "torch"))
         .build(model, *([layout] if layout else []))
         .to(dtype)
     )

@@ -22,10 +22,9 @@ def stages(case: Case) -> str | None:
 def _staged(case: Case, stages: Stages) -> str | None:
     run, named = case.run, f"placement {case.run.placement!r}"
     if stages.places is None:
-        return (
-            f"{named} places a model's stages, and workload {run.workload!r} has none: choose"
-            f" {', '.join(stages.staged_workloads())}"
-        )
+        staged = ", ".join(stages.staged_workloads())
+        advice = f"choose {staged}" if staged else "install a package that adds one with stages"
+        return f"{named} places a model's stages, and workload {run.workload!r} has none: {advice}"
     if run.scaling != "strong":
         return f"{named} gives one batch to one model on all devices: choose scaling 'strong'"
     if run.precision not in PRECISIONS:

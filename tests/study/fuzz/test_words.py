@@ -1,0 +1,49 @@
+"""Whatever is typed of the study's commands, or read of its Records, ends well or with one
+sentence.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given
+
+from multigpu.cli.command import COMMANDS
+from multigpu_study.stages import measure as stages
+from multigpu_study.synchrony.store import SynchronyStore
+from tests.multigpu.fuzz.strategies import examples, parsers
+from tests.multigpu.fuzz.words import Kinds, damaged, ends_well, fuzzed, lines, read_or_named
+from tests.study.synchrony.planted import averaged, record
+
+KINDS: Kinds = {
+    "synchrony": (SynchronyStore, record("sync", 2, losses=(1.0, 0.5))),
+    "averages": (SynchronyStore, averaged(0.1, 0.2)[0]),
+}
+"""A Record of every kind that can be planted, by the folder of its store."""
+PARSERS = {name: parser for name, parser in parsers().items() if name in COMMANDS.of_the_study}
+NOTHING_ELSE: dict[str, tuple[str, ...]] = {"stages": (), "claims": ()}
+"""What keeps a command from measuring; others have `--dry-run`."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    measured = mock.Mock(side_effect=RuntimeError("nothing is measured"))
+    with (
+        fuzzed(tmp_path_factory.mktemp("fuzz")) as root,
+        mock.patch.object(stages, "measure_stages", measured),
+    ):
+        yield root
+
+
+@pytest.mark.usefixtures("place")
+@examples(30)
+@given(lines(PARSERS, NOTHING_ELSE))
+def test_a_command_ends_well_or_with_one_sentence(words: list[str]) -> None:
+    ends_well(words)
+
+
+@examples(80)
+@given(file=damaged(KINDS))
+def test_a_record_is_read_or_named(file: tuple[str, bytes], place: Path) -> None:
+    read_or_named(*file, KINDS, place)

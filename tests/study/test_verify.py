@@ -1,0 +1,56 @@
+"""All committed Records can be believed, those of the virtual clock come out again, and files that
+cannot be read slow no verdict.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from multigpu import paths
+from multigpu.analysis.verify import measured_again, raw_records
+from multigpu.cli.main import main
+from multigpu.records import store as stores
+from multigpu_study.claims import find_claim
+from tests.multigpu.test_verify import hundred_bad_files, two_records, written
+
+
+def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:
+    found = (
+        raw.record for raw in raw_records(paths.SYNCHRONY) if raw.record and "result" in raw.record
+    )
+    virtual = [
+        one | {"attempt": 0}
+        for one in found
+        if one["experiment"]["clock"] == "virtual" and one["experiment"]["workers"] == 2
+    ][:2]
+    for record in virtual:
+        record["machine"] |= {"name": "virtual"}
+    written(tmp_path, *virtual)
+    assert [agrees for _, agrees in measured_again(tmp_path, 2)] == [True, True]
+    result = virtual[0]["result"]
+    written(
+        tmp_path,
+        virtual[0] | {"result": result | {"end_s": 1.01 * result["end_s"], "fingerprint": "0"}},
+    )
+    assert sorted(agrees for _, agrees in measured_again(tmp_path, 2)) == [False, True]
+
+
+def test_all_records_of_the_study_can_be_believed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every committed key comes out again."""
+    assert main(["verify"]) == 0, capsys.readouterr().out
+
+
+def test_a_hundred_bad_files_slow_no_verdict_and_hide_nothing(
+    tmp_path: Path,
+    elsewhere: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # verdicts that are remembered take no time, and new files make them forgotten; all of them take
+    # long
+    monkeypatch.setattr(
+        "multigpu_study.claims.results.cached_on_disk", lambda name, roots, compute: compute()
+    )
+    monkeypatch.setattr("multigpu_study.claims.verdicts.all_claims", lambda: [find_claim("C1")])
+    monkeypatch.setattr(stores, "_told", set())
+    hundred_bad_files(two_records(tmp_path), ["claims"], capsys)
