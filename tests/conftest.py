@@ -48,17 +48,9 @@ def committed() -> list[Record]:
     return cached_on_disk("tests", [paths.RUNS], lambda: list(RecordStore(paths.RUNS)))
 
 
-FOLDERS = (
-    "RUNS",
-    "COLLECTIVES",
-    "HOSTS",
-    "HOSTS_RUNS",
-    "SYNCHRONY",
-    "STAGES",
-    "TRAINING",
-    "INTERFERENCE",
-)
-"""Of `multigpu.paths`: where the study's Records lie."""
+OF_THE_TOOL = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "TRAINING", "INTERFERENCE")
+FOLDERS = (*OF_THE_TOOL, "SYNCHRONY", "STAGES")
+"""Of `multigpu.paths`: where the study's Records lie, and first those that the tool measures."""
 
 
 @pytest.fixture

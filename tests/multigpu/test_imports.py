@@ -205,24 +205,60 @@ def test_no_module_imports_from_the_packages_root(tmp_path: Path) -> None:
     assert from_the_root(planted, tmp_path) == ["multigpu.Job"]
 
 
+TESTS = REPOSITORY / "tests" / "multigpu"
+
+
+def needs_of_the_study(folder: Path) -> list[str]:
+    """What files of a folder of tests import of the study, or of its tests, a line each."""
+    named = (
+        (path, name)
+        for path in sorted(folder.rglob("*.py"))
+        for node, name in imports_of(path, folder.parents[1])
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    return [
+        f"{path.relative_to(folder)} imports {name}"
+        for path, name in named
+        if name.partition(".")[0] == STUDY or f"{name}.".startswith("tests.study.")
+    ]
+
+
+def test_tests_of_the_tool_need_no_study(tmp_path: Path) -> None:
+    assert needs_of_the_study(TESTS) == []
+    folder = tmp_path / "tests" / "multigpu"
+    folder.mkdir(parents=True)
+    (folder / "test_planted.py").write_text(
+        "def test_late():\n    import multigpu_study.claims\n    from tests.study import planted\n"
+    )
+    assert len(needs_of_the_study(folder)) == 2
+
+
+SELECTED = (
+    "test_conditions.py test_packing.py test_store.py test_outside.py spec collectives/test_spec.py"
+    " fuzz/test_words.py::test_a_command_ends_well_or_with_one_sentence"
+)
+"""Of the tests of the tool: what reads plug-ins, grids, commands and Records, in a minute."""
+
+
 @pytest.mark.slow
 def test_the_tool_works_where_the_study_is_not_installed() -> None:
-    """All of tests/multigpu passes so: `PYTHONPATH=tests/multigpu/blocked pytest
+    """All of tests/multigpu passes so, too: `PYTHONPATH=tests/multigpu/blocked pytest
     tests/multigpu`.
     """
-    blocked = REPOSITORY / "tests" / "multigpu" / "blocked"
-    path = os.pathsep.join([str(blocked), str(SOURCE.parent)])
+    path = os.pathsep.join([str(TESTS / "blocked"), str(SOURCE.parent)])
+    environment = os.environ | {"PYTHONPATH": path}
     program = "import multigpu_study"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": path}, capture_output=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
     assert b"multigpu_study is blocked" in done.stderr
-    selection = ("test_cli.py", "test_grid.py", "test_packing.py", "test_conditions.py")
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow"]
+    # not with the options of the suite around it, such as its workers or what it selects
+    environment.pop("PYTEST_ADDOPTS", None)
+    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*words, *(f"tests/multigpu/{name}" for name in selection)],
+        [*words, *(f"tests/multigpu/{name}" for name in SELECTED.split())],
         cwd=REPOSITORY,
-        env=os.environ | {"PYTHONPATH": path},
+        env=environment,
         capture_output=True,
+        text=True,
     )
-    assert done.returncode == 0, done.stdout.decode()[-2000:]
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 100  # type: ignore[index]

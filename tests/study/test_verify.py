@@ -10,8 +10,15 @@ from multigpu import paths
 from multigpu.analysis.verify import measured_again, raw_records
 from multigpu.cli.main import main
 from multigpu.records import store as stores
+from multigpu.records.packing import stores_of
 from multigpu_study.claims import find_claim
+from tests.conftest import FOLDERS
 from tests.multigpu.test_verify import hundred_bad_files, two_records, written
+
+
+def test_records_of_every_folder_are_verified() -> None:
+    assert {store.root for store in stores_of()} == {getattr(paths, name) for name in FOLDERS}
+    assert [type(store).__name__ for store in stores_of(paths.SYNCHRONY)] == ["SynchronyStore"]
 
 
 def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:

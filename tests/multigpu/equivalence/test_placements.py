@@ -167,7 +167,7 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     counted = [
         Counter(trainer.counted_step([feed.shard(step)])[1]) for step in range(steps_of(RUNS[name]))
     ]
-    cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
+    cycle = sum(counted[: semantics_of(RUNS[name]).every], Counter[str]())
     found = {
         "values": trainer.full_values(),
         "counted": dict(cycle),
