@@ -25,7 +25,7 @@ from multigpu.runner.sweep import measure
 from tests.multigpu.runner.launched import PATHS, tiny
 
 HOLD = (
-    "import time\nfrom multigpu.machine.lock import turn\nwith turn():\n    print('mine',"
+    "import time\nfrom multigpu.machine.lock import machine_lock\nwith machine_lock():\n    print('mine',"
     " flush=True)\n    time.sleep(float(%r))"
 )
 
