@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -275,7 +276,7 @@ def main() -> None:
     end_with_parent()
     folder = Path(sys.argv[1])
     pids = [
-        forked(lambda place=place: found_by(folder, place), folder / f"found-{place}.json")  # type: ignore[misc]
+        forked(partial(found_by, folder, place), folder / f"found-{place}.json")
         for place in range(2)
     ]
     for pid in pids:

@@ -24,10 +24,13 @@ from multigpu.runner.point import Point
 from multigpu.runner.sweep import measure
 from tests.multigpu.runner.launched import PATHS, tiny
 
-HOLD = (
-    "import time\nfrom multigpu.machine.lock import machine_lock\nwith machine_lock():\n    print('mine',"
-    " flush=True)\n    time.sleep(float(%r))"
-)
+HOLD = """
+import time
+from multigpu.machine.lock import machine_lock
+with machine_lock():
+    print("mine", flush=True)
+    time.sleep(float(%r))
+"""
 
 
 @contextmanager
