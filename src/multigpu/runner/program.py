@@ -28,7 +28,7 @@ from multigpu.machine.surroundings import Watch
 from multigpu.records.base import Status, made_here
 from multigpu.runner.experiment import Trial, WorkerContext
 from multigpu.runner.plan import Journal, Plan
-from multigpu.spec.errors import DidNotTrain, of_a_signal
+from multigpu.spec.errors import DidNotTrain, EndsProcess, of_a_signal
 
 
 def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
@@ -38,7 +38,7 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
     try:
         return action(), None
     except BaseException as error:
-        if of_a_signal(error):
+        if of_a_signal(error) or isinstance(error, EndsProcess):
             raise
         if os.environ.get("MULTIGPU_TRACEBACKS"):
             traceback.print_exc()

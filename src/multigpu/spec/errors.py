@@ -39,6 +39,12 @@ def own_line(error: BaseException) -> str:
     return ""
 
 
+class EndsProcess(SystemExit):
+    """Raised by this package to end its own process, for its launcher to start it again: no fault
+    of the Run that goes on.
+    """
+
+
 def of_a_signal(error: BaseException) -> bool:
     """Whether somebody pressed Ctrl-C: a KeyboardInterrupt that no `raise` of any code has made."""
     if not isinstance(error, KeyboardInterrupt):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from multigpu.build import build_run
 from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.wire import Copy, OneProcessWire
 from multigpu.machine.lock import memory_folder
@@ -46,14 +47,14 @@ def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:
         "scaling": "strong",
         "processes": "one",
     }
-    return Run(workload=workload, placement=placement, **fields | common | more)
+    return build_run(workload=workload, placement=placement, **fields | common | more)
 
 
 def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not run in 'torch' with processes 'one'"):
         make_run("ddp")
     run = make_run("independent").model_copy(update={"placement": "ddp"})
-    refused("merges during backward", dispatched, run, tmp_path, error=Unsupported)
+    refused("does not carry out", dispatched, run, tmp_path, error=Unsupported)
 
 
 @gpu

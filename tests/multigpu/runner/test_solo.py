@@ -126,7 +126,7 @@ def test_healthy_runs_are_measured(sweep: Struck, seed: int) -> None:
         record.status == "ok"
         and (sweep.store.root.parent / "struck").exists()
         and (sweep.store.root.parent / "struck too").exists()
-    )
+    ), record.reason
     measured = record.measurement
     assert (
         measured

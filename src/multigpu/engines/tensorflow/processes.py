@@ -16,7 +16,7 @@ from multigpu.engines.tensorflow.members import Gathering, end_members, free_por
 from multigpu.machine.line import Line
 from multigpu.machine.machine import this_machine
 from multigpu.placements import find_placement
-from multigpu.spec.errors import Unsupported
+from multigpu.spec.errors import EndsProcess, Unsupported
 from multigpu.spec.run import Run
 
 # of a Run's time-out: after this the members are ended and the Run is a `timeout`, before the
@@ -42,7 +42,7 @@ RAISED = {"out_of_memory": MemoryError, "unsupported": Unsupported, "timeout": T
 """What a member's failure becomes here, by its status."""
 
 
-class Lost(SystemExit):
+class Lost(EndsProcess):
     """A member died without a word: this program ends too, and its launcher starts it and the Run
     again.
     """
