@@ -63,9 +63,7 @@ CHEAP = (
     "weight_in_a_list",
 )
 PLACED = (
-    "batch_draws_from_numpy",
     "embedding_subclass",
-    "rare_branch",
     "tagger_of_ragged_batches",
     "weight_in_a_list",
 )
