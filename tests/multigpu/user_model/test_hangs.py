@@ -31,7 +31,7 @@ from multigpu.user_model.compare import compare, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.examining import examine_apart
 from multigpu.user_model.lookout import Lookout, OutOfTime
-from multigpu.workloads.own.description import know
+from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.job import load_job, telling
 from tests.multigpu.runner.launched import PATHS, descendants, tiny
 
@@ -273,6 +273,8 @@ def test_ctrl_c_leaves_no_process_and_the_same_call_goes_on(
 ) -> None:
     monkeypatch.setenv(LOCK_VARIABLE, str(tmp_path / "lock"))
     (tmp_path / "lock").touch()
+    # this process reads Records of a model that the other one describes
+    monkeypatch.setenv(FOLDERS, str(tmp_path / "out" / "jobs"))
     asked: dict[str, Any] = {"devices": 2, "placements": ["ddp"], "device_type": "cpu"}
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
