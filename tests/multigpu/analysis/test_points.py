@@ -14,7 +14,6 @@ from scipy import stats
 
 from multigpu import paths
 from multigpu.analysis.advise import rankings
-from multigpu.analysis.asked import command_of
 from multigpu.analysis.boots import TABLE as TABLE_OF_BOOTS
 from multigpu.analysis.compare import (
     also,
@@ -38,6 +37,7 @@ from multigpu.analysis.points import (
     usual,
     where,
 )
+from multigpu.analysis.query import command_of
 from multigpu.analysis.read import frames, read_study, records_of
 from multigpu.analysis.show import text
 from multigpu.analysis.words import OF_A_JOB, SAYS, way_words
