@@ -1,4 +1,4 @@
-"""What a page of the study uses, for `from multigpu_study.pages import *`: all of
+"""Export the names that a page of the study uses, for `from multigpu_study.pages import *`: all of
 `multigpu.report.pages`, the documents' tables and the study's own Records.
 """
 

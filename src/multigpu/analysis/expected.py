@@ -1,5 +1,5 @@
-"""What a point that nobody measured should reach: from its series on other counts of devices, from
-its kin, or from the model alone.
+"""Estimate the rate of a point that nobody measured: from its series on other counts of devices,
+from its kin, or from the model alone.
 """
 
 import math
@@ -88,9 +88,9 @@ class Expected:
 
 
 def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Expected | None:
-    """What a point with these fields should reach on a machine (unless named, the richest in
-    Records that has something alike); None where no model is named, scaling is strong, such a Run
-    cannot be, or no machine has links and ceilings that were measured.
+    """Return the rate that a point with these fields should reach on a machine (unless named, the
+    richest in Records that has something alike); None where no model is named, scaling is strong,
+    such a Run cannot be, or no machine has links and ceilings that were measured.
     """
     every = frames(runs)[1]
     names = [name for name in machines_of(every)["machine"] if machine in (None, name)]
@@ -242,7 +242,7 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
 
 
 def _merge_s(run: Run, units: float, links: Links) -> float:
-    """What all of one merge takes, nothing hidden."""
+    """Return the seconds of one gradient reduction, nothing hidden."""
     return sum(
         reduction_seconds(
             demand_of(find_placement(run.placement), description_of(run).variables, units),
@@ -352,8 +352,8 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
 
 
 def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
-    """What each of these Runs that can be forecast should reach: fields off their defaults, rate
-    (_low, _high), efficiency, basis.
+    """Return the forecast of each of these Runs that can be forecast: fields off their defaults,
+    rate (_low, _high), efficiency, basis.
     """
     rows = []
     for run in {run.digest: run for run in planned if not run.traced_steps}.values():

@@ -74,8 +74,8 @@ class Explanation:
 
     @property
     def base(self) -> pd.Series | None:
-        """What a loss is counted against: one device at its best; independent replicas where one
-        was measured without these kernels, or in slower ways only.
+        """The point that losses are counted against: one device at its best; independent replicas
+        where one was measured without these kernels, or in slower ways only.
         """
         best, alone = self.baselines.get("one_best"), self.baselines.get("independent")
         if alone is None or alone["keys"] == self.row["keys"]:
@@ -104,7 +104,7 @@ class Explanation:
 
 
 def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
-    """What was measured of what a point is compared with (see `Explanation`)."""
+    """Return the measured points that a point is compared with (see `Explanation`)."""
     found = {
         "one_best": like_single(table, row),
         "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
@@ -191,9 +191,7 @@ def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:
 def explain(
     table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any
 ) -> Explanation:
-    """What the Records of one machine say of `row`, a measured point; table: the machine's
-    points.
-    """
+    """Explain a measured point `row` by the Records of one machine; table: the machine's points."""
     keys = set(str(row["keys"]).split(", "))
     own = [record for record in records if record.key in keys and record.status == "ok"]
     traces, beside = _traces(records, row), baselines(table, row)

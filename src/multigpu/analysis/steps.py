@@ -1,6 +1,6 @@
-"""What steps tell: waits for a batch, where warm-up ended, whether a faster Run trained as the
-plain one did, and the translator's batches as the 2018 study timed them (50 from the first on, all
-words over all time) and what batching costs.
+"""Summarise Records step by step: waits for a batch, where warm-up ended, whether a faster Run
+trained as the plain one did, and the translator's batches as the 2018 study timed them (50 from the
+first on, all words over all time) and what batching costs.
 """
 
 import math
@@ -334,8 +334,9 @@ def text_source(run: Run) -> Any:
 
 
 def shard_frame(run: Run, steps: int | None = None) -> pd.DataFrame:
-    """What each shard counts, a row a step (of one period, or an epoch of a corpus, unless given)
-    and rank: step, rank; words, as document 000 counts them; positions: with padding, of both sides
+    """Count each shard's contents, a row a step (of one period, or an epoch of a corpus, unless
+    given) and rank: step, rank; words, as document 000 counts them; positions: with padding, of
+    both sides
         (target: and EOS).
     """
     source = text_source(run)
@@ -348,9 +349,10 @@ def shard_frame(run: Run, steps: int | None = None) -> pd.DataFrame:
 
 
 def shard_costs(shards: pd.DataFrame) -> dict[str, float]:
-    """What the batching of `shard_frame`'s rows costs: words_per_step (all replicas), padding_share
-    (of positions); imbalance: mean over the steps of the largest shard's words over the mean
-    shard's. waiting_share: of all replicas' time if a shard's is in proportion to its positions and
+    """Return the costs of the batching of `shard_frame`'s rows: words_per_step (all replicas),
+    padding_share (of positions); imbalance: mean over the steps of the largest shard's words over
+    the mean shard's. waiting_share: of all replicas' time if a shard's is in proportion to its
+    positions and
         every step lasts as long as its largest shard; weighted by time: an unequal step of a short
         bucket costs little.
     """

@@ -156,8 +156,8 @@ def curves_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
 
 
 def reach_frame(records: Iterable[TrainingRecord], levels: Sequence[float]) -> pd.DataFrame:
-    """What each run took to an accuracy: key, level, and steps, epochs, samples, seconds at the
-    first evaluation there (NaN: none).
+    """Return the cost of each training run up to an accuracy: key, level, and steps, epochs,
+    samples, seconds at the first evaluation there (NaN: none).
     """
     rows: list[tuple[Any, ...]] = []
     for record, m in _measured(records):

@@ -98,7 +98,7 @@ def raw_records(root: Path) -> Iterator[Raw]:
 
 
 class Fault(NamedTuple):
-    """What is wrong with one Record or file, in a few words, and more of it."""
+    """A defect of one Record or file, in a few words, and more of it."""
 
     raw: Raw
     what: str
@@ -112,8 +112,8 @@ class Fault(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was checked, by kind of folder; what is wrong; and what is, and is excepted, by commit
-    and fault.
+    """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
+    by commit and fault.
     """
 
     checked: Counter[str]
@@ -173,7 +173,9 @@ def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int])
 
 
 def physics(record: Record, clocks: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """What one measured Run contradicts: bounds, bytes, its own clocks, its loss."""
+    """Yield the physical limits that one measured Run contradicts: bounds, bytes, its own clocks,
+    its loss.
+    """
     run, m = record.run, record.measurement
     if m is None or not (m.wall_s > 0 and 0 < m.units <= m.padded_units):
         yield (
@@ -290,7 +292,7 @@ def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter
 
 
 def lines(report: Report) -> Iterator[str]:
-    """What is printed: counts, exceptions, offenders."""
+    """Yield the printed lines: counts, exceptions, offenders."""
     yield (
         f"{report.checked.total():,} Records:"
         f" {', '.join(f'{count:,} in {kind}' for kind, count in sorted(report.checked.items()))}"

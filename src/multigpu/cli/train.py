@@ -24,7 +24,9 @@ from multigpu.workloads.sources import check_inputs
 
 
 def point_of(entry: Planned) -> TrainingItem:
-    """What an entry of a grid stands for: each is trained once, since seeds are fields."""
+    """Build the training that an entry of a grid stands for: each is trained once, since seeds are
+    fields.
+    """
     return TrainingItem.of(entry.built, timeout_s=max(600.0, 20 * entry.cost_s))
 
 

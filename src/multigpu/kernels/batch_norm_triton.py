@@ -23,7 +23,7 @@ COUNTS = ("rows", "tiles", "shares")
 
 @triton.jit
 def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr):
-    """What is written, from how far x is apart from the mean: rounded before it is compared, as the
+    """Normalise, given how far x is apart from the mean: rounded before it is compared, as the
     library does.
     """
     z = apart * scale + bias + after

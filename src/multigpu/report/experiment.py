@@ -1,5 +1,5 @@
-"""What `notebooks/experiment.ipynb` does: read its parameters, train, and find what stands beside
-the point that was measured.
+"""Serve `notebooks/experiment.ipynb`: read its parameters, train, and find what stands beside the
+point that was measured.
 """
 
 import contextlib
@@ -63,9 +63,9 @@ PARAMETERS: dict[str, Any] = {  # the notebook's, and their types
 
 @dataclass(frozen=True)
 class PageExperiment:
-    """What the parameters say. launches: which launch measures each repeat. trace: steps that a
-    twin of the Run is traced for (0: none).
-    compare: whether committed Records and documents stand beside it.
+    """The parameters of the notebook, read and checked. launches: which launch measures each
+    repeat. trace: steps that a twin of the Run is traced for (0: none). compare: whether committed
+    Records and documents stand beside it.
     """
 
     run: Run
@@ -76,13 +76,13 @@ class PageExperiment:
 
     @property
     def points(self) -> list[Point]:
-        """What is measured: the repeats, and the traced twin."""
+        """The points to measure: the repeats, and the traced twin."""
         found = [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches)]
         return found + ([Point(traced(self.run, self.trace))] if self.trace else [])
 
     @property
     def job(self) -> dict[str, Any]:
-        """What `advise` is asked about."""
+        """The fields that `advise` is asked about."""
         named = (
             "workload",
             "model",
@@ -297,8 +297,8 @@ def steps(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def moved(records: Iterable[Record]) -> pd.DataFrame:
-    """What a step moves, by kind: counted, and predicted from the placement's row, in bytes over
-    all devices; of the first repeat.
+    """Return the bytes that a step moves, by kind: counted, and predicted from the placement's row,
+    in bytes over all devices; of the first repeat.
     """
     first = next(record.measurement for record in records if record.measurement)
     counted = first.moved_bytes
@@ -348,8 +348,8 @@ def beside(experiment: PageExperiment, own: pd.DataFrame) -> pd.DataFrame:
 
 
 def published(experiment: PageExperiment) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s; Missing
-    is raised where none has it.
+    """Return the figures that documents printed of this point: document, devices, rate (units/s),
+    step_time_s; Missing is raised where none has it.
     """
     none = pd.DataFrame(columns=["document", "devices", "rate", "step_time_s"])
     tables = [printed_of(experiment.run) for printed_of in PRINTED.values()]

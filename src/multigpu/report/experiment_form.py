@@ -29,7 +29,7 @@ WRITTEN = (
 
 
 def _read(name: str, value: Any) -> Any:
-    """What a field says; a ParameterError if that is no line of YAML."""
+    """Parse a field; a ParameterError if that is no line of YAML."""
     if name not in WRITTEN:
         return value
     try:
@@ -44,7 +44,7 @@ def _read(name: str, value: Any) -> Any:
 
 
 def _options(name: str, workload: str) -> list[str]:
-    """What may be chosen for a parameter; empty where it is no choice."""
+    """List the choices for a parameter; empty where it is no choice."""
     chosen = workloads().get(workload)
     own = {
         "workload": [name for name, one in workloads().items() if one.models],

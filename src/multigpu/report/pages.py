@@ -1,5 +1,5 @@
-"""What a page of the report uses, for `from multigpu.report.pages import *`: no framework is
-loaded; each thing is documented where it is made.
+"""Export the names that a page of the report uses, for `from multigpu.report.pages import *`: no
+framework is loaded; each thing is documented where it is made.
 """
 
 from __future__ import annotations

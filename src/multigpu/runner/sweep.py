@@ -158,8 +158,8 @@ def sweep(
 
 
 def disturbed(plan: Plan, summary: Summary) -> Plan | None:
-    """What this launch measured while others disturbed it or a GPU was throttled, to be measured
-    once more as a new attempt; both stay. None where there is nothing of the kind, and in a lane:
+    """Plan to measure once more, as new attempts, what this launch measured while others disturbed
+    it or a GPU was throttled; both stay. None where there is nothing of the kind, and in a lane:
     beside others everything would be told as disturbed.
     """
     if not plan.kind.watched or ((lane := this_lane(plan.environment)) and lane.neighbours):
@@ -185,7 +185,7 @@ def disturbed(plan: Plan, summary: Summary) -> Plan | None:
 
 
 def launch_environment() -> dict[str, str]:
-    """What every process of a launch finds in its environment."""
+    """Return the environment of every process of a launch."""
     commit, clean = source_state()
     paths = [
         str(Path(__file__).resolve().parents[2]),

@@ -23,7 +23,7 @@ class JobError(ValueError):
     """A user's job cannot be trained; the sentence names what failed and the user's own line."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows instead of a traceback (IPython asks for it)."""
+        """Render for a notebook in place of a traceback (IPython asks for it)."""
         return [str(self)]
 
 

@@ -87,7 +87,7 @@ def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = SYNCHRONY) -> p
 
 
 def problem_name(problem: ProblemDescription) -> str:
-    """What tells problems apart, in words: "digits, hidden 64, batch 128"."""
+    """Return a problem's name, which tells it from others: "digits, hidden 64, batch 128"."""
     if isinstance(problem, TrainedModel):
         told = (
             ""
@@ -500,7 +500,7 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 
 def paper() -> dict[str, float]:
-    """What the paper's published figures give: images_per_s on its GPUs, of one, and seconds an
+    """Return the figures that the paper published: images_per_s on its GPUs, of one, and seconds an
     epoch on 002's most GPUs.
     """
     said = {

@@ -55,7 +55,7 @@ HERE = Path(__file__).parent
 
 
 def data_of(file: Traversable) -> Any:
-    """What a YAML file holds."""
+    """Parse a YAML file."""
     return yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
@@ -174,8 +174,8 @@ class Contrast(Data):
 
 
 class Predicate(Data):
-    """What decides a claim: every contrast must hold; one that does not refutes it.
-    of: the kind of Records, of KINDS. where: fields that all must have. frameworks: each is decided
+    """The test that decides a claim: every contrast must hold; one that does not refutes it. of:
+    the kind of Records, of KINDS. where: fields that all must have. frameworks: each is decided
         alone; those that are must agree.
     machines: only GPUs decide what the documents say of GPUs. min_n, min_launches: least repeats of
         every term, and launches they spread
@@ -261,7 +261,7 @@ class Claim(Data):
 
     @property
     def takes(self) -> str:
-        """What would decide it, and at what cost, in words; "" without any."""
+        """The measurements that would decide it, and their cost, in words; "" without any."""
         on = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "two CPU cores, no GPU"
         return f"{self.decides} (about {self.seconds:,} s of {on})" if self.decides else ""
 

@@ -240,8 +240,8 @@ class ContrastResult:
         )
 
     def notes(self, overall: Verdict, several: bool) -> list[str]:
-        """What is said of it where a test as a whole says `overall`; several: whether it must be
-        named as the one that is not so.
+        """List the remarks on it where a test as a whole says `overall`; several: whether it must
+        be named as the one that is not so.
         """
         reason, plain = (
             self._reason(),

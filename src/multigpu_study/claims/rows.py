@@ -226,8 +226,8 @@ def quantity(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 class Pairs(NamedTuple):
-    """What a contrast compares.
-    settings: a row each, with `devices`, `identity` (settings of one differ in the device count
+    """The pairs of rows that a contrast compares. settings: a row each, with `devices`, `identity`
+    (settings of one differ in the device count
         alone) and, under the number of each term,
     a point. records: FIGURES of all points, with their `point` and the `value` that is compared.
         fields: by setting, what tells it from
@@ -323,7 +323,7 @@ def paired(contrast: Contrast, table: pd.DataFrame) -> Pairs:
 def _fields(
     sides: Sequence[dict[Any, Any]], fixed: Sequence[str], varied: Iterable[str]
 ) -> dict[str, Any]:
-    """What a row of each side has in common, then what they differ in, joined."""
+    """Return the fields that a row of each side has in common, then what they differ in, joined."""
     common = {name: found for name in fixed if (found := plain(sides[0][name])) is not None}
     own = {name: found if isinstance(found, int) else str(found) for name, found in common.items()}
     for name in sorted(varied):

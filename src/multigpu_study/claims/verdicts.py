@@ -31,7 +31,7 @@ SHARE = r"(\d+(?:\.\d+)?)%"
 
 
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[ClaimResult]:
-    """What the Records of these folders say of every claim."""
+    """Return the result of every claim by the Records of these folders."""
     records = with_untraced_steps(records_of(runs))
     frames = {
         "runs": frame_of(records),
@@ -46,8 +46,8 @@ def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list
 def evaluate_all(
     claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame
 ) -> list[ClaimResult]:
-    """What the Records say of these claims, or of every one by number; frames: the table of each
-    kind of tests that was measured.
+    """Evaluate these claims, or every one by number; frames: the table of each kind of tests that
+    was measured.
     """
     tables = {kind: rows(table, kind) for kind, table in frames.items()}
     return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
@@ -130,7 +130,7 @@ def needed(result: ClaimResult) -> str:
 
 
 def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
-    """What Records of one framework, or of joined ones, say of a predicate's parts; several: the
+    """Judge a predicate's parts by Records of one framework, or of joined ones; several: the
     contrast that is not so must be named.
     """
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
@@ -337,6 +337,6 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
 
 
 def _of_each(texts: Mapping[str, str]) -> str:
-    """What is said of each framework, once where it is the same of all."""
+    """Join the texts of each framework, once where all say the same."""
     same = len(set(texts.values())) == 1
     return _joined(text if same else f"{name}: {text}" for name, text in texts.items() if text)

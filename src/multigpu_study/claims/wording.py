@@ -235,7 +235,7 @@ def framework_title(name: str) -> str:
 
 
 def stated(contrast: Contrast) -> str:
-    """What a contrast tests, in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
+    """State a contrast's test in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
     how = {"above": "at least", "below": "at most"}.get(
         contrast.direction, f"{contrast.direction} {number(1 / contrast.bound, contrast)} to"
     )

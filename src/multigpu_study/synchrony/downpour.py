@@ -316,7 +316,7 @@ class _Simulation:
         self.applied += count
 
     def _root(self, part: slice) -> np.ndarray:
-        """What the rule divides the gradients of these elements by."""
+        """Return the divisor of these elements' gradients."""
         squares, rule = self.squares[part], self.experiment.rule
         return np.sqrt(
             {

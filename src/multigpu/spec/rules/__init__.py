@@ -1,4 +1,4 @@
-"""What cannot be combined in a Run: one registry, a rule a function.
+"""Refuse what cannot be combined in a Run: one registry, a rule a function.
 
 A rule takes a `Case` (the Run, its placement's row, its model's description and what may be chosen
 instead) and returns the sentence that refuses it, or None. To add one, write it into the module of

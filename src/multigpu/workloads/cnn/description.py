@@ -44,7 +44,7 @@ class CnnConfig:
 
 
 def unneeded_passes(config: CnnConfig) -> int:
-    """What nobody needs of `Trace.passes`: the gradient of the images."""
+    """Return the passes of `Trace.passes` that nobody needs: the gradient of the images."""
     for _, layer, shape in steps(config.network, config.image_shape):
         if isinstance(layer, (Convolution, Dense)):
             return prod(shape) + prod(layer.trace(shape, "").output)
