@@ -116,7 +116,7 @@ def _why(one: Explanation) -> str:
     if longer_s >= 0.02 * one.step_s:
         return (
             f"There is no long wait: computing takes {Estimate(longer_s):ms} longer than in"
-            " replicas that merge nothing beside it."
+            " replicas that reduce no gradients beside it."
         )
     return (
         f"The step has no long wait: the {device} computes {Estimate(one.parts['compute']):ms} of"
