@@ -16,8 +16,9 @@ from multigpu.grids import Planned, each_once
 from multigpu.runner.point import START_S, launch_of
 from multigpu_study.claims.command import claim_results
 from multigpu_study.claims.core import DECIDED, Contrast
+from multigpu_study.claims.pairs import paired
 from multigpu_study.claims.results import ClaimResult, models_of
-from multigpu_study.claims.rows import admitted, paired, rows
+from multigpu_study.claims.rows import admitted, rows
 
 
 @dataclass(frozen=True)

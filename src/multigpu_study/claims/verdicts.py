@@ -19,8 +19,10 @@ from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.records.training import TrainingStore
 from multigpu_study.analysis.synchrony import synchrony_frame
-from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict, all_claims
-from multigpu_study.claims.parts import ContrastResult, after_many_looks, scopes_of
+from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict
+from multigpu_study.claims.joining import after_many_looks
+from multigpu_study.claims.parts import ContrastResult, scopes_of
+from multigpu_study.claims.reading import all_claims
 from multigpu_study.claims.results import Answer, ClaimResult, Setting
 from multigpu_study.claims.rows import NONE, admitted, rows
 from multigpu_study.claims.statistics import repeats_needed, settings_of
