@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 
 from multigpu.placements import placements
-from multigpu.report.experiment import PARAMETERS, by_hand, planned
+from multigpu.report.experiment import PARAMETERS, planned
+from multigpu.report.experiment_progress import by_hand
 from multigpu.spec.parameters import ParameterError
 from multigpu.workloads import workloads
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from multigpu.analysis.words import joined, plural
 from multigpu_study.claims.core import Contrast
 from multigpu_study.claims.results import Setting
-from multigpu_study.claims.wording import LISTED, _names, number, of_models
+from multigpu_study.claims.wording import LISTED, number, of_models, settings_named
 
 WIDEST = 100.0
 """An interval whose bounds lie further apart than this factor says nothing: its launches differ and
@@ -66,7 +66,7 @@ def figure(
         fields that are named in any case.
     """
     if len(settings) <= LISTED:
-        names = _names(settings, [*settings, *further], told, contrast.counts != "highest")
+        names = settings_named(settings, [*settings, *further], told, contrast.counts != "highest")
         parts = [figure_of(one, contrast, name) for one, name in zip(settings, names, strict=True)]
     else:
         bounds = [bound for setting in settings for bound in _interval(setting)]

@@ -82,7 +82,7 @@ def of_models(settings: Sequence[Setting]) -> str:
     )
 
 
-def _names(
+def settings_named(
     shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool
 ) -> list[str]:
     """The fewest fields, best known first, that tell every shown setting from all that were found,

@@ -16,7 +16,7 @@ from torch import Tensor
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithm import Messages, Transport
 from multigpu.machine.machine import this_machine
-from multigpu.runner.sweep import SAFE
+from multigpu.runner.launch_environment import SAFE
 from multigpu.spec.collective import CollectiveRun
 from multigpu.spec.errors import Unsupported
 

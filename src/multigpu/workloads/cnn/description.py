@@ -8,7 +8,8 @@ from math import prod
 from multigpu.lazy import LazyMapping
 from multigpu.spec.model import Model, Optimizer, Section
 from multigpu.workloads.cnn import densenet, family, inception, plain, resnet
-from multigpu.workloads.cnn.layers import Convolution, Dense, Network, Relu, Shape, steps, trace
+from multigpu.workloads.cnn.layers import Convolution, Dense, Relu
+from multigpu.workloads.cnn.network import Network, Shape, steps, trace
 
 Named = tuple[str, Callable[[], Model]]
 """A model's name, and what makes its description."""
