@@ -15,6 +15,10 @@ class Unsupported(Exception):
     """This Run cannot exist here; the message says why. Its Record's status is `unsupported`."""
 
 
+class Refused(ValueError):
+    """A rule refuses a Run; the sentence names the value, the reason and what may be chosen."""
+
+
 class DidNotTrain(Exception):
     """The steps ran but the model did not learn from them: a figure that must not be published."""
 
