@@ -388,7 +388,7 @@ def test_a_run_that_is_started_again_is_no_further_run(
     """Its workers died twice; and of the two that were asked for one is measured once more."""
     shown: list[str] = []
     handle = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
-    monkeypatch.setattr(experiment, "display", lambda *words, **more: handle)
+    monkeypatch.setattr(experiment_progress, "display", lambda *words, **more: handle)
     progress = experiment_progress.Progress(tiny(0), 2, Watched(tmp_path / "watched"))
     for starts in (3, 1, 1):
         for _ in range(starts):

@@ -32,6 +32,7 @@ from multigpu.analysis.query import (
     semantics,
 )
 from multigpu.analysis.read import frames, records_of
+from multigpu.analysis.steps import wait_of
 from multigpu.analysis.traces import PARTS, SAME_POINT, causes_frame, with_untraced_steps
 from multigpu.analysis.words import missing
 from multigpu.machine.machine import this_machine
@@ -148,22 +149,6 @@ def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict
     parts["input"] = min(wait_s, parts["launching"])
     parts["launching"] -= parts["input"]
     return parts
-
-
-def wait_of(records: Sequence[Record]) -> float:
-    """Host time that a step of the slowest replica waited for its batch, s: mean over a point's
-    Records; 0 where none was recorded.
-    """
-    waits = []
-    for record in records:
-        timed = (
-            [rank[record.run.warmup_steps :] for rank in record.measurement.input_wait_s]
-            if record.measurement
-            else []
-        )
-        if any(timed):
-            waits.append(max(fmean(rank) for rank in timed if rank))
-    return fmean(waits) if waits else 0.0
 
 
 def faster(table: pd.DataFrame, row: Any) -> pd.DataFrame:

@@ -25,9 +25,11 @@ from multigpu.machine.machine import gpu_count
 from multigpu.plugins import PluginRegistry
 from multigpu.records.base import STATUSES
 from multigpu.records.record import Record, RecordStore
+from multigpu.report.experiment_progress import ExperimentError, Progress
 from multigpu.runner.point import Point, records_here
+from multigpu.runner.sweep import measure
 from multigpu.runner.timed import check_devices
-from multigpu.runner.watching import Watched
+from multigpu.runner.watching import HOOK, Watched, watched
 from multigpu.spec.parameters import ParameterError, check_parameters
 from multigpu.spec.run import Run
 
@@ -170,6 +172,29 @@ def following(watched: Watched, show: Callable[[str, int], None]) -> Iterator[No
     finally:
         ended.set()
         thread.join()
+
+
+def train(experiment: PageExperiment) -> list[Record]:
+    """Measure what has no Record yet, shown as it goes on; the Records of all points, or a
+    ParameterError if nothing could be measured.
+    """
+    with watched() as found:
+        progress = Progress(experiment.run, len(experiment.points), found)
+        try:
+            with following(found, progress.steps):
+                done = measure(experiment.points, experiment.store, AGAIN, hook=HOOK, bar=progress)
+        except ValueError as error:
+            raise ParameterError(f"{str(error).rstrip('.')}.") from None
+    print("\n".join(done.troubles) or "every Run was measured")
+    records = experiment.records()
+    if not any(record.status == "ok" for record in records if not record.run.traced_steps):
+        first = next((record for record in records if record.status != "ok"), None)
+        raise ExperimentError(
+            f"{first.status.replace('_', ' ')}: {first.reason}"
+            if first
+            else "no Record was written"
+        )
+    return records
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:

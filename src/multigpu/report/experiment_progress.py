@@ -1,4 +1,4 @@
-"""Train a notebook's Runs and show how far they are."""
+"""Show in a notebook how far its Runs are."""
 
 import threading
 import time
@@ -6,10 +6,7 @@ import time
 from IPython.core.getipython import get_ipython
 from IPython.display import DisplayHandle, display
 
-from multigpu.records.record import Record
-from multigpu.report.experiment import AGAIN, PageExperiment, following
-from multigpu.runner.sweep import measure
-from multigpu.runner.watching import HOOK, Watched, watched
+from multigpu.runner.watching import Watched
 from multigpu.spec.parameters import ParameterError
 from multigpu.spec.run import Run
 
@@ -77,29 +74,6 @@ class Progress:
 
 class ExperimentError(ParameterError):
     """Nothing could be measured; its message is the reason of the first Run that failed."""
-
-
-def train(experiment: PageExperiment) -> list[Record]:
-    """Measure what has no Record yet, shown as it goes on; the Records of all points, or a
-    ParameterError if nothing could be measured.
-    """
-    with watched() as found:
-        progress = Progress(experiment.run, len(experiment.points), found)
-        try:
-            with following(found, progress.steps):
-                done = measure(experiment.points, experiment.store, AGAIN, hook=HOOK, bar=progress)
-        except ValueError as error:
-            raise ParameterError(f"{str(error).rstrip('.')}.") from None
-    print("\n".join(done.troubles) or "every Run was measured")
-    records = experiment.records()
-    if not any(record.status == "ok" for record in records if not record.run.traced_steps):
-        first = next((record for record in records if record.status != "ok"), None)
-        raise ExperimentError(
-            f"{first.status.replace('_', ' ')}: {first.reason}"
-            if first
-            else "no Record was written"
-        )
-    return records
 
 
 def by_hand() -> bool:

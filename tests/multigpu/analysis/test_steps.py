@@ -50,11 +50,17 @@ def test_a_planted_knee_is_found_and_rates_that_still_rise_have_none() -> None:
         refused("a knee needs at least two positive points", tell.knee, few, rates)
 
 
-def test_a_wait_is_of_the_second_half_and_a_points_the_mean_of_its_records() -> None:
-    assert tell.waited_s(fed([[0.0] * 9 + [0.044] * 5, [0.0] * 9 + [0.05] * 5])) == pytest.approx(
-        0.05
-    )
-    assert tell.waited_s(fed([], inputs="synthetic", input_workers=None, prefetch=0)) == 0.0
+def test_a_wait_is_of_all_timed_steps_and_a_points_the_mean_of_its_records() -> None:
+    """Of the replica that waited most, warm-up left out; what was recorded counts, also where the
+    inputs need not have been waited for.
+    """
+    ranks = [[9.0] * 4 + [0.0] * 5 + [0.044] * 5, [9.0] * 4 + [0.0] * 5 + [0.05] * 5]
+    assert tell.waited_s(fed(ranks)) == pytest.approx(0.025)
+    drawn = {"inputs": "synthetic", "input_workers": None, "prefetch": 0}
+    assert tell.waited_s(fed([], **drawn)) == 0.0
+    assert tell.waited_s(fed(ranks, **drawn)) == pytest.approx(0.025)
+    assert tell.wait_of([fed(ranks), fed([])]) == pytest.approx(0.025)
+    assert tell.wait_of([fed([])]) == 0.0
     records = [fed([[0.01] * 14], repeat=0), fed([[0.03] * 14], repeat=1), fed([], input_workers=8)]
     table = tell.with_waits(points(frame_of(records)), records).set_index("input_workers")["wait_s"]
     assert table[4] == pytest.approx(0.02) and math.isnan(table[8])
