@@ -52,7 +52,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def device_word(device_type: str) -> str:
-    """What one device is called: "GPU", or "CPU process"."""
+    """Return the word for one device: "GPU", or "CPU process"."""
     return "CPU process" if device_type == "cpu" else "GPU"
 
 
@@ -91,7 +91,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_batches": lambda value: plural(int(value), "micro-batch", "micro-batches"),
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
-    "micro_sync": lambda value: "merged at each",
+    "micro_sync": lambda value: "reduced at each",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",
@@ -154,7 +154,9 @@ def way_words(row: Any) -> str:
 
 
 def job_words(row: Any) -> str:
-    """What a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
+    """Describe the job that a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on
+    4 GPUs".
+    """
     said = {
         name: field_words(name, row[name])
         for name in (

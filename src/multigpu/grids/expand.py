@@ -35,9 +35,9 @@ Values = Callable[[Sequence[int]], Sequence[Any]]
 Condition = Callable[[Mapping[str, Any], Sequence[int]], bool]
 
 
-class Case(Data):
-    """What differs for the points that have these fields (a list: any of its values): seconds more,
-    or other launches.
+class Override(Data):
+    """Other settings for the points that have these fields (a list: any of its values): seconds
+    more, or other launches.
     """
 
     where: dict[str, Any]
@@ -45,8 +45,8 @@ class Case(Data):
     launches: tuple[int, ...] | None = None
 
 
-class Settings(Data):
-    """What an entry says beside the fields of its points.
+class EntrySettings(Data):
+    """The settings of an entry beside the fields of its points.
 
     question, reason: what the points are to answer, and why these; for readers.
     cost_s: what one measurement may cost, and what every device, variable of the model, and hundred
@@ -77,7 +77,7 @@ class Settings(Data):
     first_repeat: int = Field(default=0, ge=0, strict=True)
     only: tuple[dict[str, Any], ...] = ()
     without: tuple[dict[str, Any], ...] = ()
-    cases: tuple[Case, ...] = ()
+    cases: tuple[Override, ...] = ()
     trace: int = Field(default=0, ge=0, le=20, strict=True)
     compare: bool = True
 
@@ -94,8 +94,8 @@ class Settings(Data):
 
 @dataclass(frozen=True)
 class Kind(Generic[Built]):
-    """What entries of one kind are made of.
-    fields: those that a point may have. build: a point of them, or a ValueError that says what
+    """The classes and defaults of entries of one kind. fields: those that a point may have. build:
+    a point of them, or a ValueError that says what
         cannot be.
     lists: field -> word -> the values that it stands for. conditions, costs: by name, see
         `Settings`.
@@ -131,7 +131,7 @@ class Expanded(Generic[Built]):
     built: Built
     launches: tuple[int, ...]
     cost_s: float
-    settings: Settings
+    settings: EntrySettings
     where: str
 
 
@@ -149,8 +149,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file of YAML holds; a ValueError that begins with its name if it cannot be read, or is
-    no YAML.
+    """Parse a file of YAML; a ValueError that begins with its name if it cannot be read, or is no
+    YAML.
     """
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Loader)
@@ -252,16 +252,16 @@ def _combinations(
         yield {name: value for _, part in parts for name, value in part.items()}
 
 
-def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> Settings:
-    """What is said beside the fields of the point, every name in it known."""
+def _settings(fields: Mapping[str, Any], kind: Kind[Any], where: str) -> EntrySettings:
+    """Return the settings beside the fields of the point, every name in them known."""
     for name in fields:
-        if name not in kind.fields and name not in Settings.model_fields:
-            known = [*kind.fields, *Settings.model_fields, *BUNDLES]
+        if name not in kind.fields and name not in EntrySettings.model_fields:
+            known = [*kind.fields, *EntrySettings.model_fields, *BUNDLES]
             near = difflib.get_close_matches(str(name), known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(known)}"
             raise ValueError(f"{where}: unknown field {name!r}: {hint}")
     try:
-        settings = Settings(
+        settings = EntrySettings(
             **{name: value for name, value in fields.items() if name not in kind.fields}
         )
     except ValidationError as error:
@@ -322,8 +322,8 @@ def _point(
     return Expanded(built, launches, round(cost_s, 2), settings, where)
 
 
-def _cost_s(settings: Settings, fields: Mapping[str, Any]) -> float:
-    """What the entry's own numbers say that a point with these fields may cost."""
+def _cost_s(settings: EntrySettings, fields: Mapping[str, Any]) -> float:
+    """Return the seconds that a point with these fields may cost by the entry's own numbers."""
     cost_s = settings.cost_s
     if settings.cost_per_device_s:
         cost_s += settings.cost_per_device_s * fields["devices"]

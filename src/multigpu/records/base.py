@@ -1,5 +1,5 @@
-"""What every kind of Record has: a key and an attempt, and where, when and by which source it was
-made.
+"""Define the fields of every kind of Record: a key and an attempt, and where, when and by which
+source it was made.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Kept(Data):
 
 
 class RecordBase(Kept):
-    """What became of one point of a sweep: its measurement, which each kind adds, or the reason why
+    """The outcome of one point of a sweep: its measurement, which each kind adds, or the reason why
     there is none. key_words, of its kind, tell its keys from others'. meaning enters every key: to
     be raised whenever what a figure means changes.
     """
@@ -64,30 +64,30 @@ class RecordBase(Kept):
     launch_id: str
 
     @property
-    def asked(self) -> Any:
-        """What was to be measured (`Spec`), in a framework."""
+    def spec(self) -> Any:
+        """The `Spec` that was to be measured, in a framework."""
         raise NotImplementedError
 
     @property
     def framework_version(self) -> str:
         """Of the framework that was measured, as in the key."""
-        return framework_version(self.asked.framework, self.versions)
+        return framework_version(self.spec.framework, self.versions)
 
     @classmethod
     def key_for(
         cls,
-        asked: Spec,
+        spec: Spec,
         repeat: int,
         machine: str,
         framework_version: str,
         meaning: int | None = None,
     ) -> str:
-        """What `key_of` makes of a measurement. A new framework, or another meaning, makes new
-        keys: they share no table unseen.
+        """Return the key of a measurement by `key_of`. A new framework, or another meaning, makes
+        new keys: they share no table unseen.
         """
         return key_of(
             *cls.key_words,
-            asked.digest,
+            spec.digest,
             repeat,
             machine,
             framework_version,
@@ -96,7 +96,7 @@ class RecordBase(Kept):
 
     @property
     def own_key(self) -> str:
-        return self.key_for(self.asked, self.repeat, self.machine.name, self.framework_version)
+        return self.key_for(self.spec, self.repeat, self.machine.name, self.framework_version)
 
 
 def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from multigpu import paths
-from multigpu import plugins as outside
+from multigpu import paths, plugins
 from multigpu.records.store import stamp_of
 from multigpu.writing import write_whole
 
@@ -22,7 +21,7 @@ def state_of(roots: Sequence[Path]) -> str:
     """
     program = sorted(
         [
-            *outside.files(),
+            *plugins.files(),
             *(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern)),
         ]
     )
@@ -38,8 +37,8 @@ def state_of(roots: Sequence[Path]) -> str:
 def cached_on_disk(
     name: str, roots: Sequence[Path], compute: Callable[[], Result], folder: Path = paths.CACHE
 ) -> Result:
-    """What `compute` gives, or gave when all was as it is now; older results of the name go. roots:
-    the Records' folders that it reads.
+    """Return `compute()`, or its earlier result where nothing has changed since; older results of
+    the name go. roots: the Records' folders that it reads.
     """
     place = hashlib.sha256(repr([str(root.resolve()) for root in roots]).encode()).hexdigest()[:8]
     path = folder / f"{name}-{place}-{state_of(roots)}.pickle"

@@ -41,7 +41,7 @@ class CollectiveMeasurement(Data):
 def joined(
     run: CollectiveRun, parts: list[dict[str, Any]], total_s: float
 ) -> CollectiveMeasurement:
-    """What all ranks' parts make."""
+    """Combine all ranks' parts."""
     samples = [
         max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)
     ]
@@ -92,7 +92,7 @@ class CollectiveRecord(RecordBase):
         return bus_factor(self.run.devices) * self.run.bytes / self.time_s if self.time_s else None
 
     @property
-    def asked(self) -> CollectiveRun:
+    def spec(self) -> CollectiveRun:
         return self.run
 
 

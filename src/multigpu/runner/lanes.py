@@ -60,7 +60,7 @@ def may_share(
     machine = machine or this_machine()
     reasons = {
         "several hosts are one machine": machine.hosts > 1,
-        "variables, merges or updates on the host": find_placement(run.placement).uses_host,
+        "variables, reduces or updates on the host": find_placement(run.placement).uses_host,
         "TensorFlow's processes talk through the host": (
             run.framework == "tensorflow" and run.processes == "per_device"
         ),
@@ -145,7 +145,7 @@ def places_here(devices: int, device_type: str, count: int) -> list[Place]:
 
 
 def lane_environment(place: Place, neighbours: int) -> dict[str, str]:
-    """What the processes of a lane's launches find in their environment beside what all do."""
+    """Return the variables that a lane's launches have beside those of all launches."""
     told = {
         "machine": this_machine(),
         "lane": Lane(gpus=list(place.gpus), cores=len(place.cores), neighbours=neighbours),

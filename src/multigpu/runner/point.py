@@ -1,4 +1,4 @@
-"""What one measurement is, which of them one launch can make, and which this machine has made
+"""Define one measurement, which of them one launch can make, and which this machine has made
 already. Imports no framework.
 """
 
@@ -27,8 +27,8 @@ class Point:
 def launch_of(
     point: Point | Trial,
 ) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
-    """What points must share to be measured by one launch: what is settled when its processes
-    start. A profiler may leave one slower.
+    """Return what points must share to be measured by one launch: what is settled when its
+    processes start. A profiler may leave one slower.
     """
     run = point.run
     return (
@@ -50,7 +50,7 @@ def _fixed_devices(run: Run) -> tuple[str, int]:
     if run.framework != "tensorflow":
         return "", 0
     row = find_placement(run.placement)
-    groups = row.merge == "all_reduce" or any(engine.strategy for engine in row.engines)
+    groups = row.reduction == "all_reduce" or any(engine.strategy for engine in row.engines)
     free = run.device_type == "cuda" and run.processes == "one" and not groups
     return run.device_type, 0 if free else run.devices
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.cli.measure import read_from, store_of
 from multigpu_study.claims import find_claim, to_json, wording
-from multigpu_study.claims.results import Result, study_results
+from multigpu_study.claims.results import ClaimResult, study_results
 
 
-def claim_results(arguments: argparse.Namespace) -> list[Result]:
-    """What the Records say of every claim; of kinds that the command does not name, those of the
+def claim_results(arguments: argparse.Namespace) -> list[ClaimResult]:
+    """Return the results of every claim; of kinds that the command does not name, those of the
     usual folders.
     """
     folders = (
@@ -24,7 +24,7 @@ def claim_results(arguments: argparse.Namespace) -> list[Result]:
 
 
 def claims_command(arguments: argparse.Namespace) -> int:
-    """What the Records say of every claim."""
+    """Print the results of every claim."""
     named = {find_claim(number).number for number in arguments.number}
     read_from(arguments)
     results = [

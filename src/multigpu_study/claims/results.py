@@ -1,4 +1,4 @@
-"""What Records say of one setting, of one framework, of a claim; results are computed once, and
+"""Hold the results of one setting, of one framework, of a claim; results are computed once, and
 kept until anything changes.
 """
 
@@ -63,8 +63,8 @@ class Answer(Data):
     leaning: Verdict = Field(default="inconclusive", exclude=True)
 
 
-class Result(Answer):
-    """What the Records say of a Claim: overall, by framework, and every interval behind it.
+class ClaimResult(Answer):
+    """The outcome of a Claim by the Records: overall, by framework, and every interval behind it.
     looks: settings that may decide. needed: repeats that would. measured_at: when the Records of
         its verdict were measured, in UTC.
     """
@@ -77,7 +77,7 @@ class Result(Answer):
     measured_at: tuple[str, ...] = Field(default=(), exclude=True)
 
 
-def to_json(results: Sequence[Result]) -> str:
+def to_json(results: Sequence[ClaimResult]) -> str:
     """All results, their claims and predicates included, as a JSON list."""
     items = [
         result.model_dump(mode="json") | {"predicate_digest": result.claim.digest or None}
@@ -91,8 +91,8 @@ def study_results(
     hosts: Path = paths.HOSTS,
     synchrony: Path = paths.SYNCHRONY,
     training: Path = paths.TRAINING,
-) -> list[Result]:
-    """What the Records of these folders say of every claim."""
+) -> list[ClaimResult]:
+    """Return the result of every claim by the Records of these folders."""
     folders = [runs, hosts, synchrony, training]
     return cached_on_disk(
         "claims", folders, lambda: lazy("multigpu_study.claims.verdicts:results_of")(*folders)

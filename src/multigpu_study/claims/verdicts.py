@@ -19,9 +19,11 @@ from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.records.training import TrainingStore
 from multigpu_study.analysis.synchrony import synchrony_frame
-from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict, all_claims
-from multigpu_study.claims.parts import Part, after_many_looks, scopes_of
-from multigpu_study.claims.results import Answer, Result, Setting
+from multigpu_study.claims.core import DECIDED, OPEN, Claim, Verdict
+from multigpu_study.claims.joining import after_many_looks
+from multigpu_study.claims.parts import ContrastResult, scopes_of
+from multigpu_study.claims.reading import all_claims
+from multigpu_study.claims.results import Answer, ClaimResult, Setting
 from multigpu_study.claims.rows import NONE, admitted, rows
 from multigpu_study.claims.statistics import repeats_needed, settings_of
 from multigpu_study.claims.wording import framework_title, together, wanted
@@ -30,8 +32,8 @@ SHARE = r"(\d+(?:\.\d+)?)%"
 """The percentage in a flag: "clocks disagree by 1.0%"."""
 
 
-def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
-    """What the Records of these folders say of every claim."""
+def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[ClaimResult]:
+    """Return the result of every claim by the Records of these folders."""
     records = with_untraced_steps(records_of(runs))
     frames = {
         "runs": frame_of(records),
@@ -43,20 +45,26 @@ def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list
     )
 
 
-def evaluate_all(claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame) -> list[Result]:
-    """What the Records say of these claims, or of every one by number; frames: the table of each
-    kind of tests that was measured.
+def evaluate_all(
+    claims: Iterable[Claim] | None = None, /, **frames: pd.DataFrame
+) -> list[ClaimResult]:
+    """Evaluate these claims, or every one by number; frames: the table of each kind of tests that
+    was measured.
     """
     tables = {kind: rows(table, kind) for kind, table in frames.items()}
     return [_evaluated(claim, tables) for claim in (all_claims() if claims is None else claims)]
 
 
-def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
+def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> ClaimResult:
     if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
-        return Result(claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}")
+        return ClaimResult(
+            claim=claim, verdict=verdict, why=claim.untestable or f"needs {claim.takes}"
+        )
     parts = [
-        Part(predicate, " / ".join(group), contrast, own, settings_of(predicate, contrast, own))
+        ContrastResult(
+            predicate, " / ".join(group), contrast, own, settings_of(predicate, contrast, own)
+        )
         for predicate in claim.predicates
         for group in predicate.groups
         for contrast in predicate.contrasts
@@ -86,7 +94,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
         .drop_duplicates("key")
         .set_index("key")["measured_at"]
     )
-    result = Result(
+    result = ClaimResult(
         **dict(overall) | {"why": _joined([overall.why, still])},
         claim=claim,
         by_framework={
@@ -100,7 +108,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, pd.DataFrame]) -> Result:
     return result.model_copy(update={"needed": needed(result)})
 
 
-def needed(result: Result) -> str:
+def needed(result: ClaimResult) -> str:
     """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any
     other.
     """
@@ -123,8 +131,8 @@ def needed(result: Result) -> str:
     return "; ".join(told)
 
 
-def answer(parts: Sequence[Part], several: bool) -> Answer:
-    """What Records of one framework, or of joined ones, say of a predicate's parts; several: the
+def answer(parts: Sequence[ContrastResult], several: bool) -> Answer:
+    """Judge a predicate's parts by Records of one framework, or of joined ones; several: the
     contrast that is not so must be named.
     """
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
@@ -150,11 +158,11 @@ def answer(parts: Sequence[Part], several: bool) -> Answer:
     )
 
 
-def figures(parts: Sequence[Part], overall: Verdict) -> str:
+def figures(parts: Sequence[ContrastResult], overall: Verdict) -> str:
     """The figures of all contrasts: those behind the verdict first, and one that several contrasts
     share once.
     """
-    shared: dict[object, list[Part]] = {}
+    shared: dict[object, list[ContrastResult]] = {}
     for part in sorted(
         (part for part in parts if part.shown), key=lambda part: part.verdict != overall
     ):
@@ -331,6 +339,6 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
 
 
 def _of_each(texts: Mapping[str, str]) -> str:
-    """What is said of each framework, once where it is the same of all."""
+    """Join the texts of each framework, once where all say the same."""
     same = len(set(texts.values())) == 1
     return _joined(text if same else f"{name}: {text}" for name, text in texts.items() if text)

@@ -67,8 +67,8 @@ class Batches:
 
 
 class Problem(Protocol):
-    """What the server and the workers need of a problem. `size` is the number of parameters,
-    `dtype` their type.
+    """The interface of a problem for the server and the workers. `size` is the number of
+    parameters, `dtype` their type.
 
     initial: parameters to start from, [size]. gradient: of the mean loss over the worker's
         `draw`-th batch, [size]. loss: mean over all
@@ -116,7 +116,7 @@ class RareFeatures(LinearRegression):
         ).astype(np.float64)
 
 
-class Digits(Description):
+class DigitsProblem(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to
     test.
     hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters,
@@ -216,7 +216,7 @@ class Classification:
 
     def __init__(
         self,
-        description: Digits | PlantedTeacher,
+        description: DigitsProblem | PlantedTeacher,
         network: Network,
         inputs: np.ndarray,
         labels: np.ndarray,

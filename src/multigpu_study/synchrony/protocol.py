@@ -28,7 +28,7 @@ CANCELS = frozenset({"sync", "k_sync", "k_batch_sync"})
 BATCHES = frozenset({"k_batch_sync", "k_batch_async"})
 
 
-class Job(NamedTuple):
+class GradientTask(NamedTuple):
     """One batch of one worker: its `ticket`-th (from 0), computed on the parameters after `version`
     updates.
     """
@@ -39,16 +39,16 @@ class Job(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What follows from one event.
+    """The consequences of one event.
 
     update: gradients that make up one update, in order of arrival; empty if there is no update.
     cancelled: batches that are given up; started: batches to compute now, on the version named.
     late: the gradient that arrived had been cancelled, and is dropped.
     """
 
-    update: tuple[Job, ...] = ()
-    cancelled: tuple[Job, ...] = ()
-    started: tuple[Job, ...] = ()
+    update: tuple[GradientTask, ...] = ()
+    cancelled: tuple[GradientTask, ...] = ()
+    started: tuple[GradientTask, ...] = ()
     late: bool = False
 
 
@@ -83,7 +83,7 @@ def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None)
 
 
 class Coordinator:
-    """What the server decides: events go in (a gradient arrived, a worker left), a Decision comes
+    """The server's decisions: events go in (a gradient arrived, a worker left), a Decision comes
     out.
 
     Every batch is always in one account: `started == applied + len(waiting) + len(running) +
@@ -103,8 +103,8 @@ class Coordinator:
         self.version = 0
         self.tickets = [0] * workers
         self.alive = set(range(workers))
-        self.running: dict[int, Job] = {}
-        self.waiting: list[Job] = []
+        self.running: dict[int, GradientTask] = {}
+        self.waiting: list[GradientTask] = []
         self.started = self.applied = self.cancelled = self.lost = self.late = 0
 
     def begin(self) -> Decision:
@@ -136,7 +136,7 @@ class Coordinator:
         self.running.clear()
         return Decision(update, cancelled, self._start(self.alive))
 
-    def left(self, worker: int) -> Job | None:
+    def left(self, worker: int) -> GradientTask | None:
         """A worker ended: the batch it was computing (it is told) is lost, gradients that had
         arrived stay.
         """
@@ -159,9 +159,9 @@ class Coordinator:
                 f"{self.protocol} needs {needed} for an update, and {left}: start it again"
             )
 
-    def _start(self, workers: Iterable[int]) -> tuple[Job, ...]:
+    def _start(self, workers: Iterable[int]) -> tuple[GradientTask, ...]:
         jobs = tuple(
-            Job(worker, self.tickets[worker], self.version)
+            GradientTask(worker, self.tickets[worker], self.version)
             for worker in sorted(self.alive.intersection(workers))
         )
         for job in jobs:

@@ -3,19 +3,17 @@ against time; and where a real run keeps vectors. Whoever drives it (the simulat
 replay of its arrivals in a test) owns the clock and passes the time.
 """
 
-import importlib
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from multigpu_study.synchrony.experiment import BoundedRate, Experiment, rates_of
+from multigpu_study.synchrony.experiment import BoundedRate, ProtocolExperiment, rates_of
 from multigpu_study.synchrony.problems import Problem
-from multigpu_study.synchrony.protocol import Coordinator, Decision, Job
+from multigpu_study.synchrony.protocol import Coordinator, Decision, GradientTask
 
 Vector = Any  # an array, or a tensor on a device
 ON_DEVICE = "multigpu_study.synchrony.on_device"  # what imports PyTorch
@@ -36,7 +34,7 @@ class Arithmetic:
 ON_HOST = Arithmetic()
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """Loss and error (share of test rows wrong; None without classes) after so many updates and
     gradients, `time_s` into the run.
     """
@@ -113,7 +111,10 @@ class Server:
     """
 
     def __init__(
-        self, experiment: Experiment, problem: Problem | None, arithmetic: Arithmetic = ON_HOST
+        self,
+        experiment: ProtocolExperiment,
+        problem: Problem | None,
+        arithmetic: Arithmetic = ON_HOST,
     ) -> None:
         self.experiment, self.problem, self.arithmetic = experiment, problem, arithmetic
         self.coordinator = Coordinator(
@@ -125,14 +126,14 @@ class Server:
         self.update_times_s: list[float] = []
         self.staleness: Counter[int] = Counter()
         self.events: list[Event] = []
-        self.curve: list[Point] = []
+        self.curve: list[CurvePoint] = []
         self.end_s = math.nan
         self.notes: list[str] = []
         self.batch_times_s: list[list[float]] = []
         self.server_time_s: float | None = None
         self._taken: list[tuple[float, int, int, Vector]] = []
         self._mark = 0.0  # the part of the budget at which parameters are taken down again
-        self._gradients: dict[Job, Vector] = {}
+        self._gradients: dict[GradientTask, Vector] = {}
         self._versions: dict[
             int, tuple[Vector, int]
         ] = {}  # parameters and how many batches need them
@@ -206,7 +207,7 @@ class Server:
             held = [(t, u, g, self.arithmetic.fetch(w)) for t, u, g, w in self._taken]
             with np.errstate(over="ignore", invalid="ignore"):
                 self.curve = [
-                    Point(t, u, g, self.problem.loss(w), self.problem.error(w))
+                    CurvePoint(t, u, g, self.problem.loss(w), self.problem.error(w))
                     for t, u, g, w in held
                 ]
             self.parameters = self.arithmetic.fetch(self.parameters)
@@ -258,13 +259,13 @@ class Server:
                 self._versions[job.version] = (self.parameters, users + 1)
         self._versions_held = max(self._versions_held, len(self._versions))
 
-    def _release(self, job: Job) -> None:
+    def _release(self, job: GradientTask) -> None:
         if self.parameters is not None:
             parameters, users = self._versions.pop(job.version)
             if users > 1:
                 self._versions[job.version] = (parameters, users - 1)
 
-    def _apply(self, jobs: Sequence[Job]) -> None:
+    def _apply(self, jobs: Sequence[GradientTask]) -> None:
         """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches
         under way need the old one.
         """
@@ -290,59 +291,3 @@ class Server:
             )
         for job in jobs:
             self._release(job)
-
-
-class Exchange:
-    """[2, workers, size] in memory that processes of one host share, given to them as they start:
-    parameters, written before a job is sent, and gradients, written before a worker answers. A
-    method returns when what it wrote is there.
-    """
-
-    def __init__(self, workers: int, problem: Problem | None) -> None:
-        self.shape = (2, workers, problem.size if problem else 0)
-        self.dtype = problem.dtype if problem else np.dtype(np.float64)
-        self.memory = get_context("spawn").RawArray(
-            "b", max(1, math.prod(self.shape) * self.dtype.itemsize)
-        )
-
-    @property
-    def shared(self) -> np.ndarray:
-        return np.frombuffer(self.memory, self.dtype, math.prod(self.shape)).reshape(self.shape)
-
-    def give(self, worker: int, parameters: Vector) -> None:
-        """Of the server: let the worker's next batch be computed on these parameters."""
-        self.shared[0, worker] = parameters
-
-    def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
-        """Of a worker: the gradient of a batch on the parameters given; good until the next one is
-        computed.
-        """
-        return problem.gradient(self.shared[0, worker].copy(), worker, ticket)
-
-    def answer(self, worker: int, gradient: Vector) -> None:
-        """Of a worker: let the server take this gradient."""
-        self.shared[1, worker] = gradient
-
-    def take(self, worker: int) -> Vector:
-        """Of the server: a copy of the worker's gradient, as it writes the next one in the same
-        place.
-        """
-        return self.shared[1, worker].copy()
-
-
-def arithmetic_of(server_device: str) -> Arithmetic:
-    """Of an Experiment's `server_device`."""
-    return (
-        ON_HOST
-        if server_device == "host"
-        else importlib.import_module(ON_DEVICE).DeviceArithmetic(server_device)
-    )
-
-
-def open_exchange(experiment: Experiment, problem: Problem | None) -> Exchange:
-    """Where its server and workers exchange vectors."""
-    if experiment.server_device == "host" or problem is None:
-        return Exchange(experiment.workers, problem)
-    return importlib.import_module(ON_DEVICE).DeviceExchange(
-        experiment.workers, problem, experiment.server_device
-    )

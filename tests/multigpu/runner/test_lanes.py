@@ -37,8 +37,9 @@ from multigpu.runner.lanes import (
     sharing_words,
     units,
 )
+from multigpu.runner.launch_environment import launch_environment
 from multigpu.runner.point import Point, launch_of
-from multigpu.runner.sweep import launch_environment, measure
+from multigpu.runner.sweep import measure
 from multigpu.spec.run import Run
 from tests.factory import make_machine
 from tests.multigpu.runner.launched import (
@@ -80,7 +81,7 @@ def test_no_placement_with_a_part_on_the_host_shares(name: str) -> None:
         row.variables,
         row.embeddings,
         row.lookup,
-        row.merge,
+        row.reduction,
         row.slots,
         row.update,
     )
@@ -94,7 +95,7 @@ def test_no_placement_with_a_part_on_the_host_shares(name: str) -> None:
         run = build_run(**NMT).model_copy(update=how | {"placement": name})
         reason = may_share(run, FOUR, 2, every_kind)
         if on_host:
-            assert reason == "variables, merges or updates on the host"
+            assert reason == "variables, reduces or updates on the host"
         elif (run.framework, run.processes) == ("tensorflow", "per_device"):
             assert reason == "TensorFlow's processes talk through the host"
         else:

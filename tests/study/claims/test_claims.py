@@ -22,9 +22,9 @@ from multigpu.records import cache as module
 from multigpu.records.cache import cached_on_disk
 from multigpu_study.claims import (
     Claim,
+    ClaimResult,
     Contrast,
     Predicate,
-    Result,
     Term,
     all_claims,
     evaluate_all,
@@ -33,11 +33,13 @@ from multigpu_study.claims import (
     to_json,
     wording,
 )
-from multigpu_study.claims.core import KNOWN, VERDICTS, selection
+from multigpu_study.claims.core import VERDICTS
+from multigpu_study.claims.figures import figure, figure_of
 from multigpu_study.claims.html import claims_table, page_title, scoreboard, tally
+from multigpu_study.claims.reading import KNOWN, selection
 from multigpu_study.claims.results import Setting
 from multigpu_study.claims.statistics import repeats_needed
-from multigpu_study.claims.wording import SYMBOLS, figure, figure_of, stated
+from multigpu_study.claims.wording import SYMBOLS, stated
 from tests.refusals import refused
 from tests.study.claims.cases import CASES
 from tests.study.claims.planted import result_of
@@ -117,7 +119,7 @@ def test_results_are_computed_once_and_again_where_anything_is_another(
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(module, "SOURCE", tmp_path / "source")
 
-    def told(folder: str = "cache") -> list[Result]:
+    def told(folder: str = "cache") -> list[ClaimResult]:
         return cached_on_disk(
             "claims", [tmp_path / "records"], lambda: calls.append(1) or results, tmp_path / folder
         )

@@ -1,4 +1,4 @@
-"""What all frameworks' engines have in common: what follows from a Run alone, and how a user's
+"""Share the context of a trainer among frameworks: what follows from a Run alone, and how a user's
 model is compared. Imports no framework.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from multigpu.engines.common.session import Stage
-from multigpu.engines.common.timing import Window
+from multigpu.engines.common.timing import TimedWindow
 from multigpu.inputs.batch import Batch, Source
 from multigpu.machine.machine import DeviceState
 from multigpu.placements import find_placement
@@ -71,7 +71,7 @@ class Carries:
     losses: where the loss is computed.
     """
 
-    merges: Mapping[str, tuple[bool, ...]]
+    reductions: Mapping[str, tuple[bool, ...]]
     algorithms: bool = False
     staged: bool = False
     tables: bool = False
@@ -81,8 +81,8 @@ class Carries:
         """The first field of the row, with its value, that the trainer would pass over."""
         row = placement
         ignored = {
-            "merge": row.merge not in self.merges,
-            "overlap": row.overlap not in self.merges.get(row.merge, (row.overlap,)),
+            "reduction": row.reduction not in self.reductions,
+            "overlap": row.overlap not in self.reductions.get(row.reduction, (row.overlap,)),
             "algorithm": row.algorithm is not None and not self.algorithms,
             "staged": row.staged and not self.staged,
             "embeddings": row.embeddings != row.variables and not self.tables,
@@ -123,8 +123,8 @@ def functions_of(run: Run) -> dict[str, Any]:
 
 
 def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
-    """What makes a batch's arrays for the stages of the Run's model, and array -> the device of the
-    stage that reads it.
+    """Return the maker of a batch's arrays for the stages of the Run's model, and array -> the
+    device of the stage that reads it.
     """
     staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
     assert staged
@@ -160,8 +160,8 @@ class RunSession:
         self.batches[index] = found
         return shards
 
-    def part(self, place: int, window: Window, state: DeviceState | None) -> dict[str, Any]:
-        """What is known in every framework of the replica at `place` among those of this process,
+    def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> dict[str, Any]:
+        """Return the framework-free figures of the replica at `place` among those of this process,
         after the timed steps.
         """
         first, leads = self.run.warmup_steps, dims_of(self.run).leads(self.devices.ranks[place])
@@ -201,7 +201,7 @@ _known: dict[Run, Equivalence | None] = {}
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """What a Run's comparison found, as parts of a Record say it; a process compares a Run once."""
+    """Return a Run's comparison as parts of a Record hold it; a process compares a Run once."""
     if run not in _known:
         _known[run] = compare()
     found = _known[run]
