@@ -131,7 +131,7 @@ def _moderated(form: str, sides: Iterable[Sample]) -> tuple[float, float]:
     return (FREEDOM * known + (count - 1) * shown) / freedom, freedom
 
 
-class Contrast(NamedTuple):
+class LogContrast(NamedTuple):
     """A sum of weighted logarithms: its value, its variance (NaN: of a single run) and freedom."""
 
     value: float
@@ -140,7 +140,7 @@ class Contrast(NamedTuple):
 
 
 @lru_cache(maxsize=100_000)
-def contrast(sides: tuple[Sample, ...], weights: tuple[float, ...]) -> Contrast:
+def contrast(sides: tuple[Sample, ...], weights: tuple[float, ...]) -> LogContrast:
     """Return the weighted sum of the sides' levels, by generalised least squares: what their boots
     have in common falls out.
     """
@@ -165,7 +165,7 @@ def contrast(sides: tuple[Sample, ...], weights: tuple[float, ...]) -> Contrast:
         share = sum(a * a for a in of_boots.values())
         if share > 1e-12:
             terms.append((share * between[form][0], between[form][1]))
-    found = Contrast(value, *_summed(terms))
+    found = LogContrast(value, *_summed(terms))
     return found if math.isnan(found.variance) else _over_boots(found, sides, weights, between)
 
 
@@ -198,11 +198,11 @@ def _best_weights(
 
 
 def _over_boots(
-    found: Contrast,
+    found: LogContrast,
     sides: Sequence[Sample],
     weights: Sequence[float],
     between: dict[str, tuple[float, float]],
-) -> Contrast:
+) -> LogContrast:
     """Return the contrast with boots as its units where the boots that all sides share differ in it
     by more than the model says.
     """
@@ -236,12 +236,12 @@ def contrasts(over: Sequence[pd.Series], under: Sequence[pd.Series] = ()) -> pd.
     freedom. A row that lacks a side has none.
     """
     sides, weights = [*over, *under], (1.0,) * len(over) + (-1.0,) * len(under)
-    nothing = Contrast(math.nan, math.nan, math.nan)
+    nothing = LogContrast(math.nan, math.nan, math.nan)
     made = [
         contrast(row, weights) if all(isinstance(one, Sample) for one in row) else nothing
         for row in zip(*sides, strict=True)
     ]
-    return pd.DataFrame(made, index=sides[0].index, columns=Contrast._fields, dtype="float64")
+    return pd.DataFrame(made, index=sides[0].index, columns=LogContrast._fields, dtype="float64")
 
 
 def rate_half(sample: Sample) -> float:

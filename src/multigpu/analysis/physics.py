@@ -1,5 +1,5 @@
-"""What a Record cannot say: its own clocks, bytes and units against its Run, and Records against
-each other.
+"""Find what a Record contradicts: its own clocks, bytes and units against its Run, and Records
+against each other.
 
 `report/method.md` numbers the alterations that these checks catch, and those that no single Record
 can show.
@@ -41,7 +41,7 @@ Found = Iterator[tuple[str, str]]
 
 
 def physics(record: Record, clocks: Mapping[str, int]) -> Found:
-    """What one measured Run contradicts, in a few words, and more of it."""
+    """Yield what one measured Run contradicts, in a few words, and more of it."""
     m = record.measurement
     if m is None or not (m.wall_s > 0 and 0 < m.units <= m.padded_units):
         yield (

@@ -90,7 +90,7 @@ def raw_records(root: Path) -> Iterator[Raw]:
 
 
 class Fault(NamedTuple):
-    """What is wrong with one Record or file, in a few words, and more of it."""
+    """A defect of one Record or file, in a few words, and more of it."""
 
     raw: Raw
     what: str
@@ -104,8 +104,8 @@ class Fault(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What was checked, by kind of folder; what is wrong; and what is, and is excepted, by commit
-    and fault.
+    """Counts of what was checked, by kind of folder; what is wrong; and what is, and is excepted,
+    by commit and fault.
     """
 
     checked: Counter[str]
@@ -243,7 +243,7 @@ def listed(faults: list[Fault], path: Path | None) -> tuple[list[Fault], Counter
 
 
 def lines(report: Report) -> Iterator[str]:
-    """What is printed: counts, exceptions, offenders."""
+    """Yield the printed lines: counts, exceptions, offenders."""
     yield (
         f"{report.checked.total():,} Records:"
         f" {', '.join(f'{count:,} in {kind}' for kind, count in sorted(report.checked.items()))}"

@@ -27,7 +27,7 @@ def side(form: str = "eager", variance: float = 1e-6, freedom: float = 4, **mean
     )
 
 
-def over(*sides: Sample) -> boots.Contrast:
+def over(*sides: Sample) -> boots.LogContrast:
     return contrast(sides, (1.0, -1.0))
 
 
