@@ -83,8 +83,8 @@ class Section:
     an order in which they can run.
     variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch
         is fed to where it runs).
-    gives: tensor -> its elements, as multiples of a batch's extents ("rows", and rows looked up by
-        table, padding included).
+    gives: tensor -> its elements, as multiples of a batch's extents ("rows", "once" for each
+        micro-batch whatever its rows, and rows looked up by table, padding included).
     work: forward operations, as such multiples too.
     """
 
