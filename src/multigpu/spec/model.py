@@ -59,8 +59,8 @@ class Variable:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch
-    alone: its decay is not in the gradient.
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`: its decay is
+    not in the gradient.
     """
 
     name: Literal["sgd", "adam", "adamw"]
