@@ -92,6 +92,8 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
     "micro_sync": lambda value: "merged at each",
+    "recompute": lambda value: "recomputed" if value else "",
+    "reshard": lambda value: "" if value else "kept gathered",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",

@@ -56,6 +56,8 @@ def step_bytes(
     parts = run.micro_steps or 1
     merges = parts if run.micro_sync == "each" else 1
     uses = parts if placement.variables == "cut" else 1
+    if not run.reshard:  # gathered for forward, kept for backward
+        moved |= {kind: count // 2 for kind, count in moved.items() if kind == "all_gather"}
     return {
         kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()
     }

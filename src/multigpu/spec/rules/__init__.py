@@ -39,6 +39,8 @@ RULES: tuple[Rule, ...] = (
     precision.half_precision,
     gradients.micro_steps,
     gradients.micro_sync,
+    gradients.recompute,
+    gradients.reshard,
     gradients.local_steps,
     gradients.gathered_predictions,
     engines.engine,

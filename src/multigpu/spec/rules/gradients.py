@@ -121,13 +121,43 @@ def micro_sync(case: Case) -> str | None:
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
             f" shard, and placement {run.placement!r} {why}: leave it out"
         )
-    if row.overlap and "captured" in run.execution:
+    if row.overlap and row.merge == "all_reduce" and "captured" in run.execution:
         return (
             f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which"
             f" cannot be recorded in a graph: leave it out with execution {run.execution!r}, or"
             " choose 'eager'"
         )
     return None
+
+
+def recompute(case: Case) -> str | None:
+    """Activations are computed again on replicas of the whole model; what computes twice alike."""
+    run = case.run
+    if not run.recompute:
+        return None
+    if not case.is_process_a_device or case.row.compute != "replica":
+        return (
+            f"recompute is of replicas of the whole model, in 'torch' with a process a device:"
+            f" leave it out with placement {run.placement!r} in {run.framework!r} with processes"
+            f" {run.processes!r}"
+        )
+    if case.model.unit == "images":
+        return (
+            f"recompute is of repeated blocks that have no batch norm of this project's, which"
+            f" would count a batch twice, as {run.model!r} has: leave it out"
+        )
+    return None
+
+
+def reshard(case: Case) -> str | None:
+    """Only what is gathered can be kept or freed."""
+    run = case.run
+    if run.reshard or case.row.variables == "cut":
+        return None
+    return (
+        f"reshard {run.reshard} keeps gathered variables until backward, and placement"
+        f" {run.placement!r} gathers none: leave it out or choose 'fsdp2'"
+    )
 
 
 def local_steps(case: Case) -> str | None:
