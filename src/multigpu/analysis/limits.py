@@ -217,7 +217,7 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
             if pd.notna(row[f"moved_bytes_{kind}"])
         }
         model, units, shared = (
-            find_model(row["workload"], row["model"]),
+            find_model(row["workload"], row["model"]).at(row["sequence_length"]),
             row["units"] / row["timed_steps"],
             row["model_parallel"],
         )
@@ -267,8 +267,10 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     )
     own = own.merge(ones, on=on, how="left", validate="m:1")
     models = [
-        find_model(workload, model)
-        for workload, model in zip(own["workload"], own["model"], strict=True)
+        find_model(workload, model).at(length)
+        for workload, model, length in zip(
+            own["workload"], own["model"], own["sequence_length"], strict=True
+        )
     ]
     known = {gpu: ceilings(gpu) for gpu in own["gpu"].unique() if gpu}
     link = (

@@ -41,9 +41,10 @@ def apart(own: Model, row: pd.Series) -> tuple[float, float]:
     """How far a published row's model is in parameters and in operations of a sample, as logarithms
     of ratios.
     """
-    model = find_model(row["workload"], row["model"])
+    length = row["sequence_length"]
+    model = find_model(row["workload"], row["model"]).at(length)
     operations = model.forward_flops_per_unit * (
-        1 if pd.isna(row["sequence_length"]) else int(row["sequence_length"])
+        (model.context or 1) if pd.isna(length) else int(length)
     )
     return abs(math.log(model.parameters / own.parameters)), abs(
         math.log(operations / own.forward_flops_per_unit)

@@ -43,6 +43,7 @@ POINTS = installed(
         ("nmt", "nmt_tiny", "lengths_000", 7),
         ("cnn", "resnet_small", "synthetic", 13),
         ("deepconn", "deepconn_tiny", "synthetic", 13),
+        ("gpt", "gpt_tiny", "synthetic", 7),
     ]
 )
 # the first seed draws a sentence of 95 words, this one 7 to 20, and shards still differ in length
@@ -72,6 +73,7 @@ FEW = installed(
             ("cnn", 3, "adam", "fp64"),
             ("nmt", 2, "adam", "fp64"),
             ("deepconn", 3, "momentum", "fp64"),
+            ("gpt", 2, "momentum", "fp64"),
         ),
     ]
 )
@@ -85,6 +87,7 @@ MICRO = installed(
         ("deepconn", 3, "adam", {"micro_steps": 3}),
         ("deepconn", 2, "momentum", {"micro_steps": 4, "micro_sync": "each"}),
         ("nmt", 2, "momentum", {"micro_steps": 2}),
+        ("gpt", 2, "momentum", {"micro_steps": 2}),
     ]
 )
 """(workload, devices, rule, gradients added up over parts of a shard): 13 rows on 3 devices are
@@ -213,7 +216,7 @@ def all_cases() -> list[Run]:
                 ):
                     # the step that a GPU captures, here run as it is; `Run` refuses to be built so
                     # for a CPU
-                    fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
+                    fused = {"cross_entropy": "fused"} if workload in ("nmt", "gpt") else {}
                     held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
                     cases += [
                         run.model_copy(update={"execution": "captured"} | more)

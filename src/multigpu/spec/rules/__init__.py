@@ -27,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     inputs.known_inputs,
     devices.joined_batch,
     model.meaning,
+    model.context,
     inputs.batching,
     inputs.shuffle,
     model.one_framework,
