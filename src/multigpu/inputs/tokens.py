@@ -53,9 +53,7 @@ class DrawnTokens(Source):
         no_files(run)
         self._sizes, self._seed = shard_sizes(run), run.seed
         self._length, self._entries = length_of(run, model), int(model.config.vocabulary)
-        self.fingerprint = fingerprint(
-            LAW_VERSION, "tokens", self._length, self._entries, run.seed
-        )
+        self.fingerprint = fingerprint(LAW_VERSION, "tokens", self._length, self._entries, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
         rng = np.random.default_rng([self._seed, rank])

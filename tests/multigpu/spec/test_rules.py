@@ -72,6 +72,11 @@ PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]
         IMAGES | {"micro_steps": 2, "micro_sync": "each"},
         {"placement": "independent"},
     ),
+    gradients.recompute: (
+        IMAGES | {"workload": "gpt", "model": "gpt_tiny", "recompute": True},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    gradients.reshard: (IMAGES | {"placement": "fsdp2", "reshard": False}, {"placement": "ddp"}),
     gradients.local_steps: (IMAGES | {"placement": "local_sgd"}, {"timed_steps": 31}),
     gradients.gathered_predictions: (
         IMAGES | {"placement": "make_parallel", "processes": "one"},

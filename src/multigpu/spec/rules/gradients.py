@@ -1,6 +1,7 @@
 """Rules of how gradients are added up, sent and merged, and of averages of variables."""
 
 from multigpu.collectives.spec import LIBRARY, parse_spec
+from multigpu.spec.model import block_of
 from multigpu.spec.rules.case import Case
 
 
@@ -131,20 +132,24 @@ def micro_sync(case: Case) -> str | None:
 
 
 def recompute(case: Case) -> str | None:
-    """Activations are computed again on replicas of the whole model; what computes twice alike."""
-    run = case.run
+    """Repeated blocks compute twice on replicas of the whole model, and count nothing twice."""
+    run, named = case.run, case.run.model
     if not run.recompute:
         return None
     if not case.is_process_a_device or case.row.compute != "replica":
         return (
-            f"recompute is of replicas of the whole model, in 'torch' with a process a device:"
-            f" leave it out with placement {run.placement!r} in {run.framework!r} with processes"
-            f" {run.processes!r}"
+            f"recompute {run.recompute} is of replicas of the whole model, in 'torch' with a"
+            f" process a device: leave it out with placement {run.placement!r} in"
+            f" {run.framework!r} with processes {run.processes!r}"
         )
     if case.model.unit == "images":
         return (
-            f"recompute is of repeated blocks that have no batch norm of this project's, which"
-            f" would count a batch twice, as {run.model!r} has: leave it out"
+            f"recompute {run.recompute} computes blocks twice, and batch norm of {named!r} would"
+            " count each batch twice: leave it out"
+        )
+    if not any(block_of(variable.name) for variable in case.model.variables):
+        return (
+            f"recompute {run.recompute} is of repeated blocks, and {named!r} has none: leave it out"
         )
     return None
 
