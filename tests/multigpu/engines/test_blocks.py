@@ -15,7 +15,7 @@ from tests.multigpu.equivalence.cases import replica
 GPT = Run(
     workload="gpt",
     model="gpt_tiny",
-    placement="ddp",
+    placement="zero1",
     device_type="cpu",
     batch_size=2,
     recompute=True,

@@ -139,11 +139,14 @@ def recompute(block: nn.Module) -> None:
 @contextmanager
 def statistics_kept(norms: Iterable[_BatchNorm]) -> Iterator[None]:
     """Let batch norm compute as in training, and leave its running statistics as they are."""
-    tracking = [norm for norm in norms if norm.track_running_stats]
-    for norm in tracking:
-        norm.track_running_stats = False
+    counting = [norm for norm in norms if norm.track_running_stats]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in counting]
+    for norm in counting:
+        norm.momentum = 0.0
+        norm.num_batches_tracked = None
     try:
         yield
     finally:
-        for norm in tracking:
-            norm.track_running_stats = True
+        for norm, (momentum, batches) in zip(counting, before, strict=True):
+            norm.momentum = momentum
+            norm.num_batches_tracked = batches
