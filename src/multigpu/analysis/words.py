@@ -92,6 +92,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
     "micro_sync": lambda value: "merged at each",
+    "slicing": lambda value: "sliced on the first device",
     "recompute": lambda value: "recomputed" if value else "",
     "reshard": lambda value: "" if value else "kept gathered",
     "stage_devices": lambda value: f"stages on devices {value}",

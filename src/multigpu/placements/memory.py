@@ -58,6 +58,8 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
     if placement.update == "cut":
         size = item * cut_elements(placement, variables, item, devices)
         return Kept(size, size, slots * size // devices)
+    if placement.copied_anew:
+        return Kept(size, size, slots * size) if rank == 0 else Kept(0, 0, 0)
     if placement.variables == "replica":
         return Kept(
             size, size, slots * size, (devices - 1) * size if placement.merge == "copy" else 0

@@ -100,12 +100,13 @@ def reference(run: Run) -> dict[str, torch.Tensor]:
     """What plain PyTorch gets in one process from all ranks' batches."""
     source = open_source(run)
     context = open_context(run, RANK, 1, source.capacity, Path(), 60.0)
-    return train_reference(context, source, STEPS, list(range(RANKS)))[0]
+    return train_reference(context, source, STEPS, list(range(run.devices)))[0]
 
 
 def apart(run: Run, found: dict[str, torch.Tensor]) -> float:
     """Norm of the difference from the reference over norm of the reference's update."""
-    plain = dict.fromkeys(("micro_steps", "micro_sync")) | {"recompute": False, "reshard": True}
+    plain: dict[str, Any] = dict.fromkeys(("micro_steps", "micro_sync", "slicing"))
+    plain |= {"recompute": False, "reshard": True, "processes": "per_device"}
     expected = reference(run.model_copy(update=plain | {"placement": "ddp", "execution": "eager"}))
     difference = update = 0.0
     device = torch.device("cuda", RANK)
@@ -136,6 +137,34 @@ def test_trains_as_plain_pytorch_on_all_batches(run: Run) -> None:
     everyone = sum((Counter(each) for each in told.everyone(counted)), Counter[str]())
     lookups = source.batch(0, RANK).lookups
     assert dict(everyone) == step_bytes(run, description_of(run), lookups)
+    assert apart(run, values) < 1e-10
+
+
+@pytest.mark.skipif(RANKS > 1, reason="one process works for all GPUs")
+@pytest.mark.parametrize("slicing", [None, "device"])
+@pytest.mark.parametrize("job", [*JOBS, "stacks"])
+def test_data_parallel_trains_as_plain_pytorch(job: str, slicing: str | None) -> None:
+    """One process, on two GPUs where there are two; the library's copies, threads and sums."""
+    if job == "nmt" and slicing:
+        pytest.skip("sentences are not sliced on the device")
+    devices = min(2, torch.cuda.device_count())
+    fields = JOBS.get(job, {"workload": "stacks", "model": "mlp_tiny"}) | COMMON
+    fields |= {"placement": "data_parallel", "processes": "one", "devices": devices}
+    run = Run(batch_size=4, precision="fp64", slicing=slicing, **fields)
+    source = open_source(run)
+    context = open_context(run, 0, 1, source.capacity, Path(), 60.0)
+    each = context.devices.each
+    feeds = [Feed(source, rank, each[0] if slicing else device) for rank, device in enumerate(each)]
+    trainer = build_trainer(context)
+    _, counted = trainer.counted_step([feed.shard(0) for feed in feeds])
+    for step in range(1, STEPS):
+        trainer.step([feed.shard(step) for feed in feeds])
+    values = trainer.full_values()
+    for feed in feeds:
+        feed.close()
+    trainer.close()
+    moved = {kind: count for kind, count in counted.items() if count}
+    assert moved == step_bytes(run, description_of(run), source.batch(0, 0).lookups)
     assert apart(run, values) < 1e-10
 
 

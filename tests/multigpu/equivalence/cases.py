@@ -134,6 +134,7 @@ def name_of(run: Run) -> str:
     form += "".join(f"-{value}" for value in ways if value)
     form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
     form += f"-by{run.model_parallel}" if run.model_parallel else ""
+    form += "-sliced" if run.slicing else ""
     form += f"{'-recompute' * run.recompute}{'-kept' * (not run.reshard)}"
     return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
@@ -222,6 +223,8 @@ def all_cases() -> list[Run]:
                     cases.append(run.model_copy(update={"batch_norm": "fused"}))
                 if "per_device" in shapes:
                     cases += [run.model_copy(update=more) for more in micro_steps_of(run)]
+                if placement.copied_anew and workload in ("cnn", "gpt") and devices > 1:
+                    cases.append(run.model_copy(update={"slicing": "device"}))
                 if (
                     "per_device" in shapes
                     and workload == "gpt"
@@ -264,7 +267,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     context = open_context(run, 0, 1, source.capacity, shared, 60.0)
     trainer, devices = build_trainer(context), context.devices
     # a joined batch that is sliced lies on the first device
-    sliced = placements()[run.placement].loss == "gpu0"
+    sliced = placements()[run.placement].loss == "gpu0" or run.slicing is not None
     return trainer, [
         Feed(source, dims_of(run).copy_of(rank), devices.each[0] if sliced else device)
         for rank, device in enumerate(devices.each)
@@ -341,6 +344,7 @@ def reference_of(run: Run) -> dict[str, Any]:
         "local_steps",
         "micro_batches",
         "micro_sync",
+        "slicing",
     )
     plain: dict[str, Any] = dict.fromkeys(ways) | {"processes": "per_device", "execution": "eager"}
     plain |= {"recompute": False, "reshard": True}

@@ -84,6 +84,14 @@ PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]
     ),
     engines.engine: (IMAGES, {"processes": "one"}),
     inputs.feeding: (IMAGES | {"inputs": "digits", "prefetch": 1}, {"inputs": "synthetic"}),
+    devices.slicing: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "slicing": "device"},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    devices.own_layers: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "layout": "channels_last"},
+        {"batch_norm": "fused"},
+    ),
     devices.device_ids: (IMAGES | {"device_ids": "0,3"}, {"devices": 3}),
     devices.nccl_settings: (IMAGES | {"peer_access": "off"}, {"devices": 1}),
     kernels.recurrence: (

@@ -46,6 +46,8 @@ RULES: tuple[Rule, ...] = (
     gradients.gathered_predictions,
     engines.engine,
     inputs.feeding,
+    devices.slicing,
+    devices.own_layers,
     devices.device_ids,
     devices.nccl_settings,
     kernels.recurrence,
