@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import item_bytes
 from multigpu.placements.traffic import assign, cut_elements
-from multigpu.spec.model import Model, optimizer_of
+from multigpu.spec.model import Model, block_of, optimizer_of
 from multigpu.spec.run import Run
 
 
@@ -58,6 +58,8 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
     if placement.update == "cut":
         size = item * cut_elements(placement, variables, item, devices)
         return Kept(size, size, slots * size // devices)
+    if placement.copied_anew:
+        return Kept(size, size, slots * size) if rank == 0 else Kept(0, 0, 0)
     if placement.variables == "replica":
         return Kept(
             size, size, slots * size, (devices - 1) * size if placement.merge == "copy" else 0
@@ -82,9 +84,13 @@ def most_kept(run: Run, model: Model) -> int:
     most = max(one.total for one in kept)
     if placement.variables != "cut" or run.devices == 1:
         return most
-    # gathered at a time: the layers of an image model; any other is one part
+    # gathered at a time: the layers of an image model, else each repeated block, and the rest
     parts: Counter[str] = Counter()
     for variable in model.variables:
-        part = variable.name.split(".")[0] if model.unit == "images" else ""
+        name = variable.name
+        part = name.split(".")[0] if model.unit == "images" else block_of(name)
         parts[part] += item * cut_elements(placement, [variable], item, run.devices)
-    return max(most + 4 * max(parts.values()), parts.total() + kept[0].weights)
+    held = 4 * max(parts.values())
+    if not run.reshard:
+        held = parts.total() + 2 * max(parts.values())
+    return max(most + held, parts.total() + kept[0].weights)

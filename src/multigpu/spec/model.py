@@ -57,6 +57,15 @@ class Variable:
         return prod(self.shape)
 
 
+def block_of(name: str) -> str:
+    """Return the repeated block that a variable of this name belongs to: its name up to its first
+    number; "" where it is in none.
+    """
+    parts = name.split(".")
+    ends = [index for index, part in enumerate(parts[:-1], 1) if part.isdigit()]
+    return ".".join(parts[: ends[0]]) if ends else ""
+
+
 @dataclass(frozen=True)
 class Optimizer:
     """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`: its decay is

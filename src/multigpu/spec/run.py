@@ -81,6 +81,12 @@ class Run(Spec):
         device and replicas of the whole model.
     micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas
         whose gradients merge only.
+    slicing: "device": the joined batch goes to the first device, from which every other gets its
+        shard (None: each shard comes from the host); placement `data_parallel` only.
+    recompute: whether repeated blocks keep their inputs alone and compute activations again in
+        backward; PyTorch with a process a device and replicas of the whole model.
+    reshard: whether variables that are cut and gathered for forward are freed after it and gathered
+        again for backward (False: kept between); placements that cut variables only.
     local_steps: steps that a replica trains by itself between two averages (None: 5); placement
         `local_sgd` only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to
@@ -156,6 +162,9 @@ class Run(Spec):
     micro_batches: int | None = Field(default=None, ge=2, le=64)
     micro_steps: int | None = Field(default=None, ge=2, le=64)
     micro_sync: Literal["each"] | None = None
+    slicing: Literal["device"] | None = None
+    recompute: bool = False
+    reshard: bool = True
     local_steps: int | None = Field(default=None, ge=2, le=10_000)
     precision: Precision = "fp32"
     execution: Execution = "eager"

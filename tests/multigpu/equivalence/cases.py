@@ -94,6 +94,16 @@ MICRO = installed(
 shards of 5, 4 and 4, parts of 1 to 3.
 """
 
+BLOCKS: dict[str, list[dict[str, Any]]] = {
+    "": [{"recompute": True}],
+    "cut": [
+        {"reshard": False},
+        {"reshard": False, "recompute": True, "micro_steps": 2},
+        {"recompute": True, "micro_steps": 2, "micro_sync": "each"},
+    ],
+}
+"""Home of variables ("": any) -> what a model of repeated blocks may also be told."""
+
 LOCAL: dict[str, Any] = {"local_steps": 4, "timed_steps": 32}
 
 
@@ -124,6 +134,8 @@ def name_of(run: Run) -> str:
     form += "".join(f"-{value}" for value in ways if value)
     form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
     form += f"-by{run.model_parallel}" if run.model_parallel else ""
+    form += "-sliced" if run.slicing else ""
+    form += f"{'-recompute' * run.recompute}{'-kept' * (not run.reshard)}"
     return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
 
@@ -211,6 +223,15 @@ def all_cases() -> list[Run]:
                     cases.append(run.model_copy(update={"batch_norm": "fused"}))
                 if "per_device" in shapes:
                     cases += [run.model_copy(update=more) for more in micro_steps_of(run)]
+                if placement.copied_anew and workload in ("cnn", "gpt") and devices > 1:
+                    cases.append(run.model_copy(update={"slicing": "device"}))
+                if (
+                    "per_device" in shapes
+                    and workload == "gpt"
+                    and (devices, optimizer, precision) == (2, "momentum", "fp64")
+                ):
+                    more = BLOCKS[""] + BLOCKS.get(placement.variables, [])
+                    cases += [run.model_copy(update=each) for each in more]
                 if placement.overlap and any(
                     "captured" in engine.executions for engine in placement.engines
                 ):
@@ -246,7 +267,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     context = open_context(run, 0, 1, source.capacity, shared, 60.0)
     trainer, devices = build_trainer(context), context.devices
     # a joined batch that is sliced lies on the first device
-    sliced = placements()[run.placement].loss == "gpu0"
+    sliced = placements()[run.placement].loss == "gpu0" or run.slicing is not None
     return trainer, [
         Feed(source, dims_of(run).copy_of(rank), devices.each[0] if sliced else device)
         for rank, device in enumerate(devices.each)
@@ -323,8 +344,10 @@ def reference_of(run: Run) -> dict[str, Any]:
         "local_steps",
         "micro_batches",
         "micro_sync",
+        "slicing",
     )
     plain: dict[str, Any] = dict.fromkeys(ways) | {"processes": "per_device", "execution": "eager"}
+    plain |= {"recompute": False, "reshard": True}
     plain |= {"placement": "" if row.loss == "replica" else run.placement}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": dims_of(run).degree if row.compute in PARTITIONED else None}

@@ -74,6 +74,11 @@ PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]
         IMAGES | {"micro_steps": 2, "micro_sync": "each"},
         {"placement": "independent"},
     ),
+    gradients.recompute: (
+        IMAGES | {"workload": "gpt", "model": "gpt_tiny", "recompute": True},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    gradients.reshard: (IMAGES | {"placement": "fsdp2", "reshard": False}, {"placement": "ddp"}),
     gradients.local_steps: (IMAGES | {"placement": "local_sgd"}, {"timed_steps": 31}),
     gradients.gathered_predictions: (
         IMAGES | {"placement": "make_parallel", "processes": "one"},
@@ -81,6 +86,14 @@ PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]
     ),
     engines.engine: (IMAGES, {"processes": "one"}),
     inputs.feeding: (IMAGES | {"inputs": "digits", "prefetch": 1}, {"inputs": "synthetic"}),
+    devices.slicing: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "slicing": "device"},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    devices.own_layers: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "layout": "channels_last"},
+        {"batch_norm": "fused"},
+    ),
     devices.device_ids: (IMAGES | {"device_ids": "0,3"}, {"devices": 3}),
     devices.nccl_settings: (IMAGES | {"peer_access": "off"}, {"devices": 1}),
     kernels.recurrence: (

@@ -3,6 +3,7 @@
 from typing import Any
 
 from multigpu.engines.common.context import all_replicated, check_carried
+from multigpu.engines.torch.data_parallel import DataParallelTrainer
 from multigpu.engines.torch.dispatch import CopiesTrainer, PipelineTrainer
 from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
 from multigpu.engines.torch.replicated import (
@@ -31,6 +32,8 @@ def trainer_of(placement: Placement, processes: str) -> type[Any]:
         return SplitTrainer
     if placement.compute == "sections":
         return PipelineTrainer
+    if placement.copied_anew and processes == "one":
+        return DataParallelTrainer
     if all_replicated(placement):
         if processes == "one":
             return CopiesTrainer

@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from multigpu.engines.common.context import Carries
 from multigpu.engines.torch import told
+from multigpu.engines.torch.blocks import gathered_parts
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.wire import Wire, gather, scatter
@@ -59,11 +60,20 @@ class CountedScatter(Counted):
 
 class FullyShardedTrainer(ReplicatedTrainer):
     """Every replica keeps a piece of each variable, its gradient and its states: a stretch of the
-    first dimension. The library gathers a part (a layer of a sequence; else the model) before its
-    forward and its backward, frees it after, and scatters summed gradients.
+    first dimension. The library gathers a part (`blocks.gathered_parts`; else the model) before its
+    forward and, unless the Run keeps it so long, before its backward, frees it after, and scatters
+    summed gradients.
     """
 
     carries = Carries({"reduce_scatter": (True,)})
+
+    def _compile(self, module: Any) -> None:
+        """Compile each part that is gathered by itself, in place; else what the model can."""
+        parts = gathered_parts(module)
+        for part in parts.values():
+            part.compile(dynamic=False)
+        if not parts:
+            module.compile_parts()
 
     def _flatten_gradients(self) -> None:
         for parameter in self.parameters.values():
@@ -80,9 +90,9 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     def _shard(self) -> None:
         mesh = init_device_mesh(self.device.torch.type, (self.replicas,))
-        parts = [part for part in self.module.children() if any(True for _ in part.parameters())]
-        for part in [*(parts if isinstance(self.module, nn.Sequential) else []), self.module]:
-            sharded = fully_shard(part, mesh=mesh, reshard_after_forward=True)
+        reshard = self.context.run.reshard
+        for part in [*gathered_parts(self.module).values(), self.module]:
+            sharded = fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
             # shards may be unequal: each one's loss is a share of the joined mean
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_custom_all_gather(CountedGather(self.wire))

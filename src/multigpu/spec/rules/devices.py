@@ -4,6 +4,9 @@ import re
 
 from multigpu.spec.rules.case import Case
 
+SLICED = ("images", "samples", "tokens")
+"""Units of models whose batches are arrays of equal rows, all of them on the device."""
+
 LEAST_ENERGY_S = 10
 """Below it NVML's counter of energy, which moves every 20 to 100 ms, says too little."""
 
@@ -17,6 +20,41 @@ def joined_batch(case: Case) -> str | None:
         f"a joined batch of {run.batch_size} cannot be split over {run.devices} devices:"
         f" batch_size must be at least {run.devices}"
     )
+
+
+def slicing(case: Case) -> str | None:
+    """A joined batch is sliced on the first device by what sends copies of the model from there."""
+    run = case.run
+    if run.slicing is None:
+        return None
+    if not case.row.copied_anew:
+        return (
+            f"slicing {run.slicing!r} is nn.DataParallel's, and placement {run.placement!r} feeds"
+            " each device by itself: leave it out or choose 'data_parallel'"
+        )
+    if case.model.unit not in SLICED:
+        return (
+            f"slicing {run.slicing!r} is of rows that are equally long, and {run.model!r} reads"
+            f" {case.model.unit}: leave it out"
+        )
+    return None
+
+
+def own_layers(case: Case) -> str | None:
+    """Layers of this project's kernels know each other, and a copy's would compute with the first
+    device's.
+    """
+    run = case.run
+    if not case.row.copied_anew:
+        return None
+    for name in ("batch_norm", "stem", "weight_casts"):
+        value = getattr(run, name)
+        if value is not None:
+            return (
+                f"{name} {value!r} joins layers to each other, which nn.DataParallel's copies"
+                " would share with the first device: leave it out"
+            )
+    return None
 
 
 def device_ids(case: Case) -> str | None:

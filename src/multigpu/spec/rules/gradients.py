@@ -1,6 +1,7 @@
 """Rules of how gradients are added up, sent and merged, and of averages of variables."""
 
 from multigpu.collectives.spec import LIBRARY, parse_spec
+from multigpu.spec.model import block_of
 from multigpu.spec.rules.case import Case
 
 
@@ -121,13 +122,47 @@ def micro_sync(case: Case) -> str | None:
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
             f" shard, and placement {run.placement!r} {why}: leave it out"
         )
-    if row.overlap and "captured" in run.execution:
+    if row.overlap and row.merge == "all_reduce" and "captured" in run.execution:
         return (
             f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which"
             f" cannot be recorded in a graph: leave it out with execution {run.execution!r}, or"
             " choose 'eager'"
         )
     return None
+
+
+def recompute(case: Case) -> str | None:
+    """Repeated blocks compute twice on replicas of the whole model, and count nothing twice."""
+    run, named = case.run, case.run.model
+    if not run.recompute:
+        return None
+    if not case.is_process_a_device or case.row.compute != "replica":
+        return (
+            f"recompute {run.recompute} is of replicas of the whole model, in 'torch' with a"
+            f" process a device: leave it out with placement {run.placement!r} in"
+            f" {run.framework!r} with processes {run.processes!r}"
+        )
+    if case.model.unit == "images":
+        return (
+            f"recompute {run.recompute} computes blocks twice, and batch norm of {named!r} would"
+            " count each batch twice: leave it out"
+        )
+    if not any(block_of(variable.name) for variable in case.model.variables):
+        return (
+            f"recompute {run.recompute} is of repeated blocks, and {named!r} has none: leave it out"
+        )
+    return None
+
+
+def reshard(case: Case) -> str | None:
+    """Only what is gathered can be kept or freed."""
+    run = case.run
+    if run.reshard or case.row.variables == "cut":
+        return None
+    return (
+        f"reshard {run.reshard} keeps gathered variables until backward, and placement"
+        f" {run.placement!r} gathers none: leave it out or choose 'fsdp2'"
+    )
 
 
 def local_steps(case: Case) -> str | None:

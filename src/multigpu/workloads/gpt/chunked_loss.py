@@ -47,9 +47,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return dx * scale.to(dx.dtype), dtable * scale.to(dtable.dtype), None, None, None
 
 
-def chunked_cross_entropy(
-    x: Tensor, table: Tensor, targets: Tensor, chunk: int = CHUNK
-) -> Tensor:
+def chunked_cross_entropy(x: Tensor, table: Tensor, targets: Tensor, chunk: int = CHUNK) -> Tensor:
     """The sum over tokens of the cross entropy of x (N, C) @ table (V, C) transposed, in autocast's
     type where it is on; targets: (N,) int64.
     """

@@ -129,9 +129,7 @@ def sections(config: GptConfig, length: int) -> tuple[Section, ...]:
         )
         below = name
     head = {"rows": 2 * n * vocabulary * length}
-    found.append(
-        Section("head", ("norm.weight", "norm.bias"), (below, "shared_table"), {}, head)
-    )
+    found.append(Section("head", ("norm.weight", "norm.bias"), (below, "shared_table"), {}, head))
     return tuple(found)
 
 
@@ -169,9 +167,7 @@ MODELS: Mapping[str, Model] = LazyMapping(
             describe, "gpt2_124m_dropout", GptConfig(12, 768, 12, dropout=0.1), ADAMW
         ),
         # what two CPU cores train on the catalogs' pieces in minutes
-        "gpt_small": partial(
-            describe, "gpt_small", GptConfig(4, 64, 4, 500, 64), SMALL_ADAMW
-        ),
+        "gpt_small": partial(describe, "gpt_small", GptConfig(4, 64, 4, 500, 64), SMALL_ADAMW),
         # for tests
         "gpt_tiny": partial(describe, "gpt_tiny", GptConfig(3, 12, 3, 50, 16), SMALL_ADAMW),
     }

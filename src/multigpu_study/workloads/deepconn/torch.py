@@ -79,7 +79,7 @@ class Deepconn(nn.Module):
         found = (
             rows[TABLE]
             if rows and TABLE in rows
-            else F.embedding(batch["words"], self.get_parameter(TABLE))
+            else F.embedding(batch["words"], getattr(self, TABLE))
         )
         ratings = self.score(found)
         ratings = ratings.float() if ratings.dtype in (torch.bfloat16, torch.float16) else ratings
