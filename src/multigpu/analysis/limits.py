@@ -61,6 +61,12 @@ plus bytes written.
 """
 
 
+def model_of(row: Any) -> Model:
+    """The description of a row's model, over sequences of the row's length."""
+    length = row["sequence_length"]
+    return find_model(row["workload"], row["model"]).at(None if pd.isna(length) else int(length))
+
+
 PEAKS = {"H100 80GB HBM3": 989e12, "H200": 989e12}
 """FLOP/s in bf16 by data sheets, without sparsity, by a part of the device's name: what MFU is a
 share of, however fast the device was measured to be.
@@ -80,7 +86,7 @@ def mfu_of(row: Any, rate: str = "rate") -> float:
     """
     if row.get("unit") != "tokens":
         return math.nan
-    model = find_model(row["workload"], row["model"]).at(row["sequence_length"])
+    model = model_of(row)
     flops = float(row[rate]) * TRAINING_PASSES * model.forward_flops_per_unit
     return flops / (row["devices"] * peak_of(str(row["gpu"]), row["precision"]))
 
@@ -241,7 +247,7 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
             if pd.notna(row[f"moved_bytes_{kind}"])
         }
         model, units, shared = (
-            find_model(row["workload"], row["model"]).at(row["sequence_length"]),
+            model_of(row),
             row["units"] / row["timed_steps"],
             row["model_parallel"],
         )
@@ -290,12 +296,7 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
         columns={"step_time_s": "one_step_s"}
     )
     own = own.merge(ones, on=on, how="left", validate="m:1")
-    models = [
-        find_model(workload, model).at(length)
-        for workload, model, length in zip(
-            own["workload"], own["model"], own["sequence_length"], strict=True
-        )
-    ]
+    models = [model_of(row) for _, row in own.iterrows()]
     known = {gpu: ceilings(gpu) for gpu in own["gpu"].unique() if gpu}
     link = (
         own["gpu"]
