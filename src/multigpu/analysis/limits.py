@@ -75,7 +75,7 @@ share of, however fast the device was measured to be.
 
 def peak_of(gpu: str, precision: str) -> float:
     """The peak that MFU is a share of, FLOP/s; NaN: none is known of this device and precision."""
-    if precision != "bf16":
+    if precision not in ("bf16", "bf16_params"):
         return math.nan
     return next((peak for part, peak in PEAKS.items() if part in gpu), math.nan)
 
@@ -195,7 +195,7 @@ def memory_bytes_per_unit(model: Model, precision: str) -> float:
     16 bits, else four.
     """
     return model.memory_passes_per_unit * (
-        2 if precision in ("bf16", "fp16") else 8 if precision == "fp64" else 4
+        2 if precision in ("bf16", "bf16_params", "fp16") else 8 if precision == "fp64" else 4
     )
 
 
@@ -219,7 +219,7 @@ def bound_units_per_s(
     known = {quantity: ceiling.value for quantity, ceiling in ceilings(gpu).items()}
     arithmetic, memory, device_link, host_link = (
         known.get(quantity, math.inf)
-        for quantity in (precision, "memory", "device_link", "host_link")
+        for quantity in (precision.removesuffix("_params"), "memory", "device_link", "host_link")
     )
     spared = model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0
     compute_s = TRAINING_PASSES * (model.forward_flops_per_unit - spared) / arithmetic

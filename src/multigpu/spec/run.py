@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from multigpu.spec.schema import Spec
 
-Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "bf16_params", "fp16"]
 Batching = Literal["own", "shared", "fixed"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
@@ -69,6 +69,9 @@ class Run(Spec):
         of them as one message.
     wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch
         only.
+    precision: "bf16" and "fp16": products in 16 bits by autocast, of variables in float32.
+        "bf16_params": variables, products and gradients in bfloat16, beside float32 masters that
+        are updated; transformers in PyTorch, with replicas that update themselves or cut variables.
     loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training
         (`engines.torch.loss_scale`).
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it

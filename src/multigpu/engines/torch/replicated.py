@@ -5,6 +5,7 @@ updates, and how often replicas meet.
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -96,6 +97,9 @@ class ReplicatedTrainer(Trainer):
         device, dtype = self.device.torch, self.device.dtype
         self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         run, placement = context.run, context.placement
+        self.masters: dict[str, nn.Parameter] = {}
+        if run.precision == "bf16_params" and placement.variables == "replica":
+            self._keep_masters()
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
         if placement.merge == "all_reduce" and placement.overlap and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
@@ -125,10 +129,47 @@ class ReplicatedTrainer(Trainer):
         elif placement.merges_gradients:
             self._flatten_gradients()
 
+    def _keep_masters(self) -> None:
+        """Keep the values that are updated apart from those that compute, which become bfloat16."""
+        for name, parameter in self.parameters.items():
+            self.masters[name] = nn.Parameter(parameter.detach())
+            parameter.data = parameter.data.to(torch.bfloat16)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        if self.masters:
+            low: list[Tensor] = list(self.parameters.values())
+            torch._foreach_copy_(low, list(self.masters.values()))
+
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if self.masters:
+            return self._master_optimizer(parameters)
         optimizer = make_optimizer(self.context.rule, parameters, self.context.captured)
         if self.scale is not None:
             self.scale.watch(optimizer)
+        return optimizer
+
+    def _master_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """The rule over the masters of these parameters, which give them their gradients before
+        each step (kept no longer than it) and take their values after it.
+        """
+        names = {id(parameter): name for name, parameter in self.parameters.items()}
+        masters = [self.masters[names[id(parameter)]] for parameter in parameters]
+        optimizer = make_optimizer(self.context.rule, masters, self.context.captured)
+
+        def take(*_: Any) -> None:
+            for master, parameter in zip(masters, parameters, strict=True):
+                assert parameter.grad is not None
+                master.grad = parameter.grad.to(master.dtype)
+
+        @torch.no_grad()
+        def give(*_: Any) -> None:
+            torch._foreach_copy_(list[Tensor](parameters), list[Tensor](masters))
+            for master in masters:
+                master.grad = None
+
+        optimizer.register_step_pre_hook(take)
+        optimizer.register_step_post_hook(give)
         return optimizer
 
     def _wrap(self, counting: bool) -> None:
@@ -149,7 +190,8 @@ class ReplicatedTrainer(Trainer):
                 bucket_cap_mb=self.context.run.bucket_mib,
             )
         wire_dtype = self.context.run.wire_dtype if self.replicas > 1 else None
-        wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else self.device.dtype
+        own_type = next(iter(self.parameters.values())).dtype
+        wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else own_type
 
         # without annotations: the library reads them, and not as text
         def compressed(state, bucket):  # type: ignore[no-untyped-def]
@@ -180,7 +222,7 @@ class ReplicatedTrainer(Trainer):
             )
             self.gradients = self.messages.flat
             return
-        self.gradients = flat_gradients(parameters, self.device.torch, self.device.dtype)
+        self.gradients = flat_gradients(parameters, self.device.torch, parameters[0].dtype)
         self.received = [torch.empty_like(self.gradients) for _ in range(self.replicas - 1)]
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
@@ -248,7 +290,8 @@ class ReplicatedTrainer(Trainer):
         if self.reducer is not None:
             self.reducer.start()
         elif self.gradients is None:
-            self.optimizer.zero_grad(set_to_none=True)
+            for parameter in self.parameters.values():
+                parameter.grad = None
         else:
             self.gradients.zero_()
 
@@ -287,7 +330,7 @@ class ReplicatedTrainer(Trainer):
         return result
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        yield from self.parameters.items()
+        yield from (self.masters or self.parameters).items()
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
         return (

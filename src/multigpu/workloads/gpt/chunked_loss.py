@@ -27,7 +27,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         exact = torch.float64 if kind == torch.float64 else torch.float32
         total = torch.zeros((), dtype=exact, device=x.device)
         weights = table.to(kind)
-        dx, dtable = (torch.empty_like(x), torch.zeros_like(table)) if wanted else (None, None)
+        dx = torch.empty_like(x) if wanted else None
+        dtable = torch.zeros_like(table, dtype=exact) if wanted else None  # a sum over stretches
         for start in range(0, len(x), chunk):
             rows = slice(start, start + chunk)
             own = x[rows].to(kind)
@@ -37,7 +38,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 dx[rows] = logits @ weights
                 dtable += logits.t() @ own
         if dx is not None and dtable is not None:
-            ctx.save_for_backward(dx, dtable)
+            ctx.save_for_backward(dx, dtable.to(table.dtype))
         return total
 
     @staticmethod
