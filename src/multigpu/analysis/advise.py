@@ -265,7 +265,7 @@ def point_dict(row: pd.Series) -> dict[str, Any]:
     figures = ("n", "launches", "rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib")
     return {name: number(row[name]) for name in (*POINT, *figures)} | {
         "mfu": number(mfu_of(row)),
-        "keys": str(row["keys"]).split(", ")
+        "keys": str(row["keys"]).split(", "),
     }
 
 

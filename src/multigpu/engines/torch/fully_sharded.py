@@ -96,9 +96,7 @@ class FullyShardedTrainer(ReplicatedTrainer):
         )
         reshard = self.context.run.reshard
         for part in [*gathered_parts(self.module).values(), self.module]:
-            sharded = fully_shard(
-                part, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard
-            )
+            sharded = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
             # shards may be unequal: each one's loss is a share of the joined mean
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_custom_all_gather(CountedGather(self.wire))
