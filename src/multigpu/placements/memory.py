@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import item_bytes
-from multigpu.placements.traffic import assign, cut_elements
+from multigpu.placements.traffic import assign, cut_elements, scattered_together
 from multigpu.spec.model import Model, block_of, optimizer_of
 from multigpu.spec.run import Run
 
@@ -57,7 +57,9 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
     size = item * sum(variable.elements for variable in variables)
     if placement.update == "cut":
         size = item * cut_elements(placement, variables, item, devices)
-        return Kept(size, size, slots * size // devices)
+        # gradients that are scattered while backward runs are freed
+        gradients = size // devices if placement.overlap else size
+        return Kept(size, gradients, slots * size // devices)
     if placement.copied_anew:
         return Kept(size, size, slots * size) if rank == 0 else Kept(0, 0, 0)
     if placement.variables == "replica":
@@ -82,6 +84,10 @@ def most_kept(run: Run, model: Model) -> int:
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
+    if placement.update == "cut" and placement.variables == "replica" and placement.overlap:
+        groups = scattered_together(model.variables, item)
+        largest = max(sum(variable.elements for variable in group) for group in groups)
+        return most + 3 * item * largest  # gradients as they come, and two buckets on their way
     if placement.variables != "cut" or run.devices == 1:
         return most
     # gathered at a time: the layers of an image model, else each repeated block, and the rest

@@ -39,7 +39,7 @@ RANK = int(os.environ.get("RANK", "0"))
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 STEPS = EAGER_STEPS + 5
 FORMS = ("eager", "compiled", "captured", "compiled_captured")
-PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "fsdp2")
+PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "zero2", "fsdp2")
 JOBS: dict[str, dict[str, Any]] = {
     "gpt": {"workload": "gpt", "model": "gpt_tiny"},
     "cnn": {"workload": "cnn", "model": "resnet_tiny"},

@@ -16,11 +16,9 @@ from torch import Tensor, nn
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import Wire
+from multigpu.placements.traffic import BUCKET_MIB, FIRST_BUCKET_MIB, neighbours
 
-FIRST_BUCKET_MIB = 1.0  # the library's own choice: a small first bucket starts the wire early
 LAST_BUCKET_MIB = 1.0  # where the small bucket is the last one, whose travel nothing can hide
-
-BUCKET_MIB = 25.0
 
 
 class Bucket:
@@ -87,21 +85,11 @@ def start_all_reduce(tensors: list[Tensor]) -> Any:
 def group_by_size(
     parameters: list[nn.Parameter], limit_mib: float, first_mib: float
 ) -> list[list[nn.Parameter]]:
-    """Neighbours together until a group reaches the limit (the first its own), as the library does;
-    what is as large stands alone.
-    """
-    groups: list[list[nn.Parameter]] = [[]]
-    size, limit = 0.0, first_mib
-    for parameter in parameters:
-        own = parameter.numel() * parameter.element_size() / 2**20
-        if own >= limit_mib and groups[-1]:
-            groups.append([])
-        groups[-1].append(parameter)
-        size += own
-        if size >= limit or own >= limit_mib:
-            groups.append([])
-            size, limit = 0.0, limit_mib
-    return [group for group in groups if group]
+    """Neighbours together as `traffic.neighbours` says."""
+    sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
+    return [
+        [parameters[index] for index in group] for group in neighbours(sizes, limit_mib, first_mib)
+    ]
 
 
 def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:

@@ -11,6 +11,7 @@ from multigpu.engines.torch.replicated import (
     ReplicatedTrainer,
     ShardedUpdateTrainer,
 )
+from multigpu.engines.torch.scattered import ScatteredTrainer
 from multigpu.engines.torch.server import ParallelTrainer, ServerTrainer
 from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context
@@ -39,7 +40,9 @@ def trainer_of(placement: Placement, processes: str) -> type[Any]:
             return CopiesTrainer
         if placement.merge == "average":
             return AveragedTrainer
-        return ShardedUpdateTrainer if placement.update == "cut" else ReplicatedTrainer
+        if placement.update == "cut":
+            return ScatteredTrainer if placement.overlap else ShardedUpdateTrainer
+        return ReplicatedTrainer
     if placement.variables == "cut":
         return FullyShardedTrainer
     return ParallelTrainer if placement.loss == "gpu0" else ServerTrainer
