@@ -88,8 +88,6 @@ def cases() -> Iterator[Any]:
             continue
         if not more.get("reshard", True) and row.variables != "cut":
             continue
-        if placement == "ddp" and "captured" in form and "micro_sync" in more:
-            continue
         fields = JOBS[job] | COMMON | more | {"placement": placement, "execution": form}
         run = Run(batch_size=4, precision="fp64", **fields)
         yield pytest.param(run, id=f"{job}-{placement}-{form}-{way}")

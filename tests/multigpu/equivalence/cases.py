@@ -238,10 +238,9 @@ def all_cases() -> list[Run]:
                     # the step that a GPU captures, here run as it is; `Run` refuses to be built so
                     # for a CPU
                     fused = {"cross_entropy": "fused"} if workload in ("nmt", "gpt") else {}
-                    held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
                     cases += [
                         run.model_copy(update={"execution": "captured"} | more)
-                        for more in ([fused] if turn else []) + held
+                        for more in ([fused] if turn else []) + micro_steps_of(run)
                     ]
     return cases
 

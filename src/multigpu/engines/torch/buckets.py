@@ -29,6 +29,7 @@ class Bucket:
     def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
         self.parameters, self.grouped = parameters, grouped
         self.start()
+        self.summed: list[Tensor] = []
         self.flat: Tensor | None = None
         if not grouped and len(parameters) > 1:
             self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
@@ -237,6 +238,16 @@ class BucketReducer:
             for parameter in bucket.parameters:
                 parameter.grad = None
 
+    def add_up(self) -> None:
+        """After the backward of a part of the step: keep its sums, for those of the last part."""
+        for bucket in self.buckets:
+            self._arrive(bucket)
+            if bucket.summed:
+                torch._foreach_add_(bucket.summed, bucket.messages)
+            else:
+                bucket.summed = [message.clone() for message in bucket.messages]
+        self.start()
+
     def update(self) -> None:
         """After a backward: as each bucket returns, apply the rule to its parameters, or wait for
         what was done in backward.
@@ -249,6 +260,9 @@ class BucketReducer:
         for part, optimizer in self.updates:
             for bucket in part:
                 self._arrive(bucket)
+                if bucket.summed:
+                    torch._foreach_add_(bucket.messages, bucket.summed)
+                    bucket.summed = []
             if self.scale is None:
                 optimizer.step()
         if self.scale is not None:

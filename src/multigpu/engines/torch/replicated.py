@@ -227,6 +227,9 @@ class ReplicatedTrainer(Trainer):
                     # terms needs the sum
                     loss = losses[-1] * self.replicas if self.wrapped is not None else losses[-1]
                     (loss if self.scale is None else loss * self.scale.scale).backward()
+            if self.reducer is not None and each and not last:
+                with phase("merge"):
+                    self.reducer.add_up()
             if self.gradients is None or not (last or each):
                 continue
             with phase("merge"):

@@ -31,7 +31,8 @@ def wire_dtype(case: Case) -> str | None:
 def buckets_in_a_graph(case: Case) -> str | None:
     """Buckets of our own are in one captured step of PyTorch."""
     run, row = case.run, case.row
-    captured = row.overlap and case.is_process_a_device and run.execution == "captured"
+    in_buckets = row.overlap and row.merge == "all_reduce"
+    captured = in_buckets and case.is_process_a_device and run.execution == "captured"
     for field, value, does in (
         (
             "bucket_update",
@@ -108,7 +109,7 @@ def micro_steps(case: Case) -> str | None:
 
 
 def micro_sync(case: Case) -> str | None:
-    """Gradients of each part merge where replicas merge gradients, outside a graph."""
+    """Gradients of each part merge where replicas merge gradients, and are updated once."""
     run, row = case.run, case.row
     if run.micro_sync is None:
         return None
@@ -122,11 +123,10 @@ def micro_sync(case: Case) -> str | None:
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
             f" shard, and placement {run.placement!r} {why}: leave it out"
         )
-    if row.overlap and row.merge == "all_reduce" and "captured" in run.execution:
+    if run.bucket_update is not None:
         return (
-            f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which"
-            f" cannot be recorded in a graph: leave it out with execution {run.execution!r}, or"
-            " choose 'eager'"
+            f"micro_sync {run.micro_sync!r} brings each bucket back once for each part, and"
+            f" bucket_update {run.bucket_update!r} would update it each time: leave one of them out"
         )
     return None
 
