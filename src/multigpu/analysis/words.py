@@ -169,6 +169,8 @@ def job_words(row: Any) -> str:
             "optimizer",
         )
     }
+    if row.get("unit") == "tokens" and said["sequence_length"]:
+        said["sequence_length"] = f"{row['sequence_length']:,} tokens per sequence"
     said["batch_size"] += (
         f" per {device_word(row['device_type'])}" if row["scaling"] == "weak" else " in all"
     )

@@ -68,8 +68,8 @@ def block_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`, in PyTorch
-    alone: its decay is not in the gradient.
+    """The update rule. `sgd` with momentum: v <- m v + g, w <- w - rate v. `adamw`: its decay is
+    not in the gradient.
     """
 
     name: Literal["sgd", "adam", "adamw"]
@@ -167,11 +167,11 @@ class Model:
         """In an order in which they can run; () where the model declares none."""
         return self.declare_sections() if self.declare_sections else ()
 
-    def at(self, sequence_length: float | None) -> Model:
-        """The description of this model over sequences of so many tokens (None, NaN: its own)."""
-        if self.at_length is None or sequence_length is None or sequence_length != sequence_length:
+    def at(self, sequence_length: int | None) -> Model:
+        """The description of this model over sequences of so many tokens (None: its own)."""
+        if self.at_length is None or sequence_length is None:
             return self
-        return self.at_length(int(sequence_length))
+        return self.at_length(sequence_length)
 
     @property
     def parameters(self) -> int:

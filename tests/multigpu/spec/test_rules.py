@@ -42,12 +42,14 @@ IMAGES: dict[str, Any] = {
     "devices": 2,
 }
 WORDS = IMAGES | {"workload": "nmt", "model": "nmt_tiny"}
+TOKENS = IMAGES | {"workload": "gpt", "model": "gpt_tiny"}
 LAYERS = IMAGES | {"workload": "stacks", "model": "mlp_tiny", "placement": "tensor_split"}
 
 PLANTED: dict[Callable[[Case], str | None], tuple[dict[str, Any], dict[str, Any]]] = {
     inputs.known_inputs: (IMAGES, {"inputs": "reviews"}),
     devices.joined_batch: (IMAGES | {"scaling": "strong"}, {"batch_size": 1}),
     model.meaning: (IMAGES, {"sequence_length": 20}),
+    model.context: (TOKENS | {"sequence_length": 16}, {"sequence_length": 17}),
     inputs.batching: (
         WORDS | {"inputs": "lengths_000"},
         {"inputs": "synthetic", "batching": "shared"},

@@ -10,5 +10,7 @@ WORKLOAD = Workload(
     models=MODELS,
     inputs={
         "synthetic": lazy("multigpu.inputs.tokens:synthetic_tokens"),
+        "pieces": lazy("multigpu.inputs.tokens:pieces"),
+        "pieces_package": lazy("multigpu.inputs.tokens:pieces"),
     },
 )

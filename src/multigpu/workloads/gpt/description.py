@@ -167,7 +167,7 @@ MODELS: Mapping[str, Model] = LazyMapping(
             describe, "gpt2_124m_dropout", GptConfig(12, 768, 12, dropout=0.1), ADAMW
         ),
         # what two CPU cores train on the catalogs' pieces in minutes
-        "gpt_small": partial(describe, "gpt_small", GptConfig(4, 128, 4, 2_000, 128), SMALL_ADAMW),
+        "gpt_small": partial(describe, "gpt_small", GptConfig(4, 64, 4, 500, 64), SMALL_ADAMW),
         # for tests
         "gpt_tiny": partial(describe, "gpt_tiny", GptConfig(3, 12, 3, 50, 16), SMALL_ADAMW),
     }
