@@ -91,9 +91,7 @@ class TokenStream:
 
 
 @lru_cache(maxsize=4)
-def read_stream(
-    text: ParallelText, content: str, entries: int, package: str | None
-) -> TokenStream:
+def read_stream(text: ParallelText, content: str, entries: int, package: str | None) -> TokenStream:
     """The corpus in at most `entries` pieces, which both languages share, learned from its training
     catalogs; once a process. content: fingerprint of its files.
     """

@@ -12,8 +12,8 @@ PLACEMENT = Placement(
         " brings the new values to all."
     ),
     variables="replica",
-    merge="reduce_scatter",
-    update="cut",
+    reduction="reduce_scatter",
+    update="sharded",
     overlap=True,
     engines=(WHOLE_STEP,),
 )

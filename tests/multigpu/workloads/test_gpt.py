@@ -91,7 +91,9 @@ def test_a_block_is_pytorchs_own_layer() -> None:
         for theirs, ours in names.items()
         for part in ("weight", "bias")
     }
-    values |= {f"self_attn.in_proj_{part}": by_part(own[f"qkv.{part}"]) for part in ("weight", "bias")}
+    values |= {
+        f"self_attn.in_proj_{part}": by_part(own[f"qkv.{part}"]) for part in ("weight", "bias")
+    }
     layer.load_state_dict(values)
     x = torch.randn(2, 9, n, dtype=torch.float64)
     mask = nn.Transformer.generate_square_subsequent_mask(9, dtype=torch.float64)
@@ -176,9 +178,7 @@ def test_sections_are_the_whole_model() -> None:
         assert given.keys() == (section.gives.keys() or {"loss"})
         values |= given
     whole = module(batch)
-    for one, other in zip(
-        gradients(module, values["loss"]), gradients(module, whole), strict=True
-    ):
+    for one, other in zip(gradients(module, values["loss"]), gradients(module, whole), strict=True):
         assert torch.equal(one, other)
 
 

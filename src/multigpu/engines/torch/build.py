@@ -38,11 +38,11 @@ def trainer_of(placement: Placement, processes: str) -> type[Any]:
     if all_replicated(placement):
         if processes == "one":
             return CopiesTrainer
-        if placement.merge == "average":
+        if placement.reduction == "average":
             return AveragedTrainer
-        if placement.update == "cut":
+        if placement.update == "sharded":
             return ScatteredTrainer if placement.overlap else ShardedUpdateTrainer
         return ReplicatedTrainer
-    if placement.variables == "cut":
+    if placement.variables == "sharded":
         return FullyShardedTrainer
     return ParallelTrainer if placement.loss == "gpu0" else ServerTrainer

@@ -132,7 +132,7 @@ class ScatteredTrainer(ShardedUpdateTrainer):
         return super()._forward(part, terms)
 
     @contextmanager
-    def _unmerged(self) -> Iterator[None]:
+    def _no_sync(self) -> Iterator[None]:
         self.holding = True
         yield
         self.holding = False

@@ -44,9 +44,7 @@ class Gpt(StepModule):
         """What each token reads of itself and of those before it, heads side by side."""
         batch, length, width = tf.shape(x)[0], tf.shape(x)[1], self.config.width
         heads, each = self.config.heads, width // self.config.heads
-        by_head = tf.reshape(
-            self._dense(values, f"{name}.qkv", x), [batch, length, heads, 3, each]
-        )
+        by_head = tf.reshape(self._dense(values, f"{name}.qkv", x), [batch, length, heads, 3, each])
         q, k, v = tf.unstack(by_head, axis=3)  # (B, T, H, C / H)
         scores = tf.cast(tf.einsum("bqhe,bkhe->bhqk", q, k), self.form.dtype) * each**-0.5
         seen = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
