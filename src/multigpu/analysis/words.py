@@ -91,7 +91,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_batches": lambda value: plural(int(value), "micro-batch", "micro-batches"),
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
-    "micro_sync": lambda value: "merged at each",
+    "micro_sync": lambda value: "reduced at each",
     "slicing": lambda value: "sliced on the first device",
     "recompute": lambda value: "recomputed" if value else "",
     "reshard": lambda value: "" if value else "kept gathered",

@@ -3,7 +3,7 @@ from multigpu.placements.row import WHOLE_STEP, Look, Placement
 PLACEMENT = Placement(
     name="fsdp2",
     look=Look(12, "FSDP2", "#a8572d", "$\u25a9$"),
-    title="Everything cut, gathered for each use",
+    title="Everything sharded, gathered for each use",
     source="torch fully_shard (FSDP2); ZeRO stage 3 (Rajbhandari et al., 2020)",
     summary=(
         "Every device keeps a piece of each variable, of its gradient and of the optimiser’s"
@@ -12,9 +12,9 @@ PLACEMENT = Placement(
         " before its backward, each time for that long; a reduce-scatter sums its gradients while"
         " backward goes on."
     ),
-    variables="cut",
+    variables="sharded",
     lookup="replica",
-    merge="reduce_scatter",
+    reduction="reduce_scatter",
     overlap=True,
     engines=(WHOLE_STEP,),
 )

@@ -7,13 +7,13 @@ from dataclasses import astuple, dataclass
 
 from multigpu.placements import find_placement
 from multigpu.placements.step_bytes import gradient_bytes, item_bytes
-from multigpu.placements.traffic import assign, cut_elements
+from multigpu.placements.traffic import assign, cut_elements, scattered_together
 from multigpu.spec.model import Model, block_of, optimizer_of
 from multigpu.spec.run import Run
 
 
 @dataclass(frozen=True)
-class Kept:
+class DeviceBytes:
     """Bytes of one device, activations aside. slots: optimiser states. buffers: where what others
     send arrives, and what was sent last.
     """
@@ -28,7 +28,7 @@ class Kept:
         return sum(astuple(self))
 
 
-def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
+def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
     """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError
     where it cuts one model into parts.
     """
@@ -41,7 +41,7 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
             " where: choose another"
         )
     item, slots = item_bytes(run), optimizer_of(run, model).slots
-    if placement.variables == "cut":
+    if placement.variables == "sharded":
         piece = 0
         for variable in variables:
             rows = -(-variable.shape[0] // devices)
@@ -53,18 +53,20 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
             )
         # states alone are of the piece itself
         filled = item * cut_elements(placement, variables, item, devices) // devices
-        return Kept(filled, filled, slots * piece)
+        return DeviceBytes(filled, filled, slots * piece)
     size = item * sum(variable.elements for variable in variables)
-    if placement.update == "cut":
+    if placement.update == "sharded":
         size = item * cut_elements(placement, variables, item, devices)
-        return Kept(size, size, slots * size // devices)
+        # gradients that are scattered while backward runs are freed
+        gradients = size // devices if placement.overlap else size
+        return DeviceBytes(size, gradients, slots * size // devices)
     if placement.copied_anew:
-        return Kept(size, size, slots * size) if rank == 0 else Kept(0, 0, 0)
+        return DeviceBytes(size, size, slots * size) if rank == 0 else DeviceBytes(0, 0, 0)
     if placement.variables == "replica":
         own = size * gradient_bytes(run) // item  # of gradients, and of variables beside masters
         weights = size if own == size else size + own
-        return Kept(
-            weights, own, slots * size, (devices - 1) * own if placement.merge == "copy" else 0
+        return DeviceBytes(
+            weights, own, slots * size, (devices - 1) * own if placement.reduction == "copy" else 0
         )
     assigned = assign(placement, variables, devices)
     dense = item * sum(a.variable.elements for a in assigned if not a.by_row)
@@ -72,7 +74,7 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> Kept:
     tables = item * sum(a.variable.elements for a in assigned if a.by_row and a.update == rank)
     # what is fetched ahead, and masters apart from what computes
     staged = dense + own if placement.staged else 0
-    return Kept(
+    return DeviceBytes(
         dense + tables, dense + tables, slots * (own + tables), (devices - 1) * own + staged
     )
 
@@ -84,7 +86,11 @@ def most_kept(run: Run, model: Model) -> int:
     placement, item = find_placement(run.placement), item_bytes(run)
     kept = [kept_on(run, model, rank) for rank in range(run.devices)]
     most = max(one.total for one in kept)
-    if placement.variables != "cut" or run.devices == 1:
+    if placement.update == "sharded" and placement.variables == "replica" and placement.overlap:
+        groups = scattered_together(model.variables, item)
+        largest = max(sum(variable.elements for variable in group) for group in groups)
+        return most + 3 * item * largest  # gradients as they come, and two buckets on their way
+    if placement.variables != "sharded" or run.devices == 1:
         return most
     # gathered at a time: the layers of an image model, else each repeated block, and the rest
     parts: Counter[str] = Counter()

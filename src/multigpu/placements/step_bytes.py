@@ -5,7 +5,7 @@ inputs and predictions travel.
 from collections.abc import Callable, Sequence
 from math import prod
 
-from multigpu.collectives.spec import LIBRARY, Part, parse_spec, spec_bytes
+from multigpu.collectives.spec import LIBRARY, GradientRange, parse_spec, spec_bytes
 from multigpu.placements import find_placement
 from multigpu.placements.partition import partition_bytes
 from multigpu.placements.resolve import shard_sizes
@@ -33,7 +33,7 @@ def gradient_bytes(run: Run) -> int:
 
 
 def sliced_bytes(run: Run, model: Model) -> int:
-    """What slicing a joined batch on the first device moves: images out, predictions in and their
+    """What slicing a global batch on the first device moves: images out, predictions in and their
     gradients out, of all others.
     """
     config = model.config
@@ -71,7 +71,7 @@ def step_bytes(
     moved = _moved(run, placement, model, lookups, gradient_rows)
     parts = run.micro_steps or 1
     merges = parts if run.micro_sync == "each" else 1
-    uses = parts if placement.variables == "cut" else 1
+    uses = parts if placement.variables == "sharded" else 1
     if not run.reshard:  # gathered for forward, kept for backward
         moved |= {kind: count // 2 for kind, count in moved.items() if kind == "all_gather"}
     return {
@@ -96,12 +96,12 @@ def _moved(
         return partition_bytes(run, model, lookups)
     if run.all_reduce_spec or run.wire_dtype:
         item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else gradient_bytes(run)
-        whole = (Part(placement.algorithm or LIBRARY, None),)
+        whole = (GradientRange(placement.algorithm or LIBRARY, None),)
         parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
         return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
-    item = item_bytes(run) if placement.variables == "cut" else gradient_bytes(run)
+    item = item_bytes(run) if placement.variables == "sharded" else gradient_bytes(run)
     moved = predicted_bytes(placement, variables, lookups, item, gradient_rows)
-    if placement.variables == "cut" and run.precision == "bf16_params":
+    if placement.variables == "sharded" and run.precision == "bf16_params":
         moved["all_gather"] //= 2  # gathered in 16 bits; gradients are summed in 32
     if run.slicing and (rows := sum(shard_sizes(run)[1:])):
         extra = rows * ROW_BYTES[model.unit](run, model)

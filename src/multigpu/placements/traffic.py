@@ -14,13 +14,18 @@ REPLICA = -2
 """The place of what has a copy on each device; HOST is the host's memory, and a device's place is
 its index.
 """
-CUT = -3
+SHARDED = -3
 """The place of what is cut into stretches, one a device."""
 
 BOUNDARY = 16
 """Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code
 needs (`engines.torch.stores`).
 """
+
+FIRST_BUCKET_MIB = 1.0
+"""PyTorch's choice: a small first bucket starts the wire early."""
+
+BUCKET_MIB = 25.0
 
 KINDS = (
     "host_to_device",
@@ -64,6 +69,24 @@ def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
     return chosen
 
 
+def neighbours(sizes: Sequence[int], limit_mib: float, first_mib: float) -> list[list[int]]:
+    """Put neighbours together, by index, until a group reaches the limit (the first its own), as
+    DistributedDataParallel does; what is as large stands alone. sizes: in bytes.
+    """
+    groups: list[list[int]] = [[]]
+    held, limit = 0.0, first_mib
+    for index, size in enumerate(sizes):
+        own = size / 2**20
+        if own >= limit_mib and groups[-1]:
+            groups.append([])
+        groups[-1].append(index)
+        held += own
+        if held >= limit or own >= limit_mib:
+            groups.append([])
+            held, limit = 0.0, limit_mib
+    return [group for group in groups if group]
+
+
 def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
     """Where each of variables laid end to end begins, at multiples of 16 bytes, and how long all
     are, filled up to be cut, in elements.
@@ -80,13 +103,23 @@ def cut_elements(
     placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int
 ) -> int:
     """Elements of all variables, filled up to be cut over the devices: each along its first axis,
-    or for the update alone end to end.
+    or for the update alone end to end, all of them or bucket by bucket.
     """
-    if placement.variables == "cut":
+    if placement.variables == "sharded":
         return sum(
             v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables
         )
-    return laid_out([v.elements for v in variables], item_bytes, devices)[1]
+    groups = scattered_together(variables, item_bytes) if placement.overlap else [[*variables]]
+    return sum(laid_out([v.elements for v in group], item_bytes, devices)[1] for group in groups)
+
+
+def scattered_together(variables: Sequence[Variable], item_bytes: int) -> list[list[Variable]]:
+    """The variables whose gradients are scattered in one message while backward runs, as it makes
+    them: last ones first.
+    """
+    made = variables[::-1]
+    sizes = [variable.elements * item_bytes for variable in made]
+    return [[made[i] for i in group] for group in neighbours(sizes, BUCKET_MIB, FIRST_BUCKET_MIB)]
 
 
 def assign(placement: Placement, variables: Sequence[Variable], devices: int) -> list[Assigned]:
@@ -94,9 +127,13 @@ def assign(placement: Placement, variables: Sequence[Variable], devices: int) ->
     greedy = least_loaded([v.elements for v in variables], devices)
 
     def place(home: Home, index: int) -> int:
-        return {"replica": REPLICA, "host": HOST, "gpu0": 0, "sharded": greedy[index], "cut": CUT}[
-            home
-        ]
+        return {
+            "replica": REPLICA,
+            "host": HOST,
+            "gpu0": 0,
+            "balanced": greedy[index],
+            "sharded": SHARDED,
+        }[home]
 
     assigned = []
     for index, variable in enumerate(variables):
@@ -132,10 +169,10 @@ def predicted_bytes(
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
-    if placement.merge == "reduce_scatter":
+    if placement.reduction == "reduce_scatter":
         size, uses = (
             cut_elements(placement, variables, item_bytes, replicas) * item_bytes,
-            2 if placement.variables == "cut" else 1,
+            2 if placement.variables == "sharded" else 1,
         )
         return (
             {"all_gather": uses * size, "reduce_scatter": replicas * size} if replicas > 1 else {}
@@ -161,18 +198,18 @@ def predicted_bytes(
                 for rows in gradient_rows
             ]
         if a.home == REPLICA:
-            if sparse is not None and placement.merges_gradients:
+            if sparse is not None and placement.reduces_gradients:
                 moved["device_to_device"] += (replicas - 1) * sum(sparse)
             elif placement.algorithm is not None:
                 moved["device_to_device"] += find_algorithm(placement.algorithm).moved_bytes(
                     a.variable.elements, item_bytes, replicas
                 )
-            elif placement.merge in ("all_reduce", "average") and replicas > 1:
+            elif placement.reduction in ("all_reduce", "average") and replicas > 1:
                 moved["all_reduce"] += replicas * size
-            elif placement.merge == "copy":
+            elif placement.reduction == "copy":
                 moved["device_to_device"] += replicas * (replicas - 1) * size
             # all but one send once and receive once, on whichever way
-            elif placement.merge in (
+            elif placement.reduction in (
                 "gpu0",
                 "halves",
             ):

@@ -24,7 +24,7 @@ class Run(Spec):
     processes: one a device, or one that dispatches for all devices.
     batch_size: of each device under weak scaling, of all devices together under strong scaling
         (shards then differ by at most one; the first take the remainder, or the last all of it
-        where the placement slices a joined batch).
+        where the placement slices a global batch).
     data: paths that the input reads (two text files, one folder, one file of reviews), for inputs
         that take paths; a file of text or of reviews may be packed by gzip (.gz).
     sequence_length: words of every source and every target sentence (NMT: input `synthetic`), or
@@ -84,7 +84,7 @@ class Run(Spec):
         device and replicas of the whole model.
     micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas
         whose gradients merge only.
-    slicing: "device": the joined batch goes to the first device, from which every other gets its
+    slicing: "device": the global batch goes to the first device, from which every other gets its
         shard (None: each shard comes from the host); placement `data_parallel` only.
     recompute: whether repeated blocks keep their inputs alone and compute activations again in
         backward; PyTorch with a process a device and replicas of the whole model.

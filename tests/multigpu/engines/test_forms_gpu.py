@@ -19,7 +19,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from multigpu.engines.torch import told
+from multigpu.engines.torch import object_collectives
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import EAGER_STEPS, CapturedTrainer
 from multigpu.engines.torch.checked import train_reference
@@ -39,7 +39,7 @@ RANK = int(os.environ.get("RANK", "0"))
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 STEPS = EAGER_STEPS + 5
 FORMS = ("eager", "compiled", "captured", "compiled_captured")
-PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "fsdp2")
+PLACEMENTS = ("ddp", "replicated_allreduce", "zero1", "zero2", "fsdp2")
 JOBS: dict[str, dict[str, Any]] = {
     "gpt": {"workload": "gpt", "model": "gpt_tiny"},
     "cnn": {"workload": "cnn", "model": "resnet_tiny"},
@@ -86,9 +86,7 @@ def cases() -> Iterator[Any]:
         tried = COMPILED[job] if "compiled" in form else WAYS if job == "gpt" else ("plain",)
         if refusal(row, "torch", "per_device", form) or way not in tried:
             continue
-        if not more.get("reshard", True) and row.variables != "cut":
-            continue
-        if placement == "ddp" and "captured" in form and "micro_sync" in more:
+        if not more.get("reshard", True) and row.variables != "sharded":
             continue
         fields = JOBS[job] | COMMON | more | {"placement": placement, "execution": form}
         run = Run(batch_size=4, precision="fp64", **fields)
@@ -134,7 +132,9 @@ def test_trains_as_plain_pytorch_on_all_batches(run: Run) -> None:
     values = trainer.full_values()
     feed.close()
     trainer.close()
-    everyone = sum((Counter(each) for each in told.everyone(counted)), Counter[str]())
+    everyone = sum(
+        (Counter(each) for each in object_collectives.all_gather(counted)), Counter[str]()
+    )
     lookups = source.batch(0, RANK).lookups
     assert dict(everyone) == step_bytes(run, description_of(run), lookups)
     assert apart(run, values) < 1e-10

@@ -69,7 +69,7 @@ def written_out(run: Run) -> dict[str, Tensor]:
     }
     for _ in range(STEPS):
         low.zero_grad()
-        (low(arrays) / shards[0].joined_loss_terms).backward()
+        (low(arrays) / shards[0].global_loss_terms).backward()
         for master, parameter in zip(masters.values(), low.parameters(), strict=True):
             master.grad = parameter.grad.float()
         optimizer.step()

@@ -38,7 +38,7 @@ WORLDS = (1, 2, 3)
 RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"), ("adam", "fp32"))
 POINTS = installed(
     [
-        # (workload, model, inputs, joined batch): 7 and 13 do not divide by 2 and 3; sentences have
+        # (workload, model, inputs, global batch): 7 and 13 do not divide by 2 and 3; sentences have
         # lengths of their own
         ("nmt", "nmt_tiny", "lengths_000", 7),
         ("cnn", "resnet_small", "synthetic", 13),
@@ -96,7 +96,7 @@ shards of 5, 4 and 4, parts of 1 to 3.
 
 BLOCKS: dict[str, list[dict[str, Any]]] = {
     "": [{"recompute": True}],
-    "cut": [
+    "sharded": [
         {"reshard": False},
         {"reshard": False, "recompute": True, "micro_steps": 2},
         {"recompute": True, "micro_steps": 2, "micro_sync": "each"},
@@ -117,7 +117,7 @@ def steps_of(run: Run) -> int:
 def micro_steps_of(run: Run) -> list[dict[str, Any]]:
     """What of `MICRO` the Run's placement can do."""
     row = placements()[run.placement]
-    merged = row.variables == "replica" and row.merges_gradients
+    merged = row.variables == "replica" and row.reduces_gradients
     wanted = [
         more
         for *point, more in MICRO
@@ -184,7 +184,7 @@ def all_cases() -> list[Run]:
                     "precision": precision,
                 }
                 fields |= {"processes": "per_device" if "per_device" in shapes else "one"}
-                fields |= LOCAL if placement.merge == "average" else {}
+                fields |= LOCAL if placement.reduction == "average" else {}
                 run = Run(device_type="cpu", scaling="strong", **fields)
                 turn = (
                     number
@@ -238,10 +238,9 @@ def all_cases() -> list[Run]:
                     # the step that a GPU captures, here run as it is; `Run` refuses to be built so
                     # for a CPU
                     fused = {"cross_entropy": "fused"} if workload in ("nmt", "gpt") else {}
-                    held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
                     cases += [
                         run.model_copy(update={"execution": "captured"} | more)
-                        for more in ([fused] if turn else []) + held
+                        for more in ([fused] if turn else []) + micro_steps_of(run)
                     ]
     return cases
 
@@ -266,7 +265,7 @@ def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, lis
     source = open_source(fed)
     context = open_context(run, 0, 1, source.capacity, shared, 60.0)
     trainer, devices = build_trainer(context), context.devices
-    # a joined batch that is sliced lies on the first device
+    # a global batch that is sliced lies on the first device
     sliced = placements()[run.placement].loss == "gpu0" or run.slicing is not None
     return trainer, [
         Feed(source, dims_of(run).copy_of(rank), devices.each[0] if sliced else device)
@@ -328,7 +327,7 @@ def train_once(
 
 
 def reference_of(run: Run) -> dict[str, Any]:
-    """What the case must equal: the joined batch in one process, or each shard by itself."""
+    """What the case must equal: the global batch in one process, or each shard by itself."""
     row = placements()[run.placement]
     groups = (
         [tuple(range(dims_of(run).copies))]
@@ -351,7 +350,7 @@ def reference_of(run: Run) -> dict[str, Any]:
     plain |= {"placement": "" if row.loss == "replica" else run.placement}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": dims_of(run).degree if row.compute in PARTITIONED else None}
-    # batch norm takes each part by itself; for all others the joined batch is one
+    # batch norm takes each part by itself; for all others the global batch is one
     plain |= {"micro_steps": run.micro_steps if run.workload == "cnn" else None}
     alike, every = run.model_copy(update=plain), semantics_of(run).every
     parts = [

@@ -11,6 +11,7 @@ from multigpu.engines.torch.replicated import (
     ReplicatedTrainer,
     ShardedUpdateTrainer,
 )
+from multigpu.engines.torch.scattered import ScatteredTrainer
 from multigpu.engines.torch.server import ParallelTrainer, ServerTrainer
 from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context
@@ -37,9 +38,11 @@ def trainer_of(placement: Placement, processes: str) -> type[Any]:
     if all_replicated(placement):
         if processes == "one":
             return CopiesTrainer
-        if placement.merge == "average":
+        if placement.reduction == "average":
             return AveragedTrainer
-        return ShardedUpdateTrainer if placement.update == "cut" else ReplicatedTrainer
-    if placement.variables == "cut":
+        if placement.update == "sharded":
+            return ScatteredTrainer if placement.overlap else ShardedUpdateTrainer
+        return ReplicatedTrainer
+    if placement.variables == "sharded":
         return FullyShardedTrainer
     return ParallelTrainer if placement.loss == "gpu0" else ServerTrainer

@@ -57,7 +57,7 @@ class DataParallelTrainer(Trainer):
         with phase("pull"):
             inputs = self._scattered(shards)
         with phase("forward"):
-            losses = self._forward(inputs) / shards[0].batch.joined_loss_terms
+            losses = self._forward(inputs) / shards[0].batch.global_loss_terms
         with phase("backward"):
             losses.sum().backward()
         self._count(2 * (self.replicas - 1))

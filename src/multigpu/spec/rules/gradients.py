@@ -8,7 +8,7 @@ from multigpu.spec.rules.case import Case
 def bucket_mib(case: Case) -> str | None:
     """Buckets end where the library's reducer merges during backward."""
     run, row = case.run, case.row
-    merges = row.overlap and row.merge == "all_reduce" and run.framework == "torch"
+    merges = row.overlap and row.reduction == "all_reduce" and run.framework == "torch"
     if run.bucket_mib is None or merges:
         return None
     return (
@@ -19,7 +19,7 @@ def bucket_mib(case: Case) -> str | None:
 def wire_dtype(case: Case) -> str | None:
     """Gradients take another type in PyTorch's all-reduce."""
     run, row = case.run, case.row
-    if run.wire_dtype is None or (row.merge == "all_reduce" and case.is_process_a_device):
+    if run.wire_dtype is None or (row.reduction == "all_reduce" and case.is_process_a_device):
         return None
     return (
         f"wire_dtype {run.wire_dtype!r} is the type of gradients in PyTorch's all-reduce with a"
@@ -31,7 +31,8 @@ def wire_dtype(case: Case) -> str | None:
 def buckets_in_a_graph(case: Case) -> str | None:
     """Buckets of our own are in one captured step of PyTorch."""
     run, row = case.run, case.row
-    captured = row.overlap and case.is_process_a_device and run.execution == "captured"
+    in_buckets = row.overlap and row.reduction == "all_reduce"
+    captured = in_buckets and case.is_process_a_device and run.execution == "captured"
     for field, value, does in (
         (
             "bucket_update",
@@ -63,7 +64,7 @@ def all_reduce_spec(case: Case) -> str | None:
     run, row = case.run, case.row
     if run.all_reduce_spec is None:
         return None
-    divides = row.merge == "all_reduce" and not row.overlap and row.algorithm is None
+    divides = row.reduction == "all_reduce" and not row.overlap and row.algorithm is None
     if not divides or not case.is_process_a_device:
         return (
             f"all_reduce_spec {run.all_reduce_spec!r} divides one all-reduce after backward, in"
@@ -108,11 +109,11 @@ def micro_steps(case: Case) -> str | None:
 
 
 def micro_sync(case: Case) -> str | None:
-    """Gradients of each part merge where replicas merge gradients, outside a graph."""
+    """Gradients of each part merge where replicas merge gradients, and are updated once."""
     run, row = case.run, case.row
     if run.micro_sync is None:
         return None
-    if row.update not in ("replica", "cut") or not row.merges_gradients:
+    if row.update not in ("replica", "sharded") or not row.reduces_gradients:
         why = (
             "merges none"
             if row.variables == "replica"
@@ -122,11 +123,10 @@ def micro_sync(case: Case) -> str | None:
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
             f" shard, and placement {run.placement!r} {why}: leave it out"
         )
-    if row.overlap and row.merge == "all_reduce" and "captured" in run.execution:
+    if run.bucket_update is not None:
         return (
-            f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which"
-            f" cannot be recorded in a graph: leave it out with execution {run.execution!r}, or"
-            " choose 'eager'"
+            f"micro_sync {run.micro_sync!r} brings each bucket back once for each part, and"
+            f" bucket_update {run.bucket_update!r} would update it each time: leave one of them out"
         )
     return None
 
@@ -157,7 +157,7 @@ def recompute(case: Case) -> str | None:
 def reshard(case: Case) -> str | None:
     """Only what is gathered can be kept or freed."""
     run = case.run
-    if run.reshard or case.row.variables == "cut":
+    if run.reshard or case.row.variables == "sharded":
         return None
     return (
         f"reshard {run.reshard} keeps gathered variables until backward, and placement"
@@ -168,7 +168,7 @@ def reshard(case: Case) -> str | None:
 def local_steps(case: Case) -> str | None:
     """Rates are of whole cycles between two averages of variables."""
     run, row = case.run, case.row
-    if run.local_steps is not None and row.merge != "average":
+    if run.local_steps is not None and row.reduction != "average":
         return (
             f"local_steps {run.local_steps} has no meaning for placement {run.placement!r}: leave"
             " it out or choose 'local_sgd'"

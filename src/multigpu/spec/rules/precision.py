@@ -29,8 +29,8 @@ def bf16_params(case: Case) -> str | None:
             f"{named} exists for transformers in 'torch' with a process a device: choose 'bf16'"
             " elsewhere"
         )
-    replicas = {row.variables, row.update} == {"replica"} and row.merge != "average"
-    if replicas or row.variables == "cut":
+    replicas = {row.variables, row.update} == {"replica"} and row.reduction != "average"
+    if replicas or row.variables == "sharded":
         return None
     return (
         f"{named} keeps float32 masters beside each replica's variables, or in the pieces of cut"
