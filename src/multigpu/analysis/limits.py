@@ -62,7 +62,7 @@ plus bytes written.
 
 
 def model_of(row: Any) -> Model:
-    """The description of a row's model, over sequences of the row's length."""
+    """Describe a row's model, over sequences of the row's length."""
     length = row["sequence_length"]
     return find_model(row["workload"], row["model"]).at(None if pd.isna(length) else int(length))
 
@@ -74,15 +74,15 @@ share of, however fast the device was measured to be.
 
 
 def peak_of(gpu: str, precision: str) -> float:
-    """The peak that MFU is a share of, FLOP/s; NaN: none is known of this device and precision."""
+    """Return the peak that MFU is a share of, FLOP/s; NaN: none is known of this device."""
     if precision not in ("bf16", "bf16_params"):
         return math.nan
     return next((peak for part, peak in PEAKS.items() if part in gpu), math.nan)
 
 
 def mfu_of(row: Any, rate: str = "rate") -> float:
-    """Model FLOPs utilisation of a point or a Record: its operations by 6 N + 12 L C T a token over
-    those of its devices' peak. NaN: its units are no tokens, or no peak is known. rate: the column.
+    """Return the model FLOPs utilisation of a point or a Record: its operations by 6 N + 12 L C T a
+    token over those of its devices' peak. NaN: its units are no tokens, or no peak is known.
     """
     if row.get("unit") != "tokens":
         return math.nan

@@ -28,7 +28,7 @@ def item_bytes(run: Run) -> int:
 
 
 def gradient_bytes(run: Run) -> int:
-    """Of one element of a gradient on its way between replicas that each have all variables."""
+    """Return those of one element of a gradient that replicas of all variables send."""
     return 2 if run.precision == "bf16_params" else item_bytes(run)
 
 

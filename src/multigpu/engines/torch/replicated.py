@@ -150,8 +150,8 @@ class ReplicatedTrainer(Trainer):
         return optimizer
 
     def _master_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """The rule over the masters of these parameters, which give them their gradients before
-        each step (kept no longer than it) and take their values after it.
+        """Make the rule over the masters of these parameters, which give them their gradients
+        before each step (kept no longer than it) and take their values after it.
         """
         names = {id(parameter): name for name, parameter in self.parameters.items()}
         masters = [self.masters[names[id(parameter)]] for parameter in parameters]

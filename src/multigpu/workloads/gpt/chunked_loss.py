@@ -49,8 +49,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def chunked_cross_entropy(x: Tensor, table: Tensor, targets: Tensor, chunk: int = CHUNK) -> Tensor:
-    """The sum over tokens of the cross entropy of x (N, C) @ table (V, C) transposed, in autocast's
-    type where it is on; targets: (N,) int64.
+    """Return the sum over tokens of the cross entropy of x (N, C) @ table (V, C) transposed, in
+    autocast's type where it is on; targets: (N,) int64.
     """
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):
