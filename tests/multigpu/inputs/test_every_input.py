@@ -30,7 +30,6 @@ from multigpu.inputs.encoded import (
 from multigpu.inputs.images import HostImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from multigpu.inputs.plans import Epochs
-from multigpu.inputs.reviews import TABLE
 from multigpu.workloads import description_of, workloads
 from tests.installed import installed
 from tests.multigpu.inputs.stand_ins import make_image_model, make_run, same, shard_lists
@@ -54,6 +53,7 @@ INPUTS = [
     ),
     *(("deepconn", name) for name in ("synthetic", "planted_reviews")),
 ]
+TABLE = "word_embeddings"  # of the recommender, which another package may bring
 DRAWN = {"synthetic", "synthetic_host", "lengths_000", "bucket_means_000", "planted_reviews"}
 """Whose seed decides what there is, and not only in which order it comes."""
 
