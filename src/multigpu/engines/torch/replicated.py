@@ -5,7 +5,6 @@ updates, and how often replicas meet.
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,11 +12,13 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from multigpu.collectives.spec import LIBRARY, messages, parse_spec
+from multigpu.collectives.spec import LIBRARY
 from multigpu.engines.common.context import Carries
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
+from multigpu.engines.torch.masters import Masters
+from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import (
@@ -28,50 +29,8 @@ from multigpu.engines.torch.variables import (
     strided_view,
     views_of,
 )
-from multigpu.engines.torch.wire import Wire
 from multigpu.placements.resolve import semantics_of
 from multigpu.placements.traffic import laid_out
-from multigpu.spec.run import Run
-
-WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Messages:
-    """All gradients of a replica in one stretch, each message a part of it: nothing is packed.
-    whole: the algorithm of no spec.
-    """
-
-    def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str) -> None:
-        self.wire = wire
-        self.type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else parameters[0].dtype
-        sizes = [parameter.numel() for parameter in parameters]
-        everything = [(whole, list(range(len(sizes))))]
-        found = (
-            messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize)
-            if run.all_reduce_spec
-            else everything
-        )
-        ordered = [parameters[index] for _, members in found for index in members]
-        self.flat = flat_gradients(ordered, parameters[0].device, parameters[0].dtype)
-        stretches = self.flat.split(
-            [sum(sizes[index] for index in members) for _, members in found]
-        )
-        self.messages = [
-            (stretch, algorithm) for stretch, (algorithm, _) in zip(stretches, found, strict=True)
-        ]
-
-    def reduce(self) -> None:
-        """Sum every message over the replicas, in place."""
-        if self.wire.replicas == 1:
-            return
-        for own, algorithm in self.messages:
-            travelling = own if self.type is own.dtype else own.to(self.type)
-            if algorithm == LIBRARY:
-                self.wire.all_reduce(travelling)
-            else:
-                self.wire.reduce(travelling, algorithm)
-            if travelling is not own:
-                own.copy_(travelling)
 
 
 class ReplicatedTrainer(Trainer):
@@ -87,6 +46,7 @@ class ReplicatedTrainer(Trainer):
     )
 
     takes_terms = True
+    masters: Masters | None = None
     messages: Messages | None = None
     gradients: Tensor | None = None
     reducer: BucketReducer | None = None
@@ -97,9 +57,8 @@ class ReplicatedTrainer(Trainer):
         device, dtype = self.device.torch, self.device.dtype
         self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         run, placement = context.run, context.placement
-        self.masters: dict[str, nn.Parameter] = {}
         if run.precision == "bf16_params" and placement.variables == "replica":
-            self._keep_masters()
+            self.masters = Masters(self.parameters)
         self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
         if placement.reduction == "all_reduce" and placement.overlap and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
@@ -129,47 +88,17 @@ class ReplicatedTrainer(Trainer):
         elif placement.reduces_gradients:
             self._flatten_gradients()
 
-    def _keep_masters(self) -> None:
-        """Keep the values that are updated apart from those that compute, which become bfloat16."""
-        for name, parameter in self.parameters.items():
-            self.masters[name] = nn.Parameter(parameter.detach())
-            parameter.data = parameter.data.to(torch.bfloat16)
-
-    @torch.no_grad()
     def refresh(self) -> None:
-        if self.masters:
-            low: list[Tensor] = list(self.parameters.values())
-            torch._foreach_copy_(low, list(self.masters.values()))
+        if self.masters is not None:
+            self.masters.refresh()
 
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        if self.masters:
-            return self._master_optimizer(parameters)
-        optimizer = make_optimizer(self.context.rule, parameters, self.context.captured)
+        rule, captured = self.context.rule, self.context.captured
+        if self.masters is not None:
+            return self.masters.optimizer(rule, parameters, captured)
+        optimizer = make_optimizer(rule, parameters, captured)
         if self.scale is not None:
             self.scale.watch(optimizer)
-        return optimizer
-
-    def _master_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        """Make the rule over the masters of these parameters, which give them their gradients
-        before each step (kept no longer than it) and take their values after it.
-        """
-        names = {id(parameter): name for name, parameter in self.parameters.items()}
-        masters = [self.masters[names[id(parameter)]] for parameter in parameters]
-        optimizer = make_optimizer(self.context.rule, masters, self.context.captured)
-
-        def take(*_: Any) -> None:
-            for master, parameter in zip(masters, parameters, strict=True):
-                assert parameter.grad is not None
-                master.grad = parameter.grad.to(master.dtype)
-
-        @torch.no_grad()
-        def give(*_: Any) -> None:
-            torch._foreach_copy_(list[Tensor](parameters), list[Tensor](masters))
-            for master in masters:
-                master.grad = None
-
-        optimizer.register_step_pre_hook(take)
-        optimizer.register_step_post_hook(give)
         return optimizer
 
     def _wrap(self, counting: bool) -> None:
@@ -333,7 +262,8 @@ class ReplicatedTrainer(Trainer):
         return result
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
-        yield from (self.masters or self.parameters).items()
+        named = self.parameters if self.masters is None else self.masters.named
+        yield from named.items()
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
         return (
