@@ -149,12 +149,12 @@ FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
         (name, "last part only"): last_part_only
         for name in ("ddp in parts", "zero1 in parts", "exp4 in parts")
     },
-    ("zero1 in parts", "merged twice"): twice("", "_merge_after_backward"),
+    ("zero1 in parts", "merged twice"): twice("", "_reduce_after_backward"),
     ("local_sgd", "averaged a step late"): lambda trainer: trainer.optimizer.param_groups[0].update(
         {TRAINED: -1}
     ),
     ("local_sgd", "averaged in the first cycle only"): averaged_once,
-    ("ddp in parts", "merged at each"): lambda trainer: setattr(trainer, "_unmerged", nullcontext),
+    ("ddp in parts", "merged at each"): lambda trainer: setattr(trainer, "_no_sync", nullcontext),
 }
 """(run, fault) -> what plants it; the last of them trains right and moves too much."""
 EVERY = {**{(name, ""): (lambda trainer: None) for name in RUNS}, **FAULTS}
