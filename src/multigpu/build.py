@@ -19,7 +19,7 @@ from multigpu.spec.run import Run
 from multigpu.spec.schema import in_one_line
 from multigpu.spec.training import FIELDS as TRAINING_FIELDS
 from multigpu.spec.training import TrainingRun
-from multigpu.workloads import find_model, part_of, workloads
+from multigpu.workloads import description_of, part_of, workloads
 from multigpu.workloads.stages import places_of
 
 
@@ -78,7 +78,7 @@ def _can_evaluate(workload: str) -> bool:
 
 def case_of(run: Run) -> Case:
     """The Run with all that judges it; a ValueError where its model or its placement is unknown."""
-    model = find_model(run.workload, run.model)
+    model = description_of(run)
     row = find_placement(run.placement)
     workload = workloads()[run.workload]
     return Case(
