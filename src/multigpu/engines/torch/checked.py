@@ -178,8 +178,8 @@ def _reference(
     threads: int,
     usual: torch.dtype,
 ) -> list[dict[str, Tensor]]:
-    """What each replica's variables must equal. The placement is left out of `run`, so that those
-    that equal the same thing share it.
+    """Return the values that each replica's variables must equal. The placement is left out of
+    `run`, so that those that equal the same thing share it.
     """
     drawn = range(run.devices) if every > 1 else ranks
     source = Kept(open_source(run), drawn, steps, usual)
