@@ -210,7 +210,7 @@ class Examination:
             return 0
 
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
-        """Return the description of what was found out. timed: whether this CPU is what will train."""
+        """Return what was found out. timed: whether this CPU is what will train."""
         tried, rows = self.tried()
         arrays = self.cut(rows)
         if wrong := [
