@@ -1,4 +1,4 @@
-"""What the study must know of a user's job, found by training one step of it here, on the CPU and
+"""Find out what the study must know of a user's job by training one step of it here, on the CPU and
 on few samples.
 """
 
@@ -210,7 +210,7 @@ class Examination:
             return 0
 
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
-        """What was found out. timed: whether this CPU is what will train."""
+        """Return what was found out. timed: whether this CPU is what will train."""
         tried, rows = self.tried()
         arrays = self.cut(rows)
         if wrong := [

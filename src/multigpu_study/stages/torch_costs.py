@@ -1,4 +1,4 @@
-"""What each stage of a model costs on one device, and a copy between two, measured in PyTorch."""
+"""Measure in PyTorch the cost of each stage of a model on one device, and of a copy between two."""
 
 import tempfile
 import time

@@ -16,7 +16,7 @@ from multigpu.workloads import description_of
 
 @lru_cache(maxsize=2)
 def stored_values(file: str) -> dict[str, Tensor]:
-    """What a file holds of variables' first values, by name; read only where it is asked for."""
+    """Read variables' first values from a file, by name; read only where it is asked for."""
     found: dict[str, Tensor] = torch.load(file, weights_only=True, mmap=True)
     return found
 
