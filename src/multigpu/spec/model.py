@@ -93,7 +93,8 @@ class Section:
     variables: its own alone. takes: tensors that earlier sections give (what it reads of the batch
         is fed to where it runs).
     gives: tensor -> its elements, as multiples of a batch's extents ("rows", "once" for each
-        micro-batch whatever its rows, and rows looked up by table, padding included).
+        micro-batch whatever its rows, and rows looked up by table, padding included). What is given
+        once is a variable itself, under the name shared_NAME.
     work: forward operations, as such multiples too.
     """
 

@@ -1,7 +1,7 @@
 """Rules of a model that is parallel in itself: layers spread over devices, or each of them cut."""
 
 from multigpu.spec.model import Model
-from multigpu.spec.parallel import PARTITIONED
+from multigpu.spec.parallel import PARTITIONED, shard_sizes
 from multigpu.spec.rules.case import Case
 
 ACTIVATION_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2}
@@ -37,6 +37,55 @@ def micro_batches(case: Case) -> str | None:
     )
 
 
+def pipeline_schedule(case: Case) -> str | None:
+    """A schedule is of stages with a process each, and of as many micro-batches as it needs."""
+    run = case.run
+    pipelined = case.row.compute == "sections" and case.is_process_a_device
+    if not pipelined:
+        if run.pipeline_schedule is None:
+            return None
+        return (
+            f"pipeline_schedule {run.pipeline_schedule!r} has no meaning for placement"
+            f" {run.placement!r}: leave it out or choose 'pipeline'"
+        )
+    parts, degree = run.micro_batches or 1, case.dims.degree
+    named = f"micro_batches {run.micro_batches}"
+    if run.pipeline_schedule == "interleaved" and degree == 1:
+        return "pipeline_schedule 'interleaved' is of several devices a copy: leave it out"
+    if run.pipeline_schedule == "1f1b" and parts < degree:
+        return (
+            f"{named} is less than the {degree} stages that '1f1b' keeps busy: choose at least"
+            f" {degree}"
+        )
+    if run.pipeline_schedule == "interleaved" and parts % degree:
+        return (
+            f"{named} is no multiple of the {degree} devices over which stages interleave: choose"
+            f" {degree} or {2 * degree}"
+        )
+    sizes = set(shard_sizes(run, case.row))
+    if any(size % parts for size in sizes):
+        return (
+            f"a pipeline's micro-batches are equal, and {named} does not divide"
+            f" {min(size for size in sizes if size % parts)} rows: choose another batch_size"
+        )
+    return _unchained(case)
+
+
+def _unchained(case: Case) -> str | None:
+    """Why sections are no chain, each reading what the one before gives."""
+    before: set[str] = set()
+    once: set[str] = set()
+    for section in case.model.sections:
+        if set(section.takes) - before - once:
+            return (
+                f"a stage of a pipeline reads what the one before it gives, and section"
+                f" {section.name!r} of {case.run.model!r} reads further ones: choose layer_split"
+            )
+        once |= {name for name, size in section.gives.items() if "once" in size}
+        before = set(section.gives)
+    return None
+
+
 def partition(case: Case) -> str | None:
     """The model, its precision and its shards must be divisible as the placement divides them."""
     run = case.run
@@ -64,9 +113,10 @@ def _sections(case: Case) -> str | None:
             f"placement {run.placement!r} needs a model that declares its sections, and"
             f" {run.model!r} does not"
         )
+    degree *= 2 if run.pipeline_schedule == "interleaved" else 1
     if count < degree:
         return (
-            f"{run.model!r} has {count} sections, which cannot be spread over {degree} devices:"
+            f"{run.model!r} has {count} sections, which cannot be spread over {degree} stages:"
             f" choose at most {count}"
         )
     if run.cross_entropy is not None and run.execution != "eager":
