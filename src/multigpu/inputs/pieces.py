@@ -28,8 +28,8 @@ by its outcome.
 
 
 class CorpusSelection(NamedTuple):
-    """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most
-    `longest` pieces a side.
+    """The part of the corpus that an input keeps: one package's catalogs or all, and pairs of at
+    most `longest` pieces a side.
     """
 
     package: str | None
@@ -86,13 +86,13 @@ def split_catalogs(
 
 
 def catalog_rows() -> list[dict[str, str]]:
-    """The rows of the committed corpus's catalogs.csv."""
+    """Read the rows of the committed corpus's catalogs.csv."""
     with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def committed_corpus() -> tuple[ParallelText, str]:
-    """The committed corpus, and a fingerprint of all its files."""
+    """Read the committed corpus, and fingerprint all its files."""
     text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     return text, fingerprint(
         text.source.digest, text.target.digest, file_digest(CORPUS / "catalogs.csv")
