@@ -178,7 +178,7 @@ def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
 
 
 def beside_rate(row: Any, name: str) -> str:
-    """What is said beside the rate in this column: "MFU 0.42 of 989 TFLOP/s"; "" where no MFU is
+    """Say the MFU beside the rate in this column, "MFU 0.42 of 989 TFLOP/s"; "" where none is
     known, and of other columns.
     """
     mfu = mfu_of(row, name) if name in ("rate", "units_per_s") else math.nan

@@ -64,7 +64,7 @@ plus bytes written.
 
 
 def model_of(row: Any) -> Model:
-    """The description of a row's model, over sequences of the row's length."""
+    """Describe a row's model, over sequences of the row's length."""
     length = row["sequence_length"]
     return find_model(row["workload"], row["model"]).at(None if pd.isna(length) else int(length))
 
@@ -76,15 +76,15 @@ share of, however fast the device was measured to be.
 
 
 def peak_of(gpu: str, precision: str) -> float:
-    """The peak that MFU is a share of, FLOP/s; NaN: none is known of this device and precision."""
-    if precision != "bf16":
+    """Return the peak that MFU is a share of, FLOP/s; NaN: none is known of this device."""
+    if precision not in ("bf16", "bf16_params"):
         return math.nan
     return next((peak for part, peak in PEAKS.items() if part in gpu), math.nan)
 
 
 def mfu_of(row: Any, rate: str = "rate") -> float:
-    """Model FLOPs utilisation of a point or a Record: its operations by 6 N + 12 L C T a token over
-    those of its devices' peak. NaN: its units are no tokens, or no peak is known. rate: the column.
+    """Return the model FLOPs utilisation of a point or a Record: its operations by 6 N + 12 L C T a
+    token over those of its devices' peak. NaN: its units are no tokens, or no peak is known.
     """
     if row.get("unit") != "tokens":
         return math.nan
@@ -197,7 +197,7 @@ def memory_bytes_per_unit(model: Model, precision: str) -> float:
     16 bits, else four.
     """
     return model.memory_passes_per_unit * (
-        2 if precision in ("bf16", "fp16") else 8 if precision == "fp64" else 4
+        2 if precision in ("bf16", "bf16_params", "fp16") else 8 if precision == "fp64" else 4
     )
 
 
@@ -221,7 +221,7 @@ def bound_units_per_s(
     known = {quantity: ceiling.value for quantity, ceiling in ceilings(gpu).items()}
     arithmetic, memory, device_link, host_link = (
         known.get(quantity, math.inf)
-        for quantity in (precision, "memory", "device_link", "host_link")
+        for quantity in (precision.removesuffix("_params"), "memory", "device_link", "host_link")
     )
     spared = model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0
     compute_s = TRAINING_PASSES * (model.forward_flops_per_unit - spared) / arithmetic

@@ -32,13 +32,13 @@ LAW_VERSION = 1
 
 
 def length_of(run: Run, model: Model) -> int:
-    """Tokens of every sequence: as many as the model can read where the Run names none."""
+    """Return the tokens of every sequence: as many as the model can read where none are named."""
     return run.sequence_length or int(model.config.context)
 
 
 def token_batch(rank: int, sizes: Sequence[int], drawn: np.ndarray) -> Batch:
-    """A shard of sequences (rows, T + 1), int64: the first T are read, the last T are to be told;
-    each of these is a unit and a term of the loss.
+    """Make a shard of sequences (rows, T + 1), int64: the first T are read, the last T are to be
+    told; each of these is a unit and a term of the loss.
     """
     length = drawn.shape[1] - 1
     return Batch(
@@ -75,7 +75,7 @@ class DrawnTokens(Source):
 
 
 def synthetic_tokens(run: Run, model: Model) -> DrawnTokens:
-    """Random tokens, `run.sequence_length` in each sequence (default: the model's context)."""
+    """Draw tokens, `run.sequence_length` in each sequence (default: the model's context)."""
     return DrawnTokens(run, model)
 
 
@@ -92,8 +92,8 @@ class TokenStream:
 
 @lru_cache(maxsize=4)
 def read_stream(text: ParallelText, content: str, entries: int, package: str | None) -> TokenStream:
-    """The corpus in at most `entries` pieces, which both languages share, learned from its training
-    catalogs; once a process. content: fingerprint of its files.
+    """Read the corpus in at most `entries` pieces, which both languages share, learned from its
+    training catalogs; once a process. content: fingerprint of its files.
     """
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     kept, left, catalogs = split_catalogs(catalog_rows(), sources, targets, package)
@@ -114,8 +114,8 @@ def read_stream(text: ParallelText, content: str, entries: int, package: str | N
 
 
 def windows(stream: np.ndarray, length: int) -> np.ndarray:
-    """Sequences of length + 1 tokens, (count, length + 1): each begins with the last token of the
-    one before it; what is left at the end is left out.
+    """Cut sequences of length + 1 tokens, (count, length + 1): each begins with the last token of
+    the one before it; what is left at the end is left out.
     """
     return np.lib.stride_tricks.sliding_window_view(stream, length + 1)[::length]
 
@@ -147,13 +147,13 @@ class StreamTokens(Epochs):
         return token_batch(rank, self._sizes, drawn)
 
     def held_out(self) -> np.ndarray:
-        """Sequences that training never sees, (count, T + 1), int32."""
+        """Return the sequences that training never sees, (count, T + 1), int32."""
         return self._held_out
 
 
 def pieces(run: Run, model: Model) -> StreamTokens:
-    """The committed corpus without its held-out catalogs, English and German by turns, in as many
-    pieces as the model has entries, at most 8,000. `run.inputs` names whose catalogs.
+    """Read the committed corpus without its held-out catalogs, English and German by turns, in as
+    many pieces as the model has entries, at most 8,000. `run.inputs` names whose catalogs.
     """
     no_files(run)
     text, content = committed_corpus()

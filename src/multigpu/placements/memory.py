@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import astuple, dataclass
 
 from multigpu.placements import find_placement
-from multigpu.placements.step_bytes import item_bytes
+from multigpu.placements.step_bytes import gradient_bytes, item_bytes
 from multigpu.placements.traffic import assign, cut_elements, scattered_together
 from multigpu.spec.model import Model, block_of, optimizer_of
 from multigpu.spec.run import Run
@@ -63,8 +63,10 @@ def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
     if placement.copied_anew:
         return DeviceBytes(size, size, slots * size) if rank == 0 else DeviceBytes(0, 0, 0)
     if placement.variables == "replica":
+        own = size * gradient_bytes(run) // item  # of gradients, and of variables beside masters
+        weights = size if own == size else size + own
         return DeviceBytes(
-            size, size, slots * size, (devices - 1) * size if placement.reduction == "copy" else 0
+            weights, own, slots * size, (devices - 1) * own if placement.reduction == "copy" else 0
         )
     assigned = assign(placement, variables, devices)
     dense = item * sum(a.variable.elements for a in assigned if not a.by_row)

@@ -27,6 +27,11 @@ def item_bytes(run: Run) -> int:
     return 8 if run.precision == "fp64" else 4
 
 
+def gradient_bytes(run: Run) -> int:
+    """Return those of one element of a gradient that replicas of all variables send."""
+    return 2 if run.precision == "bf16_params" else item_bytes(run)
+
+
 def sliced_bytes(run: Run, model: Model) -> int:
     """Return the bytes that slicing a global batch on the first device moves: images out,
     predictions in and their gradients out, of all others.
@@ -90,11 +95,14 @@ def _moved(
     if placement.compute in PARTITIONED:
         return partition_bytes(run, model, lookups)
     if run.all_reduce_spec or run.wire_dtype:
-        item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else item_bytes(run)
+        item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else gradient_bytes(run)
         whole = (GradientRange(placement.algorithm or LIBRARY, None),)
         parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
         return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
-    moved = predicted_bytes(placement, variables, lookups, item_bytes(run), gradient_rows)
+    item = item_bytes(run) if placement.variables == "sharded" else gradient_bytes(run)
+    moved = predicted_bytes(placement, variables, lookups, item, gradient_rows)
+    if placement.variables == "sharded" and run.precision == "bf16_params":
+        moved["all_gather"] //= 2  # gathered in 16 bits; gradients are summed in 32
     if run.slicing and (rows := sum(shard_sizes(run)[1:])):
         extra = rows * ROW_BYTES[model.unit](run, model)
         moved["device_to_device"] = moved.get("device_to_device", 0) + extra

@@ -169,7 +169,7 @@ class Model:
         return self.declare_sections() if self.declare_sections else ()
 
     def at(self, sequence_length: int | None) -> Model:
-        """The description of this model over sequences of so many tokens (None: its own)."""
+        """Describe this model over sequences of so many tokens (None: as many as it can read)."""
         if self.at_length is None or sequence_length is None:
             return self
         return self.at_length(sequence_length)

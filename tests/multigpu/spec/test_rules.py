@@ -69,6 +69,7 @@ PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
         IMAGES | {"placement": "replicated_allreduce", "all_reduce_spec": "ring"},
         {"execution": "compiled"},
     ),
+    precision.bf16_params: (TOKENS | {"precision": "bf16_params"}, {"placement": "zero1"}),
     precision.half_precision: (IMAGES | {"precision": "fp16"}, {"placement": "zero1"}),
     gradients.micro_steps: (IMAGES | {"micro_steps": 4}, {"batch_size": 3}),
     gradients.micro_sync: (

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from multigpu.engines.common.context import Carries
 from multigpu.engines.torch import object_collectives
@@ -90,9 +90,13 @@ class FullyShardedTrainer(ReplicatedTrainer):
 
     def _shard(self) -> None:
         mesh = init_device_mesh(self.device.torch.type, (self.replicas,))
+        low = self.context.run.precision == "bf16_params"
+        policy = (
+            MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low else MixedPrecisionPolicy()
+        )
         reshard = self.context.run.reshard
         for part in [*gathered_parts(self.module).values(), self.module]:
-            sharded = fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
+            sharded = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
             # shards may be unequal: each one's loss is a share of the joined mean
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_custom_all_gather(CountedGather(self.wire))

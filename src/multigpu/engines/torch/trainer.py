@@ -217,6 +217,10 @@ class Trainer(ABC):
         the rest of what training keeps.
         """
 
+    def refresh(self) -> None:
+        """Bring what `owned` gives, which was written from outside, to what computes."""
+        return  # here both are the same tensors
+
     def piece(self, name: str, value: Tensor) -> Tensor:
         """What of a whole variable `owned` tells: all of it, unless the placement cuts
         variables.

@@ -37,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     gradients.wire_dtype,
     gradients.buckets_in_a_graph,
     gradients.all_reduce_spec,
+    precision.bf16_params,
     precision.half_precision,
     gradients.micro_steps,
     gradients.micro_sync,

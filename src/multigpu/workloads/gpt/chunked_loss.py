@@ -27,7 +27,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         exact = torch.float64 if kind == torch.float64 else torch.float32
         total = torch.zeros((), dtype=exact, device=x.device)
         weights = table.to(kind)
-        dx, dtable = (torch.empty_like(x), torch.zeros_like(table)) if wanted else (None, None)
+        dx = torch.empty_like(x) if wanted else None
+        dtable = torch.zeros_like(table, dtype=exact) if wanted else None  # a sum over stretches
         for start in range(0, len(x), chunk):
             rows = slice(start, start + chunk)
             own = x[rows].to(kind)
@@ -37,7 +38,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 dx[rows] = logits @ weights
                 dtable += logits.t() @ own
         if dx is not None and dtable is not None:
-            ctx.save_for_backward(dx, dtable)
+            ctx.save_for_backward(dx, dtable.to(table.dtype))
         return total
 
     @staticmethod
@@ -48,8 +49,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def chunked_cross_entropy(x: Tensor, table: Tensor, targets: Tensor, chunk: int = CHUNK) -> Tensor:
-    """The sum over tokens of the cross entropy of x (N, C) @ table (V, C) transposed, in autocast's
-    type where it is on; targets: (N,) int64.
+    """Return the sum over tokens of the cross entropy of x (N, C) @ table (V, C) transposed, in
+    autocast's type where it is on; targets: (N,) int64.
     """
     kind = arithmetic_type(x)
     with torch.autocast(x.device.type, enabled=False):

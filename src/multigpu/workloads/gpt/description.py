@@ -34,7 +34,7 @@ class GptConfig:
 
 
 def block_variables(config: GptConfig, layer: int) -> tuple[Variable, ...]:
-    """Of one block, in the order of the module's parameters; kernels are [outputs, inputs].
+    """Return one block's, in the order of the module's parameters; kernels are [outputs, inputs].
 
     The rows of `qkv` are head after head: of each its query's, its key's and its value's rows, so
     that a stretch of them is some heads. Starts: normal of 0.02, of what is added to the residual
@@ -67,8 +67,8 @@ def block_variables(config: GptConfig, layer: int) -> tuple[Variable, ...]:
 
 
 def variables(config: GptConfig) -> tuple[Variable, ...]:
-    """The table, the positions, each block's twelve and the last norm's two: with V entries, T
-    positions, L blocks of width C, (V + T) C + L (12 C^2 + 13 C) + 2 C parameters.
+    """Return the table, the positions, each block's twelve and the last norm's two: with V entries,
+    T positions, L blocks of width C, (V + T) C + L (12 C^2 + 13 C) + 2 C parameters.
     """
     n = config.width
     return (
@@ -81,8 +81,8 @@ def variables(config: GptConfig) -> tuple[Variable, ...]:
 
 
 def forward_flops_per_token(config: GptConfig, length: int) -> float:
-    """Operations of the forward pass for one token of a sequence of `length`: 2 N + 4 L C T, a
-    third of the 6 N + 12 L C T of training.
+    """Return the operations of the forward pass for one token of a sequence of `length`:
+    2 N + 4 L C T, a third of the 6 N + 12 L C T of training.
 
     N: all parameters, of which the table computes as the head; norms, biases and positions, 1% of
     the smallest published model, are counted as if they were matrices. T: all positions are
@@ -93,7 +93,7 @@ def forward_flops_per_token(config: GptConfig, length: int) -> float:
 
 
 def memory_passes_per_token(config: GptConfig) -> float:
-    """Numbers that a training step reads or writes for one token at least
+    """Return how many numbers a training step reads or writes for one token at least
     (`Model.memory_passes_per_unit`): a dense layer 3 for each input and output; attention that
     keeps no weights its three inputs and its output forward (4 C), these and the output's gradient
     backward, with three gradients written (8 C); the logits 5; the look-up 4. What a compiler may
@@ -105,7 +105,7 @@ def memory_passes_per_token(config: GptConfig) -> float:
 
 
 def sections(config: GptConfig, length: int) -> tuple[Section, ...]:
-    """The embedding, each block, and the head, to which the embedding hands the table itself
+    """Return the embedding, each block, and the head, to which the embedding hands the table itself
     (`once` a pass, however many rows): its gradient comes back with the tokens'.
     """
     n, vocabulary = config.width, config.vocabulary
@@ -134,9 +134,7 @@ def sections(config: GptConfig, length: int) -> tuple[Section, ...]:
 
 
 def describe(name: str, config: GptConfig, optimizer: Optimizer, length: int = 0) -> Model:
-    """The description of one transformer that reads sequences of `length` tokens (0: as many as it
-    can).
-    """
+    """Describe one transformer that reads sequences of `length` tokens (0: as many as it can)."""
     length = length or config.context
     return Model(
         name=name,

@@ -20,7 +20,7 @@ class Gpt(StepModule):
     def loss(
         self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors
     ) -> tuple[tf.Tensor, Tensors]:
-        """Of tokens and targets, (B, T) int64 each."""
+        """Return the loss of tokens and targets, (B, T) int64 each."""
         tokens, targets = batch["tokens"], batch["targets"]
         x = tf.gather(values["table"], tokens) + values["positions"][: tf.shape(tokens)[1]]
         x = self._dropped(x)
@@ -33,7 +33,7 @@ class Gpt(StepModule):
         return tf.reduce_sum(terms), {}
 
     def _block(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """(B, T, C) in the variables' type, in which the residual sum stays."""
+        """Compute (B, T, C) in the variables' type, in which the residual sum stays."""
         read = self._attend(values, name, self._norm(values, f"{name}.norm_1", x))
         x += self._dropped(tf.cast(self._dense(values, f"{name}.out", read), x.dtype))
         wide = self._dense(values, f"{name}.up", self._norm(values, f"{name}.norm_2", x))
@@ -41,7 +41,7 @@ class Gpt(StepModule):
         return x + self._dropped(tf.cast(added, x.dtype))
 
     def _attend(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
-        """What each token reads of itself and of those before it, heads side by side."""
+        """Let each token read itself and those before it, heads side by side."""
         batch, length, width = tf.shape(x)[0], tf.shape(x)[1], self.config.width
         heads, each = self.config.heads, width // self.config.heads
         by_head = tf.reshape(self._dense(values, f"{name}.qkv", x), [batch, length, heads, 3, each])
@@ -69,5 +69,5 @@ class Gpt(StepModule):
 
 
 def build(model: Model, form: Form) -> Gpt:
-    """The functions of a transformer."""
+    """Return the functions of a transformer."""
     return Gpt(model, form)

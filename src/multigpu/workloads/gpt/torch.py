@@ -13,15 +13,15 @@ from multigpu.workloads.gpt.description import GptConfig
 
 
 def build(model: Model, cross_entropy: str | None = None) -> nn.Module:
-    """The module of a transformer, its parameters uninitialised. cross_entropy: "library" (also
-    None), or "fused", which never holds all logits.
+    """Build the module of a transformer, its parameters uninitialised. cross_entropy: "library"
+    (also None), or "fused", which never holds all logits.
     """
     return Gpt(model, chunked_cross_entropy if cross_entropy == "fused" else library_loss)
 
 
 def library_loss(x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-    """The sum of cross entropies of x (N, C) @ table (V, C) transposed over targets (N,) int64, in
-    float32 or better.
+    """Return the sum of cross entropies of x (N, C) @ table (V, C) transposed over targets (N,)
+    int64, in float32 or better.
     """
     logits = F.linear(x, table)
     if logits.dtype in (torch.bfloat16, torch.float16):
@@ -52,7 +52,7 @@ class Block(nn.Module):
         return x + F.dropout(self.down(wide), dropout)
 
     def attend(self, x: Tensor) -> Tensor:
-        """What each token reads of itself and of those before it, heads side by side."""
+        """Let each token read itself and those before it, heads side by side."""
         by_head = self.qkv(x).unflatten(2, (-1, 3, self.head_width))  # (B, T, H, 3, C / H)
         q, k, v = (part.transpose(1, 2) for part in by_head.unbind(3))  # (B, H, T, C / H)
         dropout = self.share if self.training else 0.0
@@ -80,19 +80,19 @@ class Gpt(nn.Module):
         return {}
 
     def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
-        """Of tokens and targets, (B, T) int64 each, T at most the context; rows are ignored."""
+        """Return the loss of tokens and targets, (B, T) int64 each; rows are ignored."""
         x = self.embed(batch["tokens"])
         for block in self.blocks:
             x = block(x)
         return self.head(x, self.table, batch["targets"])
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Rows of the tokens and of their positions, (B, T) -> (B, T, C)."""
+        """Look up the tokens' and their positions' rows, (B, T) -> (B, T, C)."""
         x = F.embedding(tokens, self.table) + self.positions[: tokens.shape[1]]
         return F.dropout(x, self.config.dropout if self.training else 0.0)
 
     def head(self, x: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the loss of x (B, T, C) over targets (B, T)."""
+        """Return the sum of the loss of x (B, T, C) over targets (B, T)."""
         return self.loss(self.norm(x).flatten(0, 1), table, targets.flatten())
 
     def compile_parts(self) -> None:
@@ -109,8 +109,8 @@ Values = dict[str, Tensor]
 
 
 def section_functions(module: nn.Module) -> dict[str, Callable[[Values], Values]]:
-    """Section -> what it computes, from arrays of the batch and tensors that earlier sections gave
-    to what it gives ("loss": the last).
+    """Return what each section computes, from arrays of the batch and tensors that earlier ones
+    gave to what it gives ("loss": the last).
     """
     assert isinstance(module, Gpt)
     last = len(module.blocks) - 1

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multigpu.inputs.reviews import TABLE
 from multigpu.spec.model import Model
 from multigpu_study.workloads.deepconn.description import (
     TOWERS,
@@ -16,6 +15,7 @@ from multigpu_study.workloads.deepconn.description import (
     stages_of,
     through_tower,
 )
+from multigpu_study.workloads.deepconn.reviews import TABLE
 
 
 def stage_functions(model: Model) -> dict[str, Compute]:
