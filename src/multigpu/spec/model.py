@@ -123,12 +123,13 @@ class Splitting:
     """How a model's matrices are cut over devices. axes: variable -> the axis along which it is
     cut; others are whole on every device.
     exchanges: what one step then joins. equal: a size that must divide by the number of devices;
-        None: parts may differ by one.
+        None: parts may differ by one. equal_of: what it counts.
     """
 
     axes: Mapping[str, int]
     exchanges: tuple[Exchange, ...]
     equal: int | None = None
+    equal_of: str = "hidden units"
 
 
 @dataclass(frozen=True)

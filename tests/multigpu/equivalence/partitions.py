@@ -5,6 +5,7 @@ every workload that can be cut so.
 from typing import Any
 
 from multigpu.placements.row import Placement
+from multigpu.spec.rules.partition import uncuttable
 from multigpu.spec.run import Run
 from multigpu.workloads import find_model
 
@@ -58,6 +59,9 @@ def partitioned_runs(placement: Placement) -> list[Run]:
                 batch = 12  # micro-batches are equal
                 if len(described.sections) < 4 and "interleaved" in shape.values():
                     continue
+            degree = shape.get("model_parallel", shape["devices"])
+            if placement.compute == "split" and uncuttable(described, degree):
+                continue  # heads of a transformer are whole
             normalised = workload == "cnn"  # batch norm would see each micro-batch by itself
             shape = {
                 name: value

@@ -20,7 +20,13 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.split import Group, end_groups, groups_of
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, build_module
-from multigpu.engines.torch.variables import begun, flat_gradients, make_optimizer
+from multigpu.engines.torch.variables import (
+    begun,
+    flat_gradients,
+    make_optimizer,
+    materialise,
+    memory_like,
+)
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements.partition import SHARED, pipeline_stages, sent_on, shared_in
 from multigpu.placements.resolve import dims_of
@@ -149,7 +155,11 @@ class ScheduledTrainer(Trainer):
         device = self.device.torch
         blank = build_module(self.context.run)
         with FakeTensorMode(allow_non_fake_inputs=True):
-            blank.to_empty(device=device).to(self.device.dtype)
+            memory = {
+                name: memory_like(parameter, device, self.device.dtype)
+                for name, parameter in blank.named_parameters()
+            }
+            materialise(blank, memory, device, self.device.dtype)
             like = {
                 name: torch.empty(array.shape, dtype=array.dtype, device=device)
                 for name, array in arrays.items()

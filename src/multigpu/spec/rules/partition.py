@@ -115,10 +115,12 @@ def _sections(case: Case) -> None:
             f"placement {run.placement!r} needs a model that declares its sections, and"
             f" {run.model!r} does not"
         )
-    degree *= 2 if run.pipeline_schedule == "interleaved" else 1
+    over = "devices"
+    if run.pipeline_schedule == "interleaved":
+        degree, over = 2 * degree, "stages"
     if count < degree:
         raise Refused(
-            f"{run.model!r} has {count} sections, which cannot be spread over {degree} stages:"
+            f"{run.model!r} has {count} sections, which cannot be spread over {degree} {over}:"
             f" choose at most {count}"
         )
     if run.cross_entropy is not None and run.execution != "eager":
@@ -129,6 +131,11 @@ def _split(case: Case) -> None:
     run, named = case.run, f"placement {case.run.placement!r}"
     if reason := uncuttable(case.model, case.dims.degree):
         raise Refused(f"{named}: {reason}")
+    if run.cross_entropy == "fused":
+        raise Refused(
+            f"cross_entropy {run.cross_entropy!r} is of all logits, and {named} cuts them: leave it"
+            " out"
+        )
     if run.recurrence in ("fused", "persistent"):
         raise Refused(
             f"recurrence {run.recurrence!r} is one call for whole layers, and {named} cuts them:"
@@ -151,7 +158,7 @@ def uncuttable(model: Model, devices: int) -> str | None:
         )
     if splitting.equal is not None and splitting.equal % devices:
         return (
-            f"{splitting.equal} hidden units of {model.name!r} cannot be cut into {devices} equal"
-            " parts"
+            f"{splitting.equal} {splitting.equal_of} of {model.name!r} cannot be cut into"
+            f" {devices} equal parts"
         )
     return None
