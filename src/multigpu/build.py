@@ -11,6 +11,7 @@ from pydantic import AfterValidator
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SplitPlacement
+from multigpu.spec.errors import Refused
 from multigpu.spec.rules import judge
 from multigpu.spec.rules.case import Case, Stages
 from multigpu.spec.rules.training import TrainingCase, judge_training
@@ -23,14 +24,13 @@ from multigpu.workloads.stages import places_of
 
 
 def build_run(**fields: Any) -> Run:
-    """A Run with these fields. A ValueError says in one sentence which is unknown, of a wrong type
+    """Build a Run of these fields. `Refused` says in one sentence which is unknown, of a wrong type
     or of a value that cannot work.
     """
-    run = Run.built(**fields)
     try:
-        return judged(run)
+        return judged(Run.built(**fields))
     except ValueError as error:
-        raise ValueError(in_one_line(str(error))) from None
+        raise Refused(in_one_line(str(error))) from None
 
 
 def judged(run: Run) -> Run:
