@@ -92,6 +92,9 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
     "micro_sync": lambda value: "reduced at each",
+    "pipeline_schedule": lambda value: (
+        "one forward, one back" if value == "1f1b" else "interleaved stages"
+    ),
     "slicing": lambda value: "sliced on the first device",
     "recompute": lambda value: "recomputed" if value else "",
     "reshard": lambda value: "" if value else "kept gathered",

@@ -80,6 +80,9 @@ class Run(Spec):
             copies.
     micro_batches: into how many parts, one after another, each copy's batch passes the stages
         (None: one); layers over devices only.
+    pipeline_schedule: in which order a pipeline's stages work: all micro-batches forward, then all
+        back (None, GPipe), "1f1b", one forward and one back as soon as there is one, or
+        "interleaved", so too with two stages a device; placement `pipeline` only.
     micro_steps: parts of each shard that pass forward and backward one after another, their
         gradients added up, before variables are updated once (None: one); PyTorch with a process a
         device and replicas of the whole model.
@@ -164,6 +167,7 @@ class Run(Spec):
     energy_window_s: int | None = Field(default=None, ge=1)
     model_parallel: int | None = Field(default=None, ge=1)
     micro_batches: int | None = Field(default=None, ge=2, le=64)
+    pipeline_schedule: Literal["1f1b", "interleaved"] | None = None
     micro_steps: int | None = Field(default=None, ge=2, le=64)
     micro_sync: Literal["each"] | None = None
     slicing: Literal["device"] | None = None

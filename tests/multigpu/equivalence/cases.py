@@ -134,6 +134,7 @@ def name_of(run: Run) -> str:
     form += "".join(f"-{value}" for value in ways if value)
     form += f"-{run.micro_steps}{run.micro_sync or 'last'}" if run.micro_steps else ""
     form += f"-by{run.model_parallel}" if run.model_parallel else ""
+    form += f"-{run.micro_batches or 1}{run.pipeline_schedule}" if run.pipeline_schedule else ""
     form += "-sliced" if run.slicing else ""
     form += f"{'-recompute' * run.recompute}{'-kept' * (not run.reshard)}"
     return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
@@ -344,6 +345,7 @@ def reference_of(run: Run) -> dict[str, Any]:
         "micro_batches",
         "micro_sync",
         "slicing",
+        "pipeline_schedule",
     )
     plain: dict[str, Any] = dict.fromkeys(ways) | {"processes": "per_device", "execution": "eager"}
     plain |= {"recompute": False, "reshard": True}

@@ -126,6 +126,10 @@ PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
         LAYERS | {"placement": "layer_split", "processes": "one", "micro_batches": 2},
         {"placement": "tensor_split", "processes": "per_device"},
     ),
+    partition.pipeline_schedule: (
+        LAYERS | {"placement": "pipeline", "micro_batches": 2, "pipeline_schedule": "1f1b"},
+        {"micro_batches": 3},
+    ),
     partition.partition: (LAYERS, {"devices": 64, "batch_size": 64}),
 }
 """Of each rule: fields of a Run that can be measured, and what makes it the one that refuses."""

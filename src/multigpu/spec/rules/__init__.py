@@ -63,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     partition.model_parallel,
     partition.micro_batches,
     partition.partition,
+    partition.pipeline_schedule,
 )
 """In the order in which they are asked: a rule may rely on those before it."""
 
