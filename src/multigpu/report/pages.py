@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise import advised
-from multigpu.analysis.batching import as_published, batching_frame, counted_units
 from multigpu.analysis.collectives import collectives_frame, transfer, winners
 from multigpu.analysis.compare import (
     also,
@@ -25,7 +24,6 @@ from multigpu.analysis.compare import (
     stacked,
     versus,
 )
-from multigpu.analysis.curves import same_curve_table
 from multigpu.analysis.estimate import Estimate, estimate, keys_in
 from multigpu.analysis.expected_many import foretold
 from multigpu.analysis.explain_text import explained

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.curves import ALLOWED, curve_distance, same_curve_table
 from multigpu.analysis.training import curves_frame, reach_frame, training_frame
 from multigpu.grids.training import GRIDS, joined_placements
 from multigpu.records.training import TrainingRecord, TrainingStore
+from multigpu_study.analysis.curves import ALLOWED, curve_distance, same_curve_table
 from tests.multigpu.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
