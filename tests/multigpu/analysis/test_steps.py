@@ -1,6 +1,4 @@
-"""What steps tell, on planted numbers: waits, warm-up's end, losses beside the reference, the 2018
-study's timing, batching's costs.
-"""
+"""What steps tell, on planted numbers: waits, warm-up's end, losses beside the reference."""
 
 import math
 from typing import Any
