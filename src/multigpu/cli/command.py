@@ -153,6 +153,12 @@ def answered(run: Callable[Words, int]) -> Callable[Words, int]:
         except (ValueError, RuntimeError) as error:
             print(f"multigpu: {error}", file=sys.stderr)
             return 2 if isinstance(error, ValueError) else 1
+        except ModuleNotFoundError as error:
+            if (error.name or "multigpu").startswith("multigpu"):
+                raise
+            brings = 'pip install "multigpu[study]" brings it'
+            print(f"multigpu: {error.name} is not installed: {brings}", file=sys.stderr)
+            return 2
         except BrokenPipeError:  # `records | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0

@@ -24,6 +24,7 @@ from multigpu.user_model.joined import Gradients, note_of
 from multigpu.workloads.own.batches import arrays_of_step, batches_of
 from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job, pack, telling
+from multigpu.workloads.own.seals import keep_packed
 from multigpu.workloads.own.seeding import undisturbed
 
 # with which a model is tried where it takes them: few, since this is a CPU, and more than one,
@@ -355,6 +356,6 @@ def describe(
     folder.mkdir(parents=True, exist_ok=True)
     examination.store(folder / described.values)
     if packed:
-        (folder / described.job).write_bytes(packed)
+        keep_packed(described.job, packed)
     (folder / f"{described.name}.json").write_text(described.model_dump_json(indent=1))
     return described

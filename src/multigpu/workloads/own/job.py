@@ -261,7 +261,7 @@ def unpack(path: Path) -> Job:
     """Read a job that `pack` of this user wrote on this machine; a JobError where somebody else
     did, since reading it would run their code.
     """
-    content = opened(path.read_bytes())
+    content = opened(path.read_bytes()) if path.is_file() else None
     if content is None:
         raise JobError(
             f"{path.name} was not packed by you on this machine, and reading it would run what its"
