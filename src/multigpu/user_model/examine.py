@@ -153,9 +153,9 @@ class Examination:
                     " its parameters"
                 ),
             )
-        if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
+        if rows is not None and precision == "fp64":
             try:
-                self._joined(rows, model)
+                self._joined(model)
             except JobError:
                 self.divides = False
                 self.notes.append(
@@ -164,16 +164,31 @@ class Examination:
                 )
         return precision, ""
 
-    def _joined(self, rows: int, model: Any) -> None:
+    def _several(self) -> list[np.ndarray]:
+        """The first batches, joined until they hold `SAMPLES` samples or one is built unlike."""
+        arrays, step = self.arrays, 0
+        source = batches_of(self.framework, self.job, self.job.batch_size, self.replicas, 0, 0)
+        while len(arrays[0]) < SAMPLES:
+            step += 1
+            _, more = arrays_of_step(source, step)
+            if [array.shape[1:] for array in more] != [array.shape[1:] for array in arrays]:
+                break
+            arrays = [np.concatenate(pair) for pair in zip(arrays, more, strict=True)]
+        return arrays
+
+    def _joined(self, model: Any) -> None:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained
         depends on how a batch is shared out.
         """
+        arrays = self._several()
 
         def step(arrays: list[np.ndarray]) -> tuple[float, Gradients]:
             tried = self.step(arrays, model, "fp64")
             return tried.loss, tried.gradients
 
-        if note := note_of(step, self.arrays, rows, self.without_norms(model)):
+        if len(arrays[0]) < SAMPLES:
+            return
+        if note := note_of(step, arrays, SAMPLES, self.without_norms(model)):
             self.notes.append(note)
 
     @contextlib.contextmanager

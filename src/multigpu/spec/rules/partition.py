@@ -26,6 +26,19 @@ def model_parallel(case: Case) -> str | None:
     return None
 
 
+def pieces(case: Case) -> str | None:
+    """Whoever keeps a piece of each variable cuts it along its first dimension."""
+    if case.row.variables != "cut" or not case.is_process_a_device or case.run.devices == 1:
+        return None
+    whole = next((one.name for one in case.model.variables if not one.shape), None)
+    if whole is None:
+        return None
+    return (
+        f"placement {case.run.placement!r} cuts each variable along its first dimension, and"
+        f" {whole.removeprefix('model.')} has none: give it the shape (1,)"
+    )
+
+
 def micro_batches(case: Case) -> str | None:
     """Parts of a batch pass layers that are spread over devices."""
     run = case.run

@@ -239,7 +239,8 @@ def pack(job: Job) -> bytes:
     except Exception as error:
         raise JobError(
             f"job {job.title!r} cannot be handed to other processes ({type(error).__name__}:"
-            f" {error}): move what defines it to a file and name it, FILE.py:NAME"
+            f" {' '.join(str(error).split())[:150]}): move what defines it to a file and name it,"
+            " FILE.py:NAME"
         ) from None
     finally:
         for module in own:
