@@ -46,7 +46,7 @@ def _causes(result: Result) -> Iterator[tuple[float, str]]:
     larger first.
     """
     try:
-        placed = result.asked(None)
+        placed = result.chosen(None)
         told = parts(result, placed)
         slow = slow_rank(result, placed)
     except Missing:

@@ -76,7 +76,7 @@ class Recipe:
 
     @property
     def is_shared_out(self) -> bool:
-        """Whether the mean of shards' gradients is the joined batch's."""
+        """Whether the mean of shards' gradients is the global batch's."""
         apart = {*TOGETHER} & {*self.blocks}
         return not apart and self.loss not in ("sum", "tokens", "contrastive", "weighted")
 

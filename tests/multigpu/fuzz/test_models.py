@@ -1,5 +1,5 @@
 """Models as users write them, drawn brick by brick: each is examined, and what is examined trains
-as plain PyTorch trains the user's own module; under placements, as one process on the joined batch.
+as plain PyTorch trains the user's own module; under placements, as one process on the global batch.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from multigpu.engines.torch.checked import Kept, train_reference
 from multigpu.engines.torch.trainer import open_context
 from multigpu.spec.errors import JobError
 from multigpu.spec.run import Run
-from multigpu.user_model.asked import asked_runs
+from multigpu.user_model.candidates import candidate_runs
 from multigpu.user_model.examine import describe
 from multigpu.workloads.own.description import Described, know
 from multigpu.workloads.own.job import Job
@@ -39,8 +39,8 @@ from tests.multigpu.fuzz.strategies import examples, one_sentence
 from tests.multigpu.user_model import oracle
 
 STEPS = 3
-SHARDS_APART = "joined batch|joined batch's"
-"""What a note says where the mean of shards' gradients is not the joined batch's."""
+SHARDS_APART = "global batch|global batch's"
+"""What a note says where the mean of shards' gradients is not the global batch's."""
 
 
 @st.composite
@@ -124,7 +124,7 @@ def apart(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 
 def check_examined(recipe: Recipe, job: Job, found: Described) -> None:
     """What engines train of it equals the user's module in plain PyTorch; whether shards' means are
-    the joined batch's is said.
+    the global batch's is said.
     """
     run = run_of(job, found)
     builder = importlib.import_module("multigpu.workloads.own.torch")
@@ -175,7 +175,7 @@ def check_placed(
     names: Any,
 ) -> list[str]:
     """Each placement trains what its semantics says; returns those that were tried."""
-    runs, _ = asked_runs(job, found, folder, "all", 2, "cpu", a_repeat_s=0)
+    runs, _ = candidate_runs(job, found, folder, "all", 2, "cpu", a_repeat_s=0)
     several = [run for run in runs if run.devices > 1]
     chosen = [run for run in several if run.placement in names(several)]
     for run in chosen:

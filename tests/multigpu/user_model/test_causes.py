@@ -7,7 +7,7 @@ import pytest
 
 from multigpu.records.record import RecordStore
 from multigpu.runner.point import Point
-from multigpu.user_model.compare import Budget, asked_runs, measured_within
+from multigpu.user_model.compare import Budget, candidate_runs, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result, compared, keep
@@ -36,7 +36,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
                 (folder / shared).symlink_to(root / shared)
             job = load_job(f"{CAUSES}:{name}")
             described = describe(job, root / "jobs", 2, f"{CAUSES}:{name}")
-            runs, refused = asked_runs(job, described, folder, ["ddp"], 2, "cpu", a_repeat_s=0)
+            runs, refused = candidate_runs(job, described, folder, ["ddp"], 2, "cpu", a_repeat_s=0)
             keep(folder, described, runs, refused, 60)
             points += [Point(run, repeat) for run in runs for repeat in range(2)]
         store.check_writable()
@@ -67,7 +67,7 @@ def test_a_slow_rank_is_named_first(results: dict[str, Result]) -> None:
     causes = result.why_not_scaling("ddp").set_index("cause")["ms"]
     assert causes["waiting for rank 1, which is slower"] == pytest.approx(1e3 * RANK_S, rel=0.3)
     assert not [
-        cause for cause in result.why_not_scaling("independent")["cause"] if "merge" in cause
+        cause for cause in result.why_not_scaling("independent")["cause"] if "are reduced" in cause
     ]
 
 

@@ -21,7 +21,7 @@ from multigpu.grids import traced
 from multigpu.records.record import RecordStore
 from multigpu.report.notebooks import execute_one, read_notebook
 from multigpu.runner.point import Point
-from multigpu.user_model.compare import TRACED_STEPS, Budget, asked_runs, measured_within
+from multigpu.user_model.compare import TRACED_STEPS, Budget, candidate_runs, measured_within
 from multigpu.user_model.examine import describe
 from multigpu.user_model.placed import ONE
 from multigpu.user_model.result import Result, compared, keep
@@ -60,7 +60,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
             (folder / shared).symlink_to(root / shared)
         job = load_job(f"{MODELS}:{name}")
         described = describe(job, root / "jobs", 2, f"{MODELS}:{name}")
-        runs, refused = asked_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
+        runs, refused = candidate_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
         keep(folder, described, runs, refused, BUDGET_S)
         points += [
             Point(run, repeat)
@@ -69,7 +69,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         ]
     store.check_writable()
     measured_within(points, store, bar)
-    fastest = [compared(root / name).asked(None).run for name in JOBS]
+    fastest = [compared(root / name).chosen(None).run for name in JOBS]
     shown = [compared(root / SHOWN)[name].run for name in SHOWN_RUNS]
     measured_within(
         [Point(traced(run, TRACED_STEPS)) for run in dict.fromkeys([*fastest, *shown])], store, bar

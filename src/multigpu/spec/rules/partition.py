@@ -28,7 +28,7 @@ def model_parallel(case: Case) -> str | None:
 
 def pieces(case: Case) -> str | None:
     """Whoever keeps a piece of each variable cuts it along its first dimension."""
-    if case.row.variables != "cut" or not case.is_process_a_device or case.run.devices == 1:
+    if case.row.variables != "sharded" or not case.is_process_a_device or case.run.devices == 1:
         return None
     whole = next((one.name for one in case.model.variables if not one.shape), None)
     if whole is None:

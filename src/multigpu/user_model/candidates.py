@@ -60,7 +60,7 @@ def steps_for(
     )
 
 
-def asked_runs(
+def candidate_runs(
     job: Job | Examined,
     described: Described,
     folder: Path,
