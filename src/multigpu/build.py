@@ -11,9 +11,9 @@ from pydantic import AfterValidator
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.placements.stage_split import SplitPlacement
-from multigpu.spec.rules import refused
+from multigpu.spec.rules import judge
 from multigpu.spec.rules.case import Case, Stages
-from multigpu.spec.rules.training import TrainingCase, training_refused
+from multigpu.spec.rules.training import TrainingCase, judge_training
 from multigpu.spec.run import Run
 from multigpu.spec.schema import in_one_line
 from multigpu.spec.training import FIELDS as TRAINING_FIELDS
@@ -35,8 +35,7 @@ def build_run(**fields: Any) -> Run:
 
 def judged(run: Run) -> Run:
     """The Run itself, if it can be measured; a ValueError says why not."""
-    if (sentence := refused(case_of(run))) is not None:
-        raise ValueError(sentence)
+    judge(case_of(run))
     return run
 
 
@@ -58,13 +57,13 @@ def build_training_run(**fields: Any) -> TrainingRun:
 def judged_training(training: TrainingRun) -> TrainingRun:
     """The TrainingRun itself, if it can be trained; a ValueError says why not."""
     run = judged(training.run)
-    case = TrainingCase(
-        training=training,
-        row=find_placement(run.placement),
-        can_evaluate=partial(_can_evaluate, run.workload),
+    judge_training(
+        TrainingCase(
+            training=training,
+            row=find_placement(run.placement),
+            can_evaluate=partial(_can_evaluate, run.workload),
+        )
     )
-    if (sentence := training_refused(case)) is not None:
-        raise ValueError(sentence)
     return training
 
 

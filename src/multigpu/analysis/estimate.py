@@ -117,7 +117,7 @@ class Estimate:
         return f"{text} ({write(self.low).removesuffix(unit)} to {high})"
 
     def __rsub__(self, whole: float) -> Estimate:
-        """What is missing to `whole`: 1 - efficiency is the share lost."""
+        """Subtract from `whole`: 1 - efficiency is the share lost."""
         return Estimate(
             whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit
         )

@@ -145,8 +145,8 @@ def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links
 
 
 def demand_of_rows(rows: pd.DataFrame) -> Demand:
-    """What a step of these rows' Runs moves (rows of the frame, one series). ValueError: no formula
-    says it.
+    """Return the bytes that a step of these rows' Runs moves (rows of the frame, one series).
+    ValueError: no formula says it.
     """
     first = rows.iloc[0]
     if pd.notna(first["all_reduce_spec"]) or pd.notna(first["model_parallel"]):

@@ -1,5 +1,5 @@
-"""What a placement's merge takes on P devices when links carry what was measured or assumed:
-formulas, nothing fitted.
+"""Compute how long a placement's gradient reduction takes on P devices when links carry what was
+measured or assumed: formulas, nothing fitted.
 
 S: bytes that a replica hands in. P devices, nodes of g, m = P/g of them. L: bytes/s that a device's
     link carries one way inside a node,
@@ -47,8 +47,8 @@ class Links:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one replica's step moves, in bytes, whatever the number of devices.
-    reduced: handed to an all-reduce. copied: sent to every other replica. host: to and from the
+    """Bytes that one replica's step moves, whatever the number of devices. reduced: handed to an
+    all-reduce. copied: sent to every other replica. host: to and from the
         host. pulled, pushed: of each variable,
     from and to where it lives. elements: by which they are spread; none: all live on the first.
         overlaps: merging begins in backward.
@@ -116,8 +116,8 @@ def demand_of(
 
 
 def fullest(demand: Demand, devices: int) -> tuple[float, float]:
-    """What every replica fetches from, and sends to, the device that holds most of what travels, in
-    bytes.
+    """Return the bytes that every replica fetches from, and sends to, the device that holds most of
+    what travels.
     """
     if not demand.elements:
         return sum(demand.pulled), sum(demand.pushed)

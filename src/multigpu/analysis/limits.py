@@ -1,4 +1,6 @@
-"""What a machine cannot exceed: ceilings with their source, and the units a second they allow."""
+"""Bound a rate by what a machine cannot exceed: ceilings with their source, and the units a second
+they allow.
+"""
 
 import math
 from collections.abc import Mapping

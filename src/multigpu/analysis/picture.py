@@ -62,7 +62,9 @@ class Picture(Figure):
         self.narrow: Picture | None = None
 
     def saved(self) -> Shown:
-        """What a page shows of it; its SVG and CSV are written where it has a name (`save`)."""
+        """Save a figure and return how a page shows it; its SVG and CSV are written where it has a
+        name (`save`).
+        """
         return save(self, self.name) if self.name else shown(self, "figure")
 
     def _repr_html_(self) -> str:

@@ -23,7 +23,7 @@ PAGE_MACHINE: list[str] = []
 
 @dataclass(frozen=True)
 class Shown:
-    """What a notebook cell or a page shows of a saved figure or a table."""
+    """A saved figure or a table as a notebook cell or a page shows it."""
 
     html: str
 
@@ -35,7 +35,7 @@ class Shown:
 
 
 def folded(summary: str, *parts: Shown) -> Shown:
-    """What a page keeps one click away; the summary's backticks are code."""
+    """Fold content away, one click from the reader; the summary's backticks are code."""
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
     return Shown(
         f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n"

@@ -52,7 +52,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def device_word(device_type: str) -> str:
-    """What one device is called: "GPU", or "CPU process"."""
+    """Return the word for one device: "GPU", or "CPU process"."""
     return "CPU process" if device_type == "cpu" else "GPU"
 
 
@@ -154,7 +154,9 @@ def way_words(row: Any) -> str:
 
 
 def job_words(row: Any) -> str:
-    """What a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
+    """Describe the job that a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on
+    4 GPUs".
+    """
     said = {
         name: field_words(name, row[name])
         for name in (

@@ -28,8 +28,8 @@ by its outcome.
 
 
 class CorpusSelection(NamedTuple):
-    """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most
-    `longest` pieces a side.
+    """The part of the corpus that an input keeps: one package's catalogs or all, and pairs of at
+    most `longest` pieces a side.
     """
 
     package: str | None

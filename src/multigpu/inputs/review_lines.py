@@ -30,7 +30,7 @@ def review_words(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Review:
-    """What one user wrote about one item, and the rating given."""
+    """One user's text about one item, and the rating given."""
 
     user: str
     item: str

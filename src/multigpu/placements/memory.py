@@ -1,5 +1,5 @@
-"""What a placement keeps on one device between two steps, read off its row, and which placements a
-model then fits under.
+"""Count what a placement keeps on one device between two steps, read off its row, and which
+placements a model then fits under.
 """
 
 from collections import Counter
@@ -29,8 +29,8 @@ class DeviceBytes:
 
 
 def kept_on(run: Run, model: Model, rank: int = 0) -> DeviceBytes:
-    """What the placement keeps on device `rank`, in PyTorch with a process a device; a ValueError
-    where it cuts one model into parts.
+    """Count the bytes that the placement keeps on device `rank`, in PyTorch with a process a
+    device; a ValueError where it cuts one model into parts.
     """
     placement = find_placement(run.placement)
     variables = model.variables

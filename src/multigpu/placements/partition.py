@@ -85,8 +85,8 @@ class SectionCrossing:
 
 
 def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[SectionCrossing]:
-    """What travels between devices when section i runs on device `places[i]`; once to each device,
-    however many sections take it there.
+    """Return the tensors that travel between devices when section i runs on device `places[i]`;
+    once to each device, however many sections take it there.
     """
     found = []
     for section, start in zip(sections, places, strict=True):

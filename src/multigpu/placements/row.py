@@ -131,7 +131,9 @@ class Placement(Data):
 
     @property
     def travels(self) -> Literal["nothing", "rows", "tables", "activations"]:
-        """What an embedding sends to a replica each step, or parts of one model each other."""
+        """The kind of data that an embedding sends to a replica each step, or parts of one model
+        each other.
+        """
         if self.compute in ("sections", "split"):
             return "activations"
         return (

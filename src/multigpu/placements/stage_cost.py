@@ -1,5 +1,5 @@
-"""What a step costs under any placement of a model's stages, from the measured cost of each stage
-and of copies, and which costs least.
+"""Predict the time of a step under any placement of a model's stages, from the measured cost of
+each stage and of copies, and which costs least.
 
 The model. Devices work side by side. A device runs what it is asked in order; so does the link from
 one device to another, beside what both compute. A host's thread starts work in order and goes on at
@@ -143,7 +143,7 @@ class _Clock:
 
 @dataclass(frozen=True)
 class Pricing:
-    """What placements of a graph's stages cost for a batch of `rows`. places: of all stages, the
+    """Prices placements of a graph's stages for a batch of `rows`. places: of all stages, the
     host's too.
     """
 

@@ -27,8 +27,8 @@ def item_bytes(run: Run) -> int:
 
 
 def sliced_bytes(run: Run, model: Model) -> int:
-    """What slicing a global batch on the first device moves: images out, predictions in and their
-    gradients out, of all others.
+    """Return the bytes that slicing a global batch on the first device moves: images out,
+    predictions in and their gradients out, of all others.
     """
     config = model.config
     image = config.channels * config.image_size**2 * item_bytes(run)

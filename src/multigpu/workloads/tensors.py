@@ -1,4 +1,4 @@
-"""What PyTorch's modules of several workloads ask of a tensor."""
+"""Share operations on tensors among PyTorch's modules of several workloads."""
 
 import torch
 from torch import Tensor

@@ -97,7 +97,7 @@ def measured_s(runs: Mapping[str, Run], machine: str, records: RecordStore) -> d
 
 
 def predicted(name: str, pricing: Pricing, places: Places) -> Predicted:
-    """What the costs say of one placement of the placed stages."""
+    """Predict one placement of the placed stages from their costs."""
     graph = pricing.graph
     full = graph.check(places, max(places.values()) + 1)
     return Predicted(
@@ -198,8 +198,8 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
 
 
 def print_costs() -> None:
-    """What the process that measures the stages does: {"run": ..., "sizes": [...], "calls": n} on
-    its input, the costs as one line.
+    """Measure the stages in this process and print their costs: {"run": ..., "sizes": [...],
+    "calls": n} on its input, the costs as one line.
     """
     end_with_parent()
     asked = json.loads(sys.stdin.read())
@@ -232,7 +232,7 @@ def found_runs(record: StageRecord) -> tuple[list[Run], list[Run]]:
 
 
 def describe(record: StageRecord) -> str:
-    """What was found, a line a placement."""
+    """Describe the findings, a line a placement."""
     lines = [f"{record.run.label()}: {record.tried} placements priced, all there are"]
     if record.host_model_errors:
         missed = ", ".join(

@@ -1,4 +1,4 @@
-"""What all frameworks' engines have in common: what follows from a Run alone, and how a user's
+"""Share the context of a trainer among frameworks: what follows from a Run alone, and how a user's
 model is compared. Imports no framework.
 """
 
@@ -123,8 +123,8 @@ def functions_of(run: Run) -> dict[str, Any]:
 
 
 def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
-    """What makes a batch's arrays for the stages of the Run's model, and array -> the device of the
-    stage that reads it.
+    """Return the maker of a batch's arrays for the stages of the Run's model, and array -> the
+    device of the stage that reads it.
     """
     staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
     assert staged
@@ -161,7 +161,7 @@ class RunSession:
         return shards
 
     def part(self, place: int, window: TimedWindow, state: DeviceState | None) -> dict[str, Any]:
-        """What is known in every framework of the replica at `place` among those of this process,
+        """Return the framework-free figures of the replica at `place` among those of this process,
         after the timed steps.
         """
         first, leads = self.run.warmup_steps, dims_of(self.run).leads(self.devices.ranks[place])
@@ -201,7 +201,7 @@ _known: dict[Run, Equivalence | None] = {}
 
 
 def told_once(run: Run, compare: Callable[[], Equivalence | None]) -> dict[str, Any]:
-    """What a Run's comparison found, as parts of a Record say it; a process compares a Run once."""
+    """Return a Run's comparison as parts of a Record hold it; a process compares a Run once."""
     if run not in _known:
         _known[run] = compare()
     found = _known[run]

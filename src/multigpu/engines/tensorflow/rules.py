@@ -20,10 +20,10 @@ STEP, RATE, EPSILON, TERMS = (
 
 
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
-    """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon,
-    each replica's divisor. Adam's bias corrections enter here, in float64: w <- w - rate sqrt(c2) /
-    c1 x m / (sqrt(v) + epsilon sqrt(c2)), with c = 1 - beta^(step + 1): PyTorch's rule, whose
-    epsilon stands beside the corrected root, multiplied out.
+    """Return the numbers that a step needs, shape (3 + replicas,): its index, the rule's rate and
+    epsilon, each replica's divisor. Adam's bias corrections enter here, in float64: w <- w - rate
+    sqrt(c2) / c1 x m / (sqrt(v) + epsilon sqrt(c2)), with c = 1 - beta^(step + 1): PyTorch's rule,
+    whose epsilon stands beside the corrected root, multiplied out.
     """
     rate, epsilon = rule.rate, 0.0
     if rule.name == "adam":

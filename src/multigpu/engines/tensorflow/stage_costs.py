@@ -1,5 +1,5 @@
-"""What each stage of a model costs on one device, and a copy between two: what each further pass
-adds to one graph, as calls cost more.
+"""Measure the cost of each stage of a model on one device, and of a copy between two: what each
+further pass adds to one graph, as calls cost more.
 """
 
 import math
@@ -93,8 +93,8 @@ class PassClock:
         )
 
     def difference_s(self, short: Callable[[], Any], long: Callable[[], Any]) -> float:
-        """What each further pass of `long` takes; called in turn, so that a busy moment of the host
-        meets both.
+        """Return the seconds of each further pass of `long`; called in turn, so that a busy moment
+        of the host meets both.
         """
         found = sorted(self.each(long) - self.each(short) for _ in range(3))
         return max(0.0, found[1]) / MORE
@@ -244,7 +244,7 @@ def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
             return source[:1] + 1.0
 
     def added_s(form: Callable[[int, int], tf.Tensor], count: int) -> float:
-        """What one crossing adds."""
+        """Return the seconds that one crossing adds."""
         calls: list[Callable[[], Any]] = [partial(form, other, count) for other in (1, 0)]
         far, near = (tf.function(call, autograph=False) if clock.graph else call for call in calls)
         found = sorted(clock.each(far) - clock.each(near) for _ in range(3))

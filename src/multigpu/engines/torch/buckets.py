@@ -230,8 +230,10 @@ class BucketReducer:
     def no_sync(self) -> Iterator[None]:
         """While this lasts, gradients add up where they are and none is sent."""
         self.holding = True
-        yield
-        self.holding = False
+        try:
+            yield
+        finally:
+            self.holding = False
 
     def _send(self, bucket: Bucket) -> None:
         if self.in_backward and self.wire.replicas == 1:

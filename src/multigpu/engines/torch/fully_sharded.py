@@ -112,8 +112,10 @@ class FullyShardedTrainer(ReplicatedTrainer):
     @contextmanager
     def _no_sync(self) -> Iterator[None]:
         self._synchronise(False)
-        yield
-        self._synchronise(True)
+        try:
+            yield
+        finally:
+            self._synchronise(True)
 
     def _synchronise(self, wanted: bool) -> None:
         if isinstance(self.module, FSDPModule):
