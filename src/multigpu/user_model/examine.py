@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -47,13 +47,14 @@ class Examination:
     """A job on its way to a description. Each framework says how its models are made, trained for
     one step, and stored.
     shapes: variable -> its shape, of those that are trained; tied: further names of one variable ->
-        its first; frozen: all others.
+        its first; frozen: all others. hooked: with a hook on their gradient.
     """
 
     framework: Literal["torch", "tensorflow"]
     shapes: dict[str, tuple[int, ...]]
     tied: dict[str, str]
     frozen: list[str]
+    hooked: Sequence[str] = ()
     stored: dict[str, Any]
 
     def __init__(self, job: Job, replicas: int) -> None:
@@ -255,6 +256,7 @@ class Examination:
             "fixed": fixed,
             "idle": reached.idle,
             "seldom": reached.seldom,
+            "hooked": [name for name in self.hooked if name not in fixed],
             "optimizer": asdict(self.job.optimizer),
             "structure": self.structure,
             "framework": self.framework,

@@ -28,7 +28,7 @@ BLOCKS = (
     *("linear", "mlp", "layer_norm", "batch_norm", "group_norm", "residual", "dropout"),
     *("lstm", "gru", "rnn", "attention", "encoder", "convolution", "convolution_norm"),
     *("experts", "buffer", "wide_buffer", "unsaved_buffer", "counter", "whole_buffer"),
-    *("hook", "pre_hook", "gradient_hook", "parameter_hook", "backward_hook"),
+    *("hook", "pre_hook", "gradient_hook", "parameter_hook", "late_hook", "backward_hook"),
     *("frozen", "half_frozen", "unused", "empty", "gate", "scalar", "weight_norm", "orthogonal"),
     *("shared", "list", "dictionary", "recomputed", "own_function", "odd_view", "tall", "clamped"),
     *("seldom", "detached", "loop", "complex", "bilinear", "prelu", "einsum", "in_place"),
@@ -49,8 +49,8 @@ LOSSES = (
 )
 FORMS = ("tuple", "dict", "named", "nested", "list")
 RULES = {
-    "sgd": lambda: multigpu.SGD(0.1),
-    "momentum": lambda: multigpu.SGD(0.05, momentum=0.9, weight_decay=0.01),
+    "sgd": lambda: multigpu.SGD(0.01),
+    "momentum": lambda: multigpu.SGD(0.005, momentum=0.9, weight_decay=0.01),
     "adam": lambda: multigpu.Adam(0.01),
     "adamw": lambda: multigpu.AdamW(0.01, weight_decay=0.1),
 }
@@ -115,6 +115,10 @@ class Doubled(torch.autograd.Function):
     def backward(context: Any, gradient: Tensor) -> Tensor:
         (x,) = context.saved_tensors
         return gradient * x.sign() * 2
+
+
+def halve(parameter: Tensor) -> None:
+    parameter.grad.mul_(0.5)
 
 
 def as_sequence(x: Tensor) -> Tensor:
@@ -235,6 +239,9 @@ class Part(nn.Module):
 
     def make_parameter_hook(self, width: int) -> None:
         self.layer.weight.register_hook(lambda gradient: gradient * 0.5)
+
+    def make_late_hook(self, width: int) -> None:
+        self.layer.bias.register_post_accumulate_grad_hook(halve)
 
     def make_backward_hook(self, width: int) -> None:
         self.layer.register_full_backward_hook(

@@ -47,7 +47,8 @@ class Described(Data):
     variables: (name, shape) of all that is trained, tables: those looked up by row; flat: those
         whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained; idle:
-        those of them that no examined batch gave a gradient. seldom: trained ones that only some
+        those of them that no examined batch gave a gradient. hooked: trained ones with a hook on
+        their gradient. seldom: trained ones that only some
         did.
     structure: how a batch's tensors make the model's arguments. leaves: what each is. any_rows:
         whether any number of samples will do.
@@ -71,6 +72,7 @@ class Described(Data):
     fixed: list[str]
     idle: list[str] = []
     seldom: list[str] = []
+    hooked: list[str] = []
     optimizer: dict[str, Any]
     structure: Any
     framework: Literal["torch", "tensorflow"] = "torch"
