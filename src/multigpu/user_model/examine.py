@@ -166,11 +166,14 @@ class Examination:
         return precision, ""
 
     def _several(self) -> list[np.ndarray]:
-        """The first batches, joined until they hold `SAMPLES` samples or one is built unlike."""
-        arrays, step = self.arrays, 0
+        """The first batches, as many as there are until one is built unlike, or all hold samples
+        enough to choose unequal halves from.
+        """
+        arrays = self.arrays
         source = batches_of(self.framework, self.job, self.job.batch_size, self.replicas, 0, 0)
-        while len(arrays[0]) < SAMPLES:
-            step += 1
+        for step in range(1, SAMPLES):
+            if len(arrays[0]) >= SAMPLES**2:
+                break
             _, more = arrays_of_step(source, step)
             if [array.shape[1:] for array in more] != [array.shape[1:] for array in arrays]:
                 break

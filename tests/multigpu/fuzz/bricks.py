@@ -54,8 +54,6 @@ RULES = {
     "adam": lambda: multigpu.Adam(0.01),
     "adamw": lambda: multigpu.AdamW(0.01, weight_decay=0.1),
 }
-TOGETHER = ("batch_norm", "convolution_norm")
-"""Blocks that look at other samples of a shard."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +73,11 @@ class Recipe:
     given: bool = False
 
     @property
-    def is_shared_out(self) -> bool:
-        """Whether the mean of shards' gradients is the global batch's."""
-        apart = {*TOGETHER} & {*self.blocks}
-        return not apart and self.loss not in ("sum", "tokens", "contrastive", "weighted")
+    def positions(self) -> int:
+        """Of a sample, as the model gives them."""
+        if self.reads == "vector" or (self.reads in ("ids", "mixed") and self.table == "bag"):
+            return 1
+        return 4 * (self.length + 1) if self.reads == "image" else self.length
 
 
 class Pair(NamedTuple):
@@ -512,8 +511,7 @@ def out_of(loss: Tensor, out: Tensor) -> Named:
 
 def token_loss(out: Tensor, target: Tensor) -> Tensor:
     """A mean over the tokens that count, of which samples have unequally many."""
-    flat = target[:, : out.shape[1]] if out.ndim == 3 else target[:, 0]
-    return F.cross_entropy(out.reshape(-1, out.shape[-1]), flat.reshape(-1), ignore_index=-1)
+    return F.cross_entropy(out.reshape(-1, out.shape[-1]), target.reshape(-1), ignore_index=-1)
 
 
 def contrastive_loss(out: Tensor, target: Tensor) -> Tensor:
@@ -576,8 +574,8 @@ def batch_of(recipe: Recipe, n: int, generator: torch.Generator) -> Any:
     second = numbers(n, width) if recipe.reads == "mixed" else None
     classes = torch.randint(CLASSES, (n,), generator=generator)
     if recipe.loss == "tokens":
-        target = torch.randint(CLASSES, (n, 64), generator=generator)
-        left = torch.rand(n, 64, generator=generator) < 0.4
+        target = torch.randint(CLASSES, (n, recipe.positions), generator=generator)
+        left = torch.rand(n, recipe.positions, generator=generator) < 0.4
         left[:, 0] = False
         target = target.masked_fill(left, -1)
     elif recipe.loss in ("classes", "smoothed", "weighted"):

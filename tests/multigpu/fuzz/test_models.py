@@ -78,6 +78,8 @@ def processes() -> Iterator[Processes]:
 def is_right_to_refuse(recipe: Recipe, said: str) -> bool:
     """Whether a drawn model may be refused in these words."""
     one_sentence(said)
+    if "more than 1 value per channel" in said:
+        return recipe.size == 1
     if "register_post_accumulate_grad_hook" in said:
         return "late_hook" in recipe.blocks
     if "has a hook on" in said:
@@ -146,7 +148,8 @@ def check_examined(recipe: Recipe, job: Job, found: Described) -> None:
         assert any("momentum and decay go on" in note for note in found.notes), distance
     joined, _ = oracle.trained(job, 2, 1, together=True, seed=run.seed)
     halves, _ = oracle.trained(job, 2, 1, seed=run.seed)
-    if apart(halves, joined) > 1e-8:
+    # a branch that a whole batch decides is met by chance
+    if apart(halves, joined) > 1e-8 and "seldom" not in recipe.blocks:
         assert any(re.search(SHARDS_APART, note) for note in found.notes), found.notes
 
 
@@ -221,6 +224,10 @@ FOUND = (
     Recipe("vector", blocks=("parameter_hook",), loss="own", rule="adam"),
     # a hook after accumulation, called twice in the reference and once under placements
     Recipe("vector", blocks=("late_hook",), loss="own"),
+    # a mean over tokens whose first four samples have equally many
+    Recipe(
+        "sequence", blocks=("tall",), loss="tokens", form="dict", rule="adamw", width=6, length=4
+    ),
     # a model that PyTorch does not pickle was refused in several lines
     Recipe("sequence", blocks=("orthogonal",), loss="own_dataclass", length=1, given=True),
 )
