@@ -15,7 +15,7 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.forecast import forecast
 from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, lines_of, measured_links
-from multigpu.analysis.forecast_reduction import Links, demand_of, reduction_seconds
+from multigpu.analysis.forecast_reduction import Links, NoFormula, demand_of, reduction_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.query import CHANGES, measure_command, plainest, run_of
@@ -23,6 +23,7 @@ from multigpu.analysis.read import frames, machines_of, steps_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
 from multigpu.build import build_run
 from multigpu.placements import find_placement
+from multigpu.spec.errors import Refused
 from multigpu.spec.run import Run
 from multigpu.workloads import description_of, workloads
 
@@ -136,7 +137,7 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
             or _of_kin(run, where(every, gpu=own["gpu"].iloc[0]), links)
             or _of_model(run, own, rows, links)
         )
-    except ValueError:
+    except (Refused, NoFormula):
         return None
 
 
@@ -302,7 +303,7 @@ def by_nearness(points: pd.DataFrame, run: Run, batch: float | None = None) -> p
     return points.loc[order.index]
 
 
-def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected:
+def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected | None:
     """One device as this model, or else others, use the machine's ceilings; no step is shorter than
     any of it that was launched so, and the band is that in which 95% of what was measured so lies;
     of what the merge takes all, none or, in the middle, half is hidden.
@@ -314,7 +315,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
         description_of(run), str(own["gpu"].iloc[0]), run.precision, 1, 1.0
     ).units_per_s
     if ones.empty or akin.empty or not math.isfinite(ceiling):
-        raise ValueError("nothing alike was measured on this machine")
+        return None
     known = "model" if run.model in set(launched["model"]) else "workload"
     least_s = launched.groupby(known)["step_time_s"].min()
     ones = ones.merge(bounds(ones)[["key", "bound", "share_of_bound"]], on="key").dropna(

@@ -45,6 +45,10 @@ class Links:
             )
 
 
+class NoFormula(ValueError):
+    """No formula says what a placement moves; the sentence says why."""
+
+
 @dataclass(frozen=True)
 class Demand:
     """Bytes that one replica's step moves, whatever the number of devices. reduced: handed to an
@@ -67,7 +71,7 @@ def demand_of(
     placement: Placement, variables: Sequence[Variable], rows: float = 0.0, item_bytes: int = 4
 ) -> Demand:
     """The Demand of a placement's row; rows: that a replica looks up in each embedding table.
-    ValueError: no formula here.
+    NoFormula: nothing here says what it moves.
     """
     if placement.travels == "activations" or not placement.semantics.facts.is_reproducible:
         why = (
@@ -75,7 +79,7 @@ def demand_of(
             if placement.travels == "activations"
             else "its replicas do not wait for each other"
         )
-        raise ValueError(
+        raise NoFormula(
             f"{placement.name}: {why}, so its step does not follow from what is reduced"
         )
     if placement.reduction == "halves" or placement.algorithm not in (
@@ -83,7 +87,7 @@ def demand_of(
         "ring",
         "central_server",
     ):
-        raise ValueError(
+        raise NoFormula(
             f"{placement.name}: no formula for how its reduction grows with the number of devices"
         )
     reduced = copied = host = 0.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.estimate import WRITTEN, Estimate, keys_in
+from multigpu.analysis.estimate import WRITTEN, Estimate, beside_rate, keys_in
 from multigpu.analysis.points import Missing
 from multigpu.analysis.words import COLUMNS, named
 
@@ -67,7 +67,8 @@ class _Row(Formatter):
                 low, high = (
                     float(self.row.get(f"{name}_{end}", float("nan"))) for end in ("low", "high")
                 )
-                figure = Estimate(float(figure), low, high)
+                beside = beside_rate(self.row, name)
+                figure = Estimate(float(figure), low, high, beside=beside)
             return format(figure, format_spec)
         return named(name, figure)
 

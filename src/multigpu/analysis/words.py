@@ -92,6 +92,9 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "micro_steps": lambda value: f"{value} micro-steps",
     "local_steps": lambda value: f"averaged every {value} steps",
     "micro_sync": lambda value: "reduced at each",
+    "slicing": lambda value: "sliced on the first device",
+    "recompute": lambda value: "recomputed" if value else "",
+    "reshard": lambda value: "" if value else "kept gathered",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",
@@ -168,6 +171,8 @@ def job_words(row: Any) -> str:
             "optimizer",
         )
     }
+    if row.get("unit") == "tokens" and said["sequence_length"]:
+        said["sequence_length"] = f"{row['sequence_length']:,} tokens per sequence"
     said["batch_size"] += (
         f" per {device_word(row['device_type'])}" if row["scaling"] == "weak" else " in all"
     )

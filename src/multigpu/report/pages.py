@@ -41,6 +41,8 @@ from multigpu.analysis.frame import step_times
 from multigpu.analysis.interference import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
+from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
+from multigpu.analysis.matrix_plot import heat
 from multigpu.analysis.memory import largest, peaks_beside
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (

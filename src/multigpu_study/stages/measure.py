@@ -23,7 +23,6 @@ from multigpu.grids import FEWEST
 from multigpu.machine.lock import machine_lock
 from multigpu.machine.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.machine.process import ask, end_with_parent, tensorflow_environment
-from multigpu.placements.stage_cost import Costs, Pricing
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.records.base import made_here
 from multigpu.records.record import RecordStore
@@ -34,6 +33,7 @@ from multigpu.spec.parse import parse_fields
 from multigpu.spec.run import Run
 from multigpu.spec.stage_graph import Places, parse_places, places_text
 from multigpu.workloads.stages import graph_of
+from multigpu_study.stages.costs import Costs, Pricing
 from multigpu_study.stages.record import REFUTED, Predicted, StageRecord, StageStore, stage_key
 from multigpu_study.workloads.deepconn.description import epoch_steps
 
@@ -204,7 +204,7 @@ def print_costs() -> None:
     end_with_parent()
     asked = json.loads(sys.stdin.read())
     run = Run.model_validate_json(json.dumps(asked["run"]))
-    engine = importlib.import_module(f"multigpu.engines.{run.framework}.stage_costs")
+    engine = importlib.import_module(f"multigpu_study.stages.{run.framework}_costs")
     print(engine.measure_costs(run, asked["sizes"], asked["calls"]).model_dump_json())
 
 

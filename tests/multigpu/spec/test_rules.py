@@ -43,12 +43,14 @@ IMAGES: dict[str, Any] = {
     "devices": 2,
 }
 WORDS = IMAGES | {"workload": "nmt", "model": "nmt_tiny"}
+TOKENS = IMAGES | {"workload": "gpt", "model": "gpt_tiny"}
 LAYERS = IMAGES | {"workload": "stacks", "model": "mlp_tiny", "placement": "tensor_split"}
 
 PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
     inputs.known_inputs: (IMAGES, {"inputs": "reviews"}),
     devices.global_batch: (IMAGES | {"scaling": "strong"}, {"batch_size": 1}),
     model.meaning: (IMAGES, {"sequence_length": 20}),
+    model.context: (TOKENS | {"sequence_length": 16}, {"sequence_length": 17}),
     inputs.batching: (
         WORDS | {"inputs": "lengths_000"},
         {"inputs": "synthetic", "batching": "shared"},
@@ -67,12 +69,18 @@ PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
         IMAGES | {"placement": "replicated_allreduce", "all_reduce_spec": "ring"},
         {"execution": "compiled"},
     ),
+    precision.bf16_params: (TOKENS | {"precision": "bf16_params"}, {"placement": "zero1"}),
     precision.half_precision: (IMAGES | {"precision": "fp16"}, {"placement": "zero1"}),
     gradients.micro_steps: (IMAGES | {"micro_steps": 4}, {"batch_size": 3}),
     gradients.micro_sync: (
         IMAGES | {"micro_steps": 2, "micro_sync": "each"},
         {"placement": "independent"},
     ),
+    gradients.recompute: (
+        IMAGES | {"workload": "gpt", "model": "gpt_tiny", "recompute": True},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    gradients.reshard: (IMAGES | {"placement": "fsdp2", "reshard": False}, {"placement": "ddp"}),
     gradients.local_steps: (IMAGES | {"placement": "local_sgd"}, {"timed_steps": 31}),
     gradients.gathered_predictions: (
         IMAGES | {"placement": "make_parallel", "processes": "one"},
@@ -80,6 +88,14 @@ PLANTED: dict[Callable[[Case], None], tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     engines.engine: (IMAGES, {"processes": "one"}),
     inputs.feeding: (IMAGES | {"inputs": "digits", "prefetch": 1}, {"inputs": "synthetic"}),
+    devices.slicing: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "slicing": "device"},
+        {"workload": "nmt", "model": "nmt_tiny"},
+    ),
+    devices.own_layers: (
+        IMAGES | {"placement": "data_parallel", "processes": "one", "layout": "channels_last"},
+        {"batch_norm": "fused"},
+    ),
     devices.device_ids: (IMAGES | {"device_ids": "0,3"}, {"devices": 3}),
     devices.nccl_settings: (IMAGES | {"peer_access": "off"}, {"devices": 1}),
     kernels.recurrence: (

@@ -68,7 +68,7 @@ class Carries:
         (True,) or both.
     algorithms: all-reduces that are written out. staged: variables fetched a step ahead.
     tables: tables at homes of their own, and rows gathered elsewhere than where they live.
-    losses: where the loss is computed.
+    losses: where the loss is computed. copied_anew: variables that devices have for a step alone.
     """
 
     reductions: Mapping[str, tuple[bool, ...]]
@@ -76,6 +76,7 @@ class Carries:
     staged: bool = False
     tables: bool = False
     losses: tuple[str, ...] = ("replica",)
+    copied_anew: bool = False
 
     def ignored(self, placement: Placement) -> str | None:
         """The first field of the row, with its value, that the trainer would pass over."""
@@ -88,6 +89,7 @@ class Carries:
             "embeddings": row.embeddings != row.variables and not self.tables,
             "lookup": row.lookup not in ("replica", row.embeddings) and not self.tables,
             "loss": row.loss not in self.losses,
+            "copied_anew": row.copied_anew and not self.copied_anew,
         }
         name = next((name for name, is_so in ignored.items() if is_so), None)
         return f"{name} {getattr(row, name)!r}" if name else None

@@ -5,6 +5,9 @@ import re
 from multigpu.spec.errors import Refused
 from multigpu.spec.rules.case import Case
 
+SLICED = ("images", "samples", "tokens")
+"""Units of models whose batches are arrays of equal rows, all of them on the device."""
+
 LEAST_ENERGY_S = 10
 """Below it NVML's counter of energy, which moves every 20 to 100 ms, says too little."""
 
@@ -18,6 +21,39 @@ def global_batch(case: Case) -> None:
         f"a global batch of {run.batch_size} cannot be split over {run.devices} devices:"
         f" batch_size must be at least {run.devices}"
     )
+
+
+def slicing(case: Case) -> None:
+    """A global batch is sliced on the first device by what sends copies of the model from there."""
+    run = case.run
+    if run.slicing is None:
+        return
+    if not case.row.copied_anew:
+        raise Refused(
+            f"slicing {run.slicing!r} is nn.DataParallel's, and placement {run.placement!r} feeds"
+            " each device by itself: leave it out or choose 'data_parallel'"
+        )
+    if case.model.unit not in SLICED:
+        raise Refused(
+            f"slicing {run.slicing!r} is of rows that are equally long, and {run.model!r} reads"
+            f" {case.model.unit}: leave it out"
+        )
+
+
+def own_layers(case: Case) -> None:
+    """Layers of this project's kernels know each other, and a copy's would compute with the first
+    device's.
+    """
+    run = case.run
+    if not case.row.copied_anew:
+        return
+    for name in ("batch_norm", "stem", "weight_casts"):
+        value = getattr(run, name)
+        if value is not None:
+            raise Refused(
+                f"{name} {value!r} joins layers to each other, which nn.DataParallel's copies"
+                " would share with the first device: leave it out"
+            )
 
 
 def device_ids(case: Case) -> None:

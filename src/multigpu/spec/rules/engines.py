@@ -98,6 +98,9 @@ def why_not_shaped(placement: Row, framework: str, processes: str) -> str:
         "each replica's own process fetches ahead while its device computes": placement.staged,
     }
     per_device = {
+        "nn.DataParallel is one process, whose threads work for all devices": (
+            placement.copied_anew
+        ),
         "the loss is one over all replicas' predictions, in the process that works on all of"
         " them": placement.loss == "gpu0",
         "one process passes a batch through the parts of the model": (

@@ -2,6 +2,7 @@
 
 from multigpu.collectives.spec import LIBRARY, parse_spec
 from multigpu.spec.errors import Refused
+from multigpu.spec.model import block_of
 from multigpu.spec.rules.case import Case
 
 
@@ -31,7 +32,8 @@ def wire_dtype(case: Case) -> None:
 def buckets_in_a_graph(case: Case) -> None:
     """Buckets of our own are in one captured step of PyTorch."""
     run, row = case.run, case.row
-    captured = row.overlap and case.is_process_a_device and run.execution == "captured"
+    in_buckets = row.overlap and row.reduction == "all_reduce"
+    captured = in_buckets and case.is_process_a_device and run.execution == "captured"
     for field, value, does in (
         (
             "bucket_update",
@@ -105,7 +107,7 @@ def micro_steps(case: Case) -> None:
 
 
 def micro_sync(case: Case) -> None:
-    """Gradients of each part merge where replicas merge gradients, outside a graph."""
+    """Gradients of each part merge where replicas merge gradients, and are updated once."""
     run, row = case.run, case.row
     if run.micro_sync is None:
         return
@@ -119,12 +121,44 @@ def micro_sync(case: Case) -> None:
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a"
             f" shard, and placement {run.placement!r} {why}: leave it out"
         )
-    if row.overlap and "captured" in run.execution:
+    if run.bucket_update is not None:
         raise Refused(
-            f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which"
-            f" cannot be recorded in a graph: leave it out with execution {run.execution!r}, or"
-            " choose 'eager'"
+            f"micro_sync {run.micro_sync!r} brings each bucket back once for each part, and"
+            f" bucket_update {run.bucket_update!r} would update it each time: leave one of them out"
         )
+
+
+def recompute(case: Case) -> None:
+    """Repeated blocks compute twice on replicas of the whole model, and count nothing twice."""
+    run, named = case.run, case.run.model
+    if not run.recompute:
+        return
+    if not case.is_process_a_device or case.row.compute != "replica":
+        raise Refused(
+            f"recompute {run.recompute} is of replicas of the whole model, in 'torch' with a"
+            f" process a device: leave it out with placement {run.placement!r} in"
+            f" {run.framework!r} with processes {run.processes!r}"
+        )
+    if case.model.unit == "images":
+        raise Refused(
+            f"recompute {run.recompute} computes blocks twice, and batch norm of {named!r} would"
+            " count each batch twice: leave it out"
+        )
+    if not any(block_of(variable.name) for variable in case.model.variables):
+        raise Refused(
+            f"recompute {run.recompute} is of repeated blocks, and {named!r} has none: leave it out"
+        )
+
+
+def reshard(case: Case) -> None:
+    """Only what is gathered can be kept or freed."""
+    run = case.run
+    if run.reshard or case.row.variables == "sharded":
+        return
+    raise Refused(
+        f"reshard {run.reshard} keeps gathered variables until backward, and placement"
+        f" {run.placement!r} gathers none: leave it out or choose 'fsdp2'"
+    )
 
 
 def local_steps(case: Case) -> None:

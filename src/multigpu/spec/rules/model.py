@@ -5,14 +5,14 @@ from multigpu.spec.rules.case import Case
 from multigpu.spec.run import Run
 
 ONLY_FOR: dict[str, tuple[str, ...]] = {
-    "sequence_length": ("words",),
+    "sequence_length": ("words", "tokens"),
     **dict.fromkeys(("layout", "batch_norm", "stem", "weight_casts"), ("images",)),
     "recurrence": ("words", "samples"),
     "embedding_gradients": ("words", "reviews"),
-    "cross_entropy": ("words",),
+    "cross_entropy": ("words", "tokens"),
     "feed": ("reviews",),
     "batching": ("words",),
-    "shuffle": ("words",),
+    "shuffle": ("words", "tokens"),
 }
 """Field -> the units of the models for which it means something."""
 
@@ -41,6 +41,17 @@ def meaning(case: Case) -> None:
         value = getattr(case.run, name)
         if unit not in units and value != Run.model_fields[name].default:
             raise Refused(f"{name} {value!r} has no meaning for {unit}: leave it out")
+
+
+def context(case: Case) -> None:
+    """A sequence fits into what the model can read."""
+    length, longest = case.run.sequence_length, case.model.context
+    if length is None or longest is None or length <= longest:
+        return
+    raise Refused(
+        f"sequence_length {length} is longer than what {case.run.model!r} can read: choose at most"
+        f" {longest:,}"
+    )
 
 
 def one_framework(case: Case) -> None:

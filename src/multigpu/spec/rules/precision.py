@@ -18,6 +18,27 @@ def device_precision(case: Case) -> None:
         )
 
 
+def bf16_params(case: Case) -> None:
+    """Masters stand beside variables where each replica updates its own, or in pieces."""
+    run, row = case.run, case.row
+    if run.precision != "bf16_params":
+        return
+    named = f"precision {run.precision!r}"
+    if case.model.unit != "tokens" or not case.is_process_a_device:
+        raise Refused(
+            f"{named} exists for transformers in 'torch' with a process a device: choose 'bf16'"
+            " elsewhere"
+        )
+    replicas = {row.variables, row.update} == {"replica"} and row.reduction != "average"
+    if replicas or row.variables == "sharded":
+        return
+    raise Refused(
+        f"{named} keeps float32 masters beside each replica's variables, or in the pieces of cut"
+        f" ones, and placement {run.placement!r} does neither: choose 'ddp' or 'fsdp2', or"
+        " precision 'bf16'"
+    )
+
+
 def half_precision(case: Case) -> None:
     """Float16 scales its loss, and leaves out a step when any replica overflows."""
     run, row = case.run, case.row

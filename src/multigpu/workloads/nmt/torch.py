@@ -151,7 +151,7 @@ class Nmt(nn.Module):
         """Rows of one table, time first: (B, T) -> (T, B, D)."""
         if name in rows:
             return rows[name].transpose(0, 1)
-        return F.embedding(ids.t(), self.get_parameter(name))
+        return F.embedding(ids.t(), getattr(self, name))
 
     def _run(
         self,
@@ -302,14 +302,14 @@ def section_functions(module: nn.Module) -> dict[str, Compute]:
 
 def _look_up(module: Nmt, side: str, values: Values) -> Values:
     ids = values["source" if side == "source" else "target_input"]
-    found = F.embedding(ids.t(), module.get_parameter(f"{side}_embedding"))  # (T, B, D)
+    found = F.embedding(ids.t(), getattr(module, f"{side}_embedding"))  # (T, B, D)
     return {f"{side}_rows": found.to(arithmetic_type(found))}
 
 
 def _cell(
     module: Nmt, name: str, x: Tensor, state: State, batch_sizes: Tensor | None = None
 ) -> tuple[Tensor, State]:
-    kernel, bias = module.get_parameter(f"{name}_kernel"), module.get_parameter(f"{name}_bias")
+    kernel, bias = getattr(module, f"{name}_kernel"), getattr(module, f"{name}_bias")
     return module.recurrence(
         x, state, Cells([kernel], [bias], module.forget_bias, module.dropout), batch_sizes
     )

@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.inputs.review_lines import PlantedReviews, Review, read_reviews, review_words
-from multigpu.inputs.reviews import (
+from multigpu.inputs.sentences import SPECIAL, UNK
+from multigpu_study.workloads.deepconn.review_lines import (
+    PlantedReviews,
+    Review,
+    read_reviews,
+    review_words,
+)
+from multigpu_study.workloads.deepconn.reviews import (
     PADDING,
     DrawnReviews,
     StoredReviews,
@@ -16,7 +22,6 @@ from multigpu.inputs.reviews import (
     planted_reviews,
     review_file,
 )
-from multigpu.inputs.sentences import SPECIAL, UNK
 from tests.multigpu.inputs.stand_ins import make_run
 from tests.refusals import refused
 

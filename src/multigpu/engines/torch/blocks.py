@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 Wanted = Sequence[str | type[nn.Module] | nn.Module] | str | type[nn.Module] | None
@@ -84,26 +86,67 @@ def _nested(names: list[str]) -> bool:
     return any(other.startswith(f"{name}.") for name in names for other in names)
 
 
-def check_ties(model: nn.Module, blocks: dict[str, nn.Module]) -> None:
-    """Raise a ValueError where a parameter belongs to two blocks, or to a block and the rest."""
+def tied_apart(model: nn.Module, blocks: Iterable[str]) -> tuple[str, str] | None:
+    """Find a parameter that belongs to two blocks, or to a block and the rest: two of its names."""
     homes: dict[int, tuple[str, str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         home = next((each for each in blocks if name.startswith(f"{each}.")), "")
         known = homes.setdefault(id(parameter), (home, name))
         if known[0] != home:
-            raise ValueError(
-                f"parameters {known[1]!r} and {name!r} are one and lie in different blocks, which"
-                " FSDP2 cannot shard: name blocks that hold both or neither by shard="
-            )
+            return known[1], name
+    return None
+
+
+def check_ties(model: nn.Module, blocks: Iterable[str]) -> None:
+    """Raise a ValueError where a parameter belongs to two blocks, or to a block and the rest."""
+    names = tied_apart(model, blocks)
+    if names is not None:
+        raise ValueError(
+            f"parameters {names[0]!r} and {names[1]!r} are one and lie in different blocks, which"
+            " FSDP2 cannot shard: name blocks that hold both or neither by shard="
+        )
+
+
+def gathered_parts(model: nn.Module) -> dict[str, nn.Module]:
+    """Find what FSDP2 gathers at a time beside the rest: a Sequential's layers, else the repeated
+    blocks; none where a parameter is one of two blocks.
+    """
+    if isinstance(model, nn.Sequential):
+        return {name: part for name, part in model.named_children() if list(part.parameters())}
+    blocks = blocks_of(model, None)
+    return {} if tied_apart(model, blocks) else blocks
 
 
 def recompute(block: nn.Module) -> None:
-    """Let a block keep its inputs alone and compute its activations again in the backward pass."""
+    """Let a block keep its inputs alone and compute its activations again in the backward pass.
+
+    Running statistics of batch norm learn from the first time alone.
+    """
     forward = block.forward
+    norms = [part for part in block.modules() if isinstance(part, _BatchNorm)]
+    settled: dict[str, Any] = {}
+    if any(norm.track_running_stats for norm in norms):
+        settled = {"context_fn": lambda: (nullcontext(), statistics_kept(norms))}
 
     def recomputed(*arguments: Any, **named: Any) -> Any:
         if not block.training:
             return forward(*arguments, **named)
-        return checkpoint(forward, *arguments, use_reentrant=False, **named)
+        return checkpoint(forward, *arguments, use_reentrant=False, **settled, **named)
 
     block.forward = recomputed
+
+
+@contextmanager
+def statistics_kept(norms: Iterable[_BatchNorm]) -> Iterator[None]:
+    """Let batch norm compute as in training, and leave its running statistics as they are."""
+    counting = [norm for norm in norms if norm.track_running_stats]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in counting]
+    for norm in counting:
+        norm.momentum = 0.0
+        norm.num_batches_tracked = None
+    try:
+        yield
+    finally:
+        for norm, (momentum, batches) in zip(counting, before, strict=True):
+            norm.momentum = momentum
+            norm.num_batches_tracked = batches

@@ -6,10 +6,12 @@ import gc
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+Written = TypeVar("Written")
 
 SPOILED: list[torch.cuda.CUDAGraph] = []
 """Graphs whose recording broke off. The allocator may still ask them which stream they recorded,
@@ -39,18 +41,23 @@ class RecordingFailed(RuntimeError):
 
 
 class CudaRecorder:
-    """Records in the stream that is current, which must not be the default one."""
+    """Records in the stream that is current, which must not be the default one.
 
-    def __init__(self, device: torch.device) -> None:
+    pool: of memory that all its graphs share; None: one for each.
+    """
+
+    def __init__(self, device: torch.device, pool: Any = None) -> None:
         self.device = device
+        self.pool = pool
 
-    def record(self, step: Callable[[], Tensor]) -> tuple[Graph, Tensor]:
+    def record(self, step: Callable[[], Written]) -> tuple[torch.cuda.CUDAGraph, Written]:
+        """Record a step without running it: what replays it, and what the step returned."""
         gc.collect()  # objects freed during the recording could call CUDA
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()
         time.sleep(WATCHDOG_S)
         graph = torch.cuda.CUDAGraph()
-        pool = torch.cuda.graph_pool_handle()
+        pool = self.pool or torch.cuda.graph_pool_handle()
         collecting = gc.isenabled()
         gc.disable()
         ended = False

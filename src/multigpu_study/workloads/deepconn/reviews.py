@@ -14,11 +14,16 @@ import numpy as np
 from multigpu.inputs.batch import Batch, Source, batch_of_rows
 from multigpu.inputs.files import fingerprint, named_files, no_files
 from multigpu.inputs.plans import Epochs
-from multigpu.inputs.review_lines import PlantedReviews, ReviewFile, read_reviews, review_words
 from multigpu.inputs.sentences import SPECIAL, UNK, most_frequent
 from multigpu.placements.resolve import shard_sizes
 from multigpu.spec.model import Model
 from multigpu.spec.run import Run
+from multigpu_study.workloads.deepconn.review_lines import (
+    PlantedReviews,
+    ReviewFile,
+    read_reviews,
+    review_words,
+)
 
 TABLE = "word_embeddings"
 """The variable that both towers look words up in."""
