@@ -86,6 +86,14 @@ def seconds(text: str) -> float:
     )
 
 
+def size_gib(text: str) -> float:
+    """A size of memory on a command line, GiB; of any other text argparse's error."""
+    with suppress(ValueError):
+        if 0 < (found := float(text)) <= MOST:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is no size: give GiB, above 0 and at most {MOST}")
+
+
 def count(least: int = 1) -> Callable[[str], int]:
     """Return a parser of whole numbers from this one to `MOST`."""
 
