@@ -98,6 +98,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "slicing": lambda value: "sliced on the first device",
     "recompute": lambda value: "recomputed" if value else "",
     "reshard": lambda value: "" if value else "kept gathered",
+    "sharded_over": lambda value: f"cut over {value} devices",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
-from math import inf
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
@@ -175,6 +175,20 @@ def part_shape(variable: Variable, axis: int | None, parts: int, index: int) -> 
         return variable.shape
     begin, end = bounds(variable.shape[axis], parts, index)
     return (*variable.shape[:axis], end - begin, *variable.shape[axis + 1 :])
+
+
+def part_elements(run: Run, model: Model, rank: int) -> int:
+    """Return the elements of the variables that device `rank` keeps of its copy of the model."""
+    degree = dims_of(run).degree
+    index = rank % degree
+    if find_placement(run.placement).compute == "split":
+        axes = model.splitting.axes if model.splitting else {}
+        return sum(prod(part_shape(v, axes.get(v.name), degree, index)) for v in model.variables)
+    sections = [one for stage in pipeline_stages(run, model)[index::degree] for one in stage]
+    own = {name for section in sections for name in section.variables}
+    if run.processes == "per_device":
+        own |= set(shared_in(sections))
+    return sum(v.elements for v in model.variables if v.name in own)
 
 
 def partition_bytes(run: Run, model: Model, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:

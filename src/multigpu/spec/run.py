@@ -94,6 +94,8 @@ class Run(Spec):
         backward; PyTorch with a process a device and replicas of the whole model.
     reshard: whether variables that are cut and gathered for forward are freed after it and gathered
         again for backward (False: kept between); placements that cut variables only.
+    sharded_over: devices over which variables are cut (None: all), neighbours by rank; the others
+        hold further copies (hybrid sharding); placements that cut variables only.
     local_steps: steps that a replica trains by itself between two averages (None: 5); placement
         `local_sgd` only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to
@@ -173,6 +175,7 @@ class Run(Spec):
     slicing: Literal["device"] | None = None
     recompute: bool = False
     reshard: bool = True
+    sharded_over: int | None = Field(default=None, ge=2)
     local_steps: int | None = Field(default=None, ge=2, le=10_000)
     precision: Precision = "fp32"
     execution: Execution = "eager"

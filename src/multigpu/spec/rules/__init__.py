@@ -43,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     gradients.micro_sync,
     gradients.recompute,
     gradients.reshard,
+    gradients.sharded_over,
     gradients.local_steps,
     gradients.gathered_predictions,
     engines.engine,
