@@ -14,6 +14,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 from multigpu.writing import write_whole
 
@@ -82,7 +83,7 @@ def read_archive(path: Path) -> Texts:
     try:
         found = path.stat()
     except OSError as error:
-        raise _broken(path, error) from None
+        _refuse(path, error)
     return _unpack(path, found.st_mtime_ns, found.st_size)
 
 
@@ -98,14 +99,14 @@ def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts:
                 raise ValueError(f"its member {member} is no Record")
             texts.setdefault(name[0], {})[name[1]] = text
     except (OSError, lzma.LZMAError, ValueError) as error:
-        raise _broken(path, error) from None
+        _refuse(path, error)
     return texts
 
 
-def _broken(path: Path, error: Exception) -> ValueError:
-    return ValueError(
+def _refuse(path: Path, error: Exception) -> NoReturn:
+    raise ValueError(
         f"{path} is not an archive of Records as it was written: {str(error).splitlines()[0]}"
-    )
+    ) from None
 
 
 def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
