@@ -39,7 +39,6 @@ from multigpu.analysis.interference import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_points, gpu_points, machines_frame
 from multigpu.analysis.matrix import FRAMEWORKS, TableJob, matrix
-from multigpu.analysis.matrix_plot import heat
 from multigpu.analysis.memory import largest, peaks_beside
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import (

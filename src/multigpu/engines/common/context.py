@@ -3,7 +3,6 @@ model is compared. Imports no framework.
 """
 
 import contextlib
-import importlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -21,9 +20,8 @@ from multigpu.placements.traffic import Assigned, assign
 from multigpu.spec.errors import Unsupported
 from multigpu.spec.model import Model, Optimizer
 from multigpu.spec.run import Run
-from multigpu.workloads import description_of, optimizer_of, part_of, workloads
+from multigpu.workloads import description_of, optimizer_of
 from multigpu.workloads.sources import open_source
-from multigpu.workloads.stages import graph_of, places_of
 
 
 @dataclass(frozen=True)
@@ -115,24 +113,6 @@ def all_replicated(placement: Placement) -> bool:
             " which this engine does not do"
         )
     return kept == {True}
-
-
-def functions_of(run: Run) -> dict[str, Any]:
-    """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(part_of(run.workload, run.framework)).stage_functions(
-        description_of(run)
-    )
-
-
-def stage_arrays(run: Run) -> tuple[Any, dict[str, int]]:
-    """Return the maker of a batch's arrays for the stages of the Run's model, and array -> the
-    device of the stage that reads it.
-    """
-    staged, graph, places = workloads()[run.workload].stages, graph_of(run), places_of(run)
-    assert staged
-    return staged.arrays, {
-        array: places[stage.name] for stage in graph.stages for array in stage.arrays
-    }
 
 
 class RunSession:
