@@ -41,15 +41,6 @@ PROFILE_QUANTITIES = (
 )
 """Of `step_quantities`, what `step_traces.trace_table` says of a trace and a claim may compare."""
 
-WHOLE = (
-    *(f"{part}_s" for part in PARTS),
-    "total_s",
-    "launch_skew_s",
-    *(f"{part}_share" for part in PARTS),
-    "forward_imbalance",
-)
-"""Of `step_quantities`, what `whole_frame` says: the document's second table of a step."""
-
 
 def forward_time(step: StepTrace) -> float | None:
     """How long a replica's forward lasted, s: at most until its backward begins, as older traces
@@ -113,43 +104,6 @@ def medians(trace: TraceSummary) -> dict[str, float]:
         if all(found)
         else {}
     )
-
-
-def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record and replica: key, devices, rank, launch_id, forward_s and backward_s:
-    medians over steps, NaN where unknown.
-    """
-    rows = []
-    for record, trace in traced(records):
-        for replica in trace.replicas:
-            times = [
-                (forward_time(step), phase_times(step).get("backward")) for step in replica.steps
-            ]
-            rows.append(
-                (
-                    record.key,
-                    record.run.devices,
-                    replica.rank,
-                    record.launch_id,
-                    *np.median(np.array(times, dtype=float), axis=0),
-                )
-            )
-    return pd.DataFrame(
-        rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"]
-    )
-
-
-def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over
-    steps), timed_step_s (unprofiled).
-    """
-    rows = [
-        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
-        | {"timed_step_s": timed_step_s(record, paired=True)}
-        for record, trace in traced(records)
-        if (found := medians(trace))
-    ]
-    return pd.DataFrame(rows, columns=["key", "devices", "launch_id", *WHOLE, "timed_step_s"])
 
 
 SPARSE_KERNEL = re.compile(

@@ -144,8 +144,8 @@ PRINTED = {
 
 
 def remarks(result: Result) -> list[str]:
-    """What a reader should know of the comparison: of the job, of what failed, and of what was left
-    out.
+    """List what a reader should know of the comparison: of the job, of what failed, and of what was
+    left out.
     """
     found = [f"{name}: {doubt.sentence}." for name, own in result.doubts.items() for doubt in own]
     found += [
@@ -175,7 +175,7 @@ def remarks(result: Result) -> list[str]:
 
 
 def noted(result: Result) -> list[str]:
-    """What a reader should know of "equal": how the job was understood."""
+    """List what a reader should know of "equal": how the job was understood."""
     return [f"{note[:1].upper()}{note[1:]}." for note in result.described.notes]
 
 
@@ -192,7 +192,7 @@ def _left_out(result: Result) -> Iterator[tuple[str, int, int]]:
 
 
 def _flags(result: Result) -> list[tuple[str, str]]:
-    """What else is flagged of the Records that count, each once: placement and flag."""
+    """List what else is flagged of the Records that count, each once: placement and flag."""
     return list(
         dict.fromkeys(
             (name, flag)
