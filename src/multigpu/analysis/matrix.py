@@ -25,7 +25,7 @@ FORMS = {"torch": "eager", "tensorflow": "graph"}
 """The form in which a framework carries a step out unless it is asked for another."""
 
 FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
-SAMPLE = ("rate", "rate_low", "rate_high", "log_mean", "log_variance", "log_freedom")
+SAMPLE = ("rate", "rate_low", "rate_high", "sample")
 
 
 class TableJob(NamedTuple):
@@ -87,7 +87,7 @@ def matrix(
     table = pd.concat(cells, ignore_index=True)
     for name in ("best", "best_low", "best_high"):
         table[name] = table.get(name, np.nan)
-    return table.drop(columns=[name for name in SAMPLE if name.startswith("log_")])
+    return table.drop(columns="sample")
 
 
 def _best_single(rows: pd.DataFrame) -> pd.Series | None:
@@ -142,7 +142,7 @@ def _filled(
     for name in told:
         if name not in table:
             table[name] = np.nan
-    return table.astype(dict.fromkeys(SAMPLE, "float64"))
+    return table.astype(dict.fromkeys(SAMPLE[:3], "float64"))
 
 
 def _reason(
